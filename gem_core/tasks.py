@@ -116,7 +116,8 @@ class EnvChoice:
         match = re.fullmatch(r"\s*([^()=\s]+)\s*(?:\((.*)\))?\s*(?:=\s*([^=()\s]+))?\s*", text, re.DOTALL)
         try:
             if match is None:
-                raise ValueError("no id")
+                unbalanced = text.count("(") != text.count(")")
+                raise ValueError("a parenthesis is missing" if unbalanced else "there is no id")
             call = ast.parse(f"f({match[2] or ''})", mode="eval").body
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 raise ValueError("write the arguments in one pair of parentheses")
@@ -126,8 +127,8 @@ class EnvChoice:
             weight = float(match[3] or 1)
         except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}
             raise ConfigError(
-                f"{text!r} is not an environment of a mix: expected an id with an optional weight, such as "
-                f"'game:Mastermind-v0=2' or 'game:GuessTheNumber-v0(max_number=50)=2' ({error})"
+                f"{text!r} is not an environment: expected an id with optional arguments and an optional "
+                f"weight, such as 'game:GuessTheNumber-v0(max_number=50)=2' ({error})"
             ) from None
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")

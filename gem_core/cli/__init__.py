@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import gem_core
 from gem_core._util.messages import error_text
 from gem_core.cli import _console
-from gem_core.cli._arguments import HelpFormatter
+from gem_core.cli._arguments import CommandParser, HelpFormatter
 from gem_core.errors import GemError
 
 COMMANDS = (
@@ -85,7 +85,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser of all commands, or of `only` one without loading the modules of the others."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="gem-core",
         description="Play, check, train on, and evaluate on environments for LLM agents.",
         epilog=EPILOG,

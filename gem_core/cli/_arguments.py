@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import json
 import re
 import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.core import Env
@@ -36,6 +37,20 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
             )
             for paragraph in text.strip("\n").split("\n\n")
         )
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Parser that reports a mistake in one line, with the closest name for a misspelled command."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (for help: {self.prog} --help)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            close = difflib.get_close_matches(str(value), action.choices, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"commands: {', '.join(action.choices)}"
+            raise argparse.ArgumentError(None, f"unknown command {value!r}; {hint}")
+        super()._check_value(action, value)
 
 
 def command_parser(

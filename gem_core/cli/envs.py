@@ -23,7 +23,12 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         nargs="?",
         default="*",
         metavar="PATTERN",
-        help="shell-style pattern, or part of the id (default: all)",
+        help="shell-style pattern or part of an id, in upper or lower case (default: all)",
+    )
+    parser.add_argument(
+        "--extra",
+        metavar="NAME",
+        help="only environments that need this extra of gem-core; 'none' for those that need numpy only",
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
@@ -34,8 +39,10 @@ def run(args: argparse.Namespace) -> int:
     from gem_core.checker.floors import documented
     from gem_core.registration import list_envs, spec
 
-    ids = list_envs(args.pattern) or list_envs(f"*{args.pattern}*")
-    specs = [spec(id) for id in ids]
+    specs = [spec(id) for id in list_envs(args.pattern) or _containing(args.pattern)]
+    if args.extra is not None:
+        extra = None if args.extra == "none" else args.extra
+        specs = [one for one in specs if one.extra == extra]
     if args.json:
         _console.print_json(
             [
@@ -54,12 +61,22 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0 if specs else 1
     if not specs:
-        _console.note(f"no environment matches {args.pattern!r}; `gem-core envs` lists all")
+        extra = "" if args.extra is None else f" and the extra {args.extra!r}"
+        _console.note(f"no environment matches {args.pattern!r}{extra}; `gem-core envs` lists all")
         return 1
     for family, members in itertools.groupby(specs, key=lambda s: s.id.partition(":")[0]):
         rows = [(s.id, s.description, s.extra or "-", _floor(s)) for s in members]
         _console.print_table(("id", "description", "extra", "floor"), rows, title=f"{family} ({len(rows)})")
     return 0
+
+
+def _containing(pattern: str) -> list[str]:
+    """Return the ids of which a part matches the pattern, ignoring the case."""
+    from fnmatch import fnmatchcase
+
+    from gem_core.registration import list_envs
+
+    return [id for id in list_envs() if fnmatchcase(id.lower(), f"*{pattern.lower()}*")]
 
 
 def _floor(spec: EnvSpec) -> str:

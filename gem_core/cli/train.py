@@ -8,6 +8,15 @@ import dataclasses
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_field_flags, add_json_flag, add_limit_flags, command_parser
 
+_GROUPS = {
+    "model": "model and environments",
+    "estimator": "advantages",
+    "steps": "rollouts",
+    "lr": "update",
+    "eval_episodes": "run",
+}
+"""Maps the first field of each group of flags to the title of the group."""
+
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command, with a flag for each field of `TrainConfig`."""
@@ -29,7 +38,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     limits = {item.name for item in dataclasses.fields(EpisodeLimits)}
     own = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in limits]
-    add_field_flags(parser, TrainConfig, own)
+    for first, title in _GROUPS.items():
+        start = own.index(first)
+        end = next((own.index(name) for name in own[start + 1 :] if name in _GROUPS), len(own))
+        add_field_flags(parser.add_argument_group(title), TrainConfig, own[start:end])
     add_limit_flags(parser, TrainConfig)
     add_json_flag(parser)
     parser.set_defaults(run=run)

@@ -103,6 +103,11 @@ class EvalConfig(EpisodeLimits):
             if labels.count(source.label) > 1:
                 raise ConfigError(f"{source.label} is listed twice")
         self._check_numbers()
+        if self.kind == "endpoint" and self.base_url is None and self.model.startswith((".", "/", "~")):
+            raise ConfigError(
+                f"model {self.model!r} is not a folder; if an endpoint serves it under this name, write "
+                f"endpoint:{self.model}"
+            )
         is_folder = self.kind in ("hf", "vllm")
         if not is_folder and self.max_total_tokens is not None:
             raise ConfigError(f"max_total_tokens counts tokens, which {self.kind} does not report; omit it")

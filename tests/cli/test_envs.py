@@ -86,3 +86,15 @@ def test_on_a_terminal_with_and_without_rich(rich_installed, monkeypatch, capsys
     shown = capsys.readouterr().out
     assert ("\x1b[" in shown) == rich_installed
     assert "game:GuessTheNumber-v0-easy" in shown
+
+
+def test_part_of_an_id_in_any_case_and_filters(capsys):
+    assert main(["envs", "wordle", "--json"]) == 0
+    ids = [env["id"] for env in json.loads(capsys.readouterr().out)]
+    assert ids == sorted(gem_core.list_envs("game:Wordle-*"))
+    assert main(["envs", "vision", "--extra", "vision", "--json"]) == 0
+    assert {env["extra"] for env in json.loads(capsys.readouterr().out)} == {"vision"}
+    assert main(["envs", "game", "--extra", "none", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["extra"] is None
+    assert main(["envs", "game", "--extra", "nope"]) == 1
+    assert "no environment matches 'game' and the extra 'nope'" in capsys.readouterr().err

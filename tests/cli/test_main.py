@@ -39,7 +39,12 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
 
 def test_a_wrong_command_is_one_clear_message(capsys):
     assert main(["tarin"]) == 2
-    assert "invalid choice: 'tarin'" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "gem-core: error: unknown command 'tarin'; did you mean 'train'? (for help: gem-core --help)\n"
+    )
+    assert main(["eval", "--model", "random"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the following arguments are required: --envs (for help: gem-core eval --help)" in line
 
 
 def test_the_help_is_light():

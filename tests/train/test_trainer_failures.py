@@ -57,7 +57,7 @@ def assert_one_line(capsys, words, *said):
         ({"env": ["game:GuessTheNumbr-v0"]}, ["game:GuessTheNumbr-v0", "game:GuessTheNumber-v0"]),
         ({"env": ["game:GuessTheNumber-v0(depth=3)"]}, ["unexpected keyword argument 'depth'", "max_turns"]),
         ({"env": ["game:GuessTheNumber-v0(max_number='x')"]}, ["max_number", "'x'"]),
-        ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment of a mix"]),
+        ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment: ", "a parenthesis is missing"]),
         ({"wrappers": "nothing"}, ["unknown wrapper 'nothing'", "time_limit"]),
         ({"estimator": "rebm"}, ["unknown estimator 'rebm'", "rebn"]),
         ({"estimator": "grpo"}, ["group_size=1: expected at least 2"]),
