@@ -126,7 +126,7 @@ def read_message(payload: bytes) -> tuple[str, dict[str, Any]]:
         Refusal: It is not a message of the protocol.
     """
     try:
-        message = json.loads(payload)
+        message = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:
         raise Refusal(f"Invalid JSON: {error}", wire.INVALID_JSON) from None
     if not isinstance(message, dict):

@@ -75,7 +75,9 @@ STATE_SCHEMA = {
 SCHEMAS = {"action": ACTION_SCHEMA, "observation": OBSERVATION_SCHEMA, "state": STATE_SCHEMA}
 
 _SHOWN = ("prefix", "suffix")  # part of the text
-_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

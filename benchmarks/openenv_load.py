@@ -1,0 +1,180 @@
+"""Closed-loop load on an OpenEnv server: every session sends its next step as soon as it has its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from gem_core.bridges.openenv import frames
+from gem_core.bridges.openenv.client import MAX_MESSAGE, Address
+
+
+def message(kind: str, **data: Any) -> bytes:
+    """Return the frame of a message."""
+    return frames.encode_frame(json.dumps({"type": kind, "data": data}).encode(), mask=True)
+
+
+RESETS = [message("reset", seed=seed) for seed in range(64)]
+STEPS = [message("step", message=f"I think it is \\boxed{{{number % 10 + 1}}}.") for number in range(64)]
+
+
+class Load:
+    """Counts of all sessions.
+
+    Attributes:
+        measuring: Whether steps are counted.
+        ended: Whether sessions stop.
+        seconds: Time from each counted step to its answer.
+        failures: Number of failures by text.
+    """
+
+    def __init__(self) -> None:
+        self.measuring = self.ended = False
+        self.seconds: list[float] = []
+        self.failures: dict[str, int] = {}
+
+    def fail(self, text: str) -> None:
+        """Count a failure."""
+        self.failures[text] = self.failures.get(text, 0) + 1
+
+
+class Player(asyncio.Protocol):
+    """One session."""
+
+    def __init__(self, load: Load, address: Address, number: int) -> None:
+        self.load, self.address, self.number = load, address, number
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reader: frames.FrameReader | None = None
+        self.head = b""
+        self.sent = 0.0
+        self.resetting = True
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+        transport.write(self.address.request("/ws", {**headers, "Sec-WebSocket-Key": frames.new_key()}))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.load.ended:
+            self.load.fail("connection lost")
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError("lost before it was ready"))
+
+    def data_received(self, data: bytes) -> None:
+        if self.reader is None:
+            self.head += data
+            head, separator, data = self.head.partition(b"\r\n\r\n")
+            if not separator:
+                return
+            if b" 101 " not in head[:40]:
+                self.transport.close()
+                return
+            self.reader = frames.FrameReader(masked=False, max_size=MAX_MESSAGE)
+            self.transport.write(RESETS[self.number % 64])
+        for opcode, payload in self.reader.feed(data):
+            if opcode == frames.PING:
+                self.transport.write(frames.encode_frame(payload, frames.PONG, mask=True))
+            elif opcode == frames.TEXT:
+                self.receive(payload)
+
+    def receive(self, payload: bytes) -> None:
+        """Handle an answer."""
+        load = self.load
+        if b'"error"' in payload[:40]:
+            load.fail(payload[:100].decode())
+            return
+        if self.resetting:
+            self.resetting = False
+            if not self.ready.done():
+                self.ready.set_result(None)
+                return
+        else:
+            if load.measuring:
+                load.seconds.append(time.perf_counter() - self.sent)
+            if b'"done":true' in payload.replace(b": ", b":"):
+                self.resetting = True
+                self.number += 1
+                self.transport.write(RESETS[self.number % 64])
+                return
+        if not load.ended:
+            self.step()
+
+    def step(self) -> None:
+        """Send the next step."""
+        self.number += 1
+        self.sent = time.perf_counter()
+        self.transport.write(STEPS[self.number % 64])
+
+
+def process_use(pid: int) -> tuple[float, float, int]:
+    """Return CPU seconds, resident memory in KB, and number of threads of a process."""
+    with open(f"/proc/{pid}/status") as file:
+        fields = dict(line.split(":", 1) for line in file if ":" in line)
+    with open(f"/proc/{pid}/stat") as file:
+        words = file.read().rsplit(")", 1)[1].split()
+    cpu = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    return cpu, float(fields["VmRSS"].split()[0]), int(fields["Threads"])
+
+
+async def run(url: str, sessions: int, seconds: float, pid: int) -> dict[str, Any]:
+    """Open the sessions, step for a while, and return the figures; with ``seconds=0``, only hold them."""
+    load, address, loop = Load(), Address.parse(url), asyncio.get_running_loop()
+    before = process_use(pid)
+    gate = asyncio.Semaphore(64)
+
+    async def connect(number: int) -> Player | None:
+        async with gate:
+            try:
+                _, player = await asyncio.wait_for(
+                    loop.create_connection(lambda: Player(load, address, number), address.host, address.port),
+                    120,
+                )
+                await asyncio.wait_for(player.ready, 120)
+            except (OSError, asyncio.TimeoutError) as error:
+                load.fail(f"connect: {type(error).__name__}")
+                return None
+            return player
+
+    began = time.perf_counter()
+    players = [p for p in await asyncio.gather(*map(connect, range(sessions))) if p is not None]
+    connected = time.perf_counter() - began
+    start, used = time.perf_counter(), process_use(pid)
+    load.measuring = True
+    for player in players:
+        player.step()
+    if seconds:
+        await asyncio.sleep(seconds)
+    else:
+        while len(load.seconds) < len(players) and not load.failures:
+            await asyncio.sleep(0.05)
+    load.measuring, took, after = False, time.perf_counter() - start, process_use(pid)
+    load.ended = True
+    times = sorted(load.seconds)
+    for player in players:
+        player.transport.close()
+    await asyncio.sleep(0.2)
+    cpu = after[0] - used[0]
+    return {
+        "sessions": sessions,
+        "held": len(players),
+        "failures": load.failures,
+        "connect_s": round(connected, 2),
+        "steps_per_s": round(len(times) / took, 1),
+        "steps_per_cpu_s": round(len(times) / cpu, 1) if cpu else None,
+        "p50_ms": round(1000 * times[len(times) // 2], 2) if times else None,
+        "p99_ms": round(1000 * times[int(len(times) * 0.99)], 2) if times else None,
+        "kb_per_session": round((after[1] - before[1]) / max(1, len(players)), 2),
+        "rss_mb": round(after[1] / 1024, 1),
+        "threads": after[2],
+        "server_cpu": round(cpu / took, 2),
+    }
+
+
+if __name__ == "__main__":
+    figures = asyncio.run(run(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])))
+    print(json.dumps(figures))
