@@ -141,6 +141,12 @@ def bridge_skyrl(session: nox.Session) -> None:
     test_bridge(session, "skyrl")
 
 
+@nox.session(name="bridge-verifiers", python="3.11")
+def bridge_verifiers(session: nox.Session) -> None:
+    """Play our environments with verifiers' own commands; not in the default run, as it installs 570 MB."""
+    test_bridge(session, "verifiers")
+
+
 def test_bridge(session: nox.Session, name: str) -> None:
     """Test a bridge, and the code blocks of its page, with the packages of its constraints file.
 
