@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from records import ROOT, Record, read_records, write_records
+from records import OLDER_PROMPTS, ROOT, Record, read_records, write_records
 from study import gem_core
 
 from gem_core._util.files import write_atomically
@@ -160,6 +160,9 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
     if missing:
         rows += ["", f"Not recorded yet: {', '.join(missing)}."]
     tail = [
+        "",
+        *OLDER_PROMPTS,
+        "MultiHop and Proofs have also had other items since then, with stronger distractors.",
         "",
         f"![learning curves]({out.name}/curves.png)",
         "",

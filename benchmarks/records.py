@@ -13,6 +13,11 @@ from gem_core._util.files import write_atomically
 from gem_core.train.report import COLORS, new_figure, smooth
 
 ROOT = Path(__file__).resolve().parents[1]
+OLDER_PROMPTS = (
+    "Recorded before the prompts showed an example of an action: the commits in runs.jsonl reproduce the",
+    "numbers, and the current prompts give different ones.",
+)
+"""Note below a table whose runs had other prompts; remove it when the runs are repeated."""
 
 
 @dataclass(frozen=True)
