@@ -45,8 +45,9 @@ budgets, [earlier.jsonl](earlier.jsonl) the runs of abandoned budgets. `gem-core
 curves and commands.
 
 The runs were recorded before the prompts of these tasks showed an example of an action. The commit of each
-run reproduces its numbers. All trainers of a task had the same prompt, so the comparison holds; with the current
-prompts, the rates are different. `rg:letter_counting(example=False)` has the recorded prompt of `letters`.
+run reproduces its numbers. All trainers of a task had the same prompt, so the comparison holds; with the
+current prompts, the rates are different. `rg:letter_counting(example=False)` has the recorded prompt of
+`letters`.
 
 ![success in training](curves.png)
 

@@ -88,7 +88,7 @@ class Ledger:
         return self.observe(agent), reward, end == "terminated", end == "truncated", info
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state, JSON-able, without the state of the environment."""
+        """Return the state, JSON-serializable, without the state of the environment."""
         return {"owed": dict(self.owed), "ends": dict(self.ends), "shown": dict(self._shown),
                 "told": {agent: dict(info) for agent, info in self._told.items()}}  # fmt: skip
 

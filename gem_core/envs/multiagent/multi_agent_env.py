@@ -220,7 +220,7 @@ class MultiAgentEnv(GemNames, Env):
     # -- state --------------------------------------------------------------------------------
 
     def get_state(self, agent: str | None = None) -> Any:
-        """Return the state of one agent as an `AgentState`; without `agent` the whole state, JSON-able."""
+        """Return the state of an agent as an `AgentState`, or the whole state, which is JSON-serializable."""
         if agent is not None:
             return self._agent_state(self.require_agent(agent))
         state = super().get_state()

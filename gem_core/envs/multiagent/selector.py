@@ -37,7 +37,7 @@ class AgentSelector:
     def get_active_agents(self) -> list[str]:
         """Return the agents that act next."""
         if self.mode == "parallel":
-            return list(self._order)
+            return list(self._agents)
         return [] if self.selected is None else [self.selected]
 
     def next(self) -> None:
@@ -52,27 +52,27 @@ class AgentSelector:
         Raises:
             ConfigError: The agent is not in the episode.
         """
-        if agent not in self._order:
-            raise ConfigError(f"unknown agent {agent!r}; agents in the episode: {', '.join(self._order)}")
+        if agent not in self._agents:
+            raise ConfigError(f"unknown agent {agent!r}; agents in the episode: {', '.join(self._agents)}")
         self.selected, self.settled = agent, True
 
     def is_first(self) -> bool:
         """Return whether the selected agent comes first in turn order."""
-        return self._order[:1] == [self.selected]
+        return self._agents[:1] == [self.selected]
 
     def is_last(self) -> bool:
         """Return whether the selected agent comes last in turn order."""
-        return self._order[-1:] == [self.selected]
+        return self._agents[-1:] == [self.selected]
 
     def reinit(self, agents: Sequence[str]) -> None:
         """Restart with these agents; the first one is selected."""
-        self._order = list(agents)
+        self._agents = list(agents)
         self.selected = next(iter(agents), None)
         self.settled = False
 
     def add_agent(self, agent: str) -> None:
         """Append an agent to the turn order. Has no effect if it is already there."""
-        self._order = list(dict.fromkeys((*self._order, agent)))
+        self._agents = list(dict.fromkeys((*self._agents, agent)))
         self.selected = self.selected or agent
 
     def remove_agent(self, agent: str) -> None:
@@ -81,11 +81,11 @@ class AgentSelector:
             successor = self._after(agent)
             self.selected = None if successor == agent else successor
             self.settled = True
-        self._order = [other for other in self._order if other != agent]
+        self._agents = [other for other in self._agents if other != agent]
 
     def get_state(self) -> list[object]:
-        """Return the turn order and the selected agent, JSON-able."""
-        return [list(self._order), self.selected]
+        """Return the turn order and the selected agent, JSON-serializable."""
+        return [list(self._agents), self.selected]
 
     def set_state(self, state: Sequence[object]) -> None:
         """Restore what `get_state` returned."""
@@ -96,5 +96,5 @@ class AgentSelector:
         self.selected = selected
 
     def _after(self, agent: str) -> str:
-        following = self._order.index(agent) + 1
-        return self._order[following % len(self._order)]
+        following = self._agents.index(agent) + 1
+        return self._agents[following % len(self._agents)]

@@ -42,7 +42,7 @@ class CallFailed(Exception):
 
 
 def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
-    """Return the result of ``module:function(*args)``, which must be JSON-able.
+    """Return the result of ``module:function(*args)``, which must be JSON-serializable.
 
     Raises:
         OutOfTime: The function did not return in time.

@@ -10,7 +10,7 @@ from gem_core.errors import DataError
 from gem_core.tools.base import Tool, ToolResult
 
 Database: TypeAlias = dict[str, Any]
-"""JSON-able; only operations change it."""
+"""JSON-serializable; only operations change it."""
 
 Call: TypeAlias = tuple[str, Mapping[str, Any]]
 """Name and arguments of an operation."""
