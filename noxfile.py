@@ -45,8 +45,9 @@ SIDE_BY_SIDE = (
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-# More workers than cores, because many tests wait; files stay together until one worker runs out of tests.
-WORKERS = ("-n", "4", "--dist", "worksteal")
+# One worker more than cores, because many tests wait; each one takes 15 s to collect the tests. Files stay
+# together until one worker runs out of tests.
+WORKERS = ("-n", "3", "--dist", "worksteal")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
 if shutil.which("pyenv"):  # pyenv's shims run activated versions only

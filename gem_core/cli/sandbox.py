@@ -32,13 +32,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Attack each level; return exit code 1 if an outcome is unexpected."""
-    from gem_core.errors import ConfigError
+    from gem_core._util.checks import check_names
     from gem_core.sandbox import LEVELS, self_check
     from gem_core.sandbox.selftest.suite import attack_level
 
-    for name in args.level or ():
-        if name not in LEVELS:
-            raise ConfigError(f"unknown sandbox level {name!r}; the levels are {', '.join(LEVELS)}")
+    check_names(args.level or (), LEVELS, kind="sandbox level")
     chosen = args.level or list(LEVELS)
     checks = self_check()
     outcomes = [o for name in chosen if checks[name].available for o in attack_level(name)]

@@ -25,8 +25,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from gem_core._util.checks import check_names
 from gem_core._util.threads import after_fork
-from gem_core.errors import ConfigError, GemError, SandboxError
+from gem_core.errors import GemError, SandboxError
 from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.result import RunResult
 
@@ -196,9 +197,7 @@ def open_sandbox(
         ConfigError: The level is unknown.
         MissingDependency: A package is not installed.
     """
-    for name in (level, min_level):
-        if name is not None and name not in LEVELS:
-            raise ConfigError(f"unknown sandbox level {name!r}; the levels are {', '.join(LEVELS)}")
+    check_names((name for name in (level, min_level) if name is not None), LEVELS, kind="sandbox level")
     with _lock:
         reason = ""
         if level is None:

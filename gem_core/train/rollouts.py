@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gem_core._util.messages import unknown
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy
@@ -59,10 +60,8 @@ def require_environments(config: TrainConfig) -> None:
             agents.update(envs.prepare(source))
     for agent in config.agent_models:
         if agent not in agents:
-            raise ConfigError(
-                f"agent_model: {', '.join(config.env)} has no agent {agent!r}; the agents are "
-                f"{', '.join(sorted(agents)) or 'none'}"
-            )
+            message = unknown("agent", agent, sorted(agents), owner=", ".join(config.env))
+            raise ConfigError(f"agent_model: {message}")
 
 
 class Rollouts:

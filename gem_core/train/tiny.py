@@ -27,6 +27,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -89,16 +90,15 @@ class TinyOptions:
 
     def __post_init__(self) -> None:
         if not self.envs:
-            raise ConfigError("a tiny model needs at least one environment id")
-        if self.hidden_size < 32 or self.hidden_size % 32:
-            raise ConfigError(f"hidden_size must be a multiple of 32, not {self.hidden_size}")
+            raise expected("envs", self.envs, "at least one environment id")
+        if check_int("hidden_size", self.hidden_size, 32) % 32:
+            raise expected("hidden_size", self.hidden_size, "a multiple of 32")
         for name in ("layers", "max_positions", "warm_start_tokens", "warm_start_batch", "corpus_episodes"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.warm_start_steps < 0:
-            raise ConfigError(f"warm_start_steps must be at least 0, not {self.warm_start_steps}")
-        if self.vocab_size < 512:
-            raise ConfigError(f"vocab_size must be at least 512, not {self.vocab_size}")
+            check_int(name, getattr(self, name), 1)
+        check_int("warm_start_steps", self.warm_start_steps, 0)
+        check_number("warm_start_lr", self.warm_start_lr, above=0)
+        check_int("vocab_size", self.vocab_size, 512)
+        check_int("seed", self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON-serializable data."""

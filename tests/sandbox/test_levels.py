@@ -71,7 +71,7 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
         open_sandbox(min_level="namespace")
     with pytest.raises(SandboxError, match="min_level='process'"):
         open_sandbox("none", min_level="process")
-    with pytest.raises(ConfigError, match="the levels are none, process, namespace, container"):
+    with pytest.raises(ConfigError, match="Available: none, process, namespace, container"):
         open_sandbox("jail")
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import fcntl
+import pickle
+from contextlib import contextmanager
 
 import pytest
 
@@ -8,21 +10,32 @@ from tests.train.helpers import EASY, LONG, Faulty, options
 
 
 @pytest.fixture(scope="session")
-def made_once(request, tmp_path_factory):
+def shared_folder(request, tmp_path_factory):
+    """Temporary folder of all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(request.config, "workerinput") else folder
+
+
+@contextmanager
+def locked(path):
+    """Hold a lock between processes."""
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder):
     """Function that makes a tiny model with given options, once for all workers, and returns its folder."""
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.train import TinyOptions, save_tiny
 
-    root = tmp_path_factory.getbasetemp()
-    if hasattr(request.config, "workerinput"):  # the parent folder belongs to all workers
-        root = root.parent
-
     def make(name, **options):
-        with open(root / f"{name}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (root / name).exists():
-                save_tiny(root / name, TinyOptions(**options))
-        return root / name
+        folder = shared_folder / name
+        with locked(shared_folder / f"{name}.lock"):
+            if not folder.exists():
+                save_tiny(folder, TinyOptions(**options))
+        return folder
 
     return make
 
@@ -53,11 +66,11 @@ def model(tiny_folder):
 
 
 @pytest.fixture(scope="session")
-def learned(tiny_folder, tmp_path_factory):
-    """Outcome of a run that is long enough to learn the easy game, with traces of all episodes."""
+def learned(tiny_folder, shared_folder):
+    """Outcome of a run that is long enough to learn the easy game, with traces; made once for all workers."""
     from gem_core.train import TrainConfig, train
 
-    out = tmp_path_factory.mktemp("runs") / "learned"
+    out, outcome = shared_folder / "learned", shared_folder / "learned.pickle"
     config = TrainConfig(
         **options(
             tiny_folder, out, steps=30, episodes_per_step=96, minibatches=4, lr=2e-3, kl=0.05,
@@ -65,7 +78,10 @@ def learned(tiny_folder, tmp_path_factory):
             tensorboard=True,
         )
     )  # fmt: skip
-    return train(config)
+    with locked(shared_folder / "learned.lock"):
+        if not outcome.exists():
+            outcome.write_bytes(pickle.dumps(train(config)))
+    return pickle.loads(outcome.read_bytes())
 
 
 @pytest.fixture(scope="session", autouse=True)

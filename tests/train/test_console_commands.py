@@ -113,7 +113,7 @@ def test_tiny_prints_the_hash_that_is_in_the_folder(tmp_path, capsys):
     [
         (["--env", "game:Nothing-v0"], "game:Nothing-v0"),
         (["--env", "game:GuessTheNumber-v0(depth=3)"], "unexpected keyword argument 'depth'"),
-        (["--hidden-size", "48"], "hidden_size must be a multiple of 32, not 48"),
+        (["--hidden-size", "48"], "hidden_size=48: expected a multiple of 32"),
     ],
 )
 def test_a_mistake_in_the_options_of_tiny_is_one_line(words, said, tmp_path, capsys):

@@ -130,11 +130,13 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"envs": ()}, "at least one environment"),
-        ({"hidden_size": 0}, "multiple of 32"),
-        ({"layers": 0}, "layers must be at least 1"),
-        ({"vocab_size": 100}, "vocab_size must be at least 512"),
-        ({"warm_start_steps": -1}, "warm_start_steps must be at least 0"),
+        ({"envs": ()}, r"envs=\(\): expected at least one environment id"),
+        ({"hidden_size": 0}, "hidden_size=0: expected a whole number of at least 32"),
+        ({"hidden_size": 48}, "hidden_size=48: expected a multiple of 32"),
+        ({"layers": 0}, "layers=0: expected a whole number of at least 1"),
+        ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 512"),
+        ({"warm_start_steps": -1}, "warm_start_steps=-1: expected a whole number of at least 0"),
+        ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),
     ],
 )
 def test_bad_options_are_refused(changes, said):

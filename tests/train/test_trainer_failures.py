@@ -86,7 +86,7 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
         ({"wrappers": "nothing"}, "unknown wrapper 'nothing'"),
         ({"eval_env": ["game:GuessTheNumber-v0(max_number='x')"]}, "max_number"),
         ({"device": "cuda:99"}, "device 'cuda:99' does not exist"),
-        ({"agent_model": ["user=tiny"]}, "has no agent 'user'"),
+        ({"agent_model": ["user=tiny"]}, "agent_model: unknown agent 'user' of "),
         ({"estimator": "gdpo", "group_size": 2}, "'gdpo' needs reward_components, which game:GuessTheNumber"),
         ({"estimator": "remax"}, "'remax' needs baselines"),
     ],

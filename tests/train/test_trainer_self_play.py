@@ -172,7 +172,7 @@ def test_a_run_of_two_models_that_is_resumed_goes_on_as_if_nothing_had_happened(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["player_3=tiny"], "has no agent 'player_3'; the agents are player_1, player_2"),
+        (["player_3=tiny"], "unknown agent 'player_3' of "),
         (["player_2"], "expected AGENT=MODEL"),
         (["../x=tiny"], "expected AGENT=MODEL"),
         (["player_2=tiny", "player_2=other"], "expected each agent at most once"),

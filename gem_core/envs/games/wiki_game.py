@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_choice, check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
@@ -89,9 +89,10 @@ class WikiGame(TurnBasedEnv[str]):
         check_together(max_turns=max_turns, variant=variant)
         self.size: tuple[int, str] | None = None
         if max_turns is not None and variant is not None:
-            if variant not in tuple(_VARIANTS):
-                raise ConfigError(f"variant must be one of {', '.join(_VARIANTS)}, not {variant!r}")
-            self.size = (check_int("max_turns", max_turns, 1), variant)
+            self.size = (
+                check_int("max_turns", max_turns, 1),
+                check_choice("variant", variant, tuple(_VARIANTS)),
+            )
         self.summary = _summary_length(page_summary_length)
         self.pages = _pages(backend, trawler_kwargs or {})
         self.blocking = backend != "bundled"  # requests to a server block

@@ -12,8 +12,9 @@ from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urldefrag, urlencode, urljoin
 from urllib.request import Request, urlopen
 
+from gem_core._util.checks import check_number, expected
 from gem_core.envs.games.wiki_pages import Page
-from gem_core.errors import ConfigError, ServiceError
+from gem_core.errors import ServiceError
 
 _AGENT = "gem-core (text games for language models)"
 _MOST_BYTES = 20_000_000
@@ -26,13 +27,10 @@ class _Server:
 
     def __init__(self, url: str, query_delay_ms: float, timeout_s: float) -> None:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise ConfigError(f"url must begin with http:// or https://, not {url!r}")
-        for name, value in (("query_delay_ms", query_delay_ms), ("timeout_s", timeout_s)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e6:
-                raise ConfigError(f"{name} must be a number from 0 on, not {value!r}")
+            raise expected("url", url, "an address that begins with http:// or https://")
         self.url = url.rstrip("/")
-        self.query_delay_ms = query_delay_ms
-        self.timeout_s = timeout_s
+        self.query_delay_ms = check_number("query_delay_ms", query_delay_ms, 0, 1e6)
+        self.timeout_s = check_number("timeout_s", timeout_s, 0, 1e6)
 
     def _get(self, url: str) -> tuple[str, str] | None:
         """Return the text and the final address of a page; None if there is no such page.
