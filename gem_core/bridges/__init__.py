@@ -29,3 +29,7 @@ def register_builtin() -> None:
         "skyrl", "gem_core.bridges.skyrl.env:SkyRLEnv", "env_id", extra="skyrl",
         description="Environments of skyrl-gym over your rows",
     )  # fmt: skip
+    register_scheme(
+        "verifiers", "gem_core.bridges.verifiers.env:VerifiersEnv", "taskset", extra="verifiers",
+        description="Tasksets of verifiers",
+    )  # fmt: skip

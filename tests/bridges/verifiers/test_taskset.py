@@ -46,25 +46,48 @@ def native(seed: int) -> tuple[list[float], float]:
     return rewards, float(info["success"])
 
 
-def test_five_episodes_of_vf_eval_equal_native_play(tmp_path):
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """The traces of `vf-eval` on the tasks 7 to 11 with the scripted model, by number of the task."""
+    folder = tmp_path_factory.mktemp("eval")
     with scripted_model() as url:
         run(
             "vf-eval", "gem-verifiers", "--env.taskset.env-id", ID, "--env.taskset.start", "7",
             "--env.player.harness.id", "gem-verifiers", "--env.player.runtime.type", "subprocess", "-n", "5",
             "--model", "m", "--client.base-url", url, "--client.api-key-var", "MODEL_KEY", "--no-push",
-            "--no-rich", "-o", str(tmp_path), "--run.dir", "run",
+            "--no-rich", "-o", str(folder), "--run.dir", "run",
         )  # fmt: skip
     traces = {}
-    for line in (tmp_path / "run" / "traces.jsonl").read_text().splitlines():
+    for line in (folder / "run" / "traces.jsonl").read_text().splitlines():
         record = json.loads(line)
         for trace in record.get("traces", [record]):
-            traces[trace["task"]["data"]["row"]["seed"]] = trace
+            traces[trace["task"]["data"]["row"]["index"]] = trace
     assert sorted(traces) == [7, 8, 9, 10, 11]
+    return traces
+
+
+def test_five_episodes_of_vf_eval_equal_native_play(traces):
     for seed, trace in traces.items():
         rewards, success = native(seed)
         assert trace["info"]["turn_rewards"] == rewards
         assert trace["rewards"]["return"]["score"] == sum(rewards)
         assert (trace["metrics"]["turns"], trace["metrics"]["success"]) == (len(rewards), success)
+
+
+def test_five_episodes_here_equal_those_of_vf_eval(traces):
+    env = gem_core.make("verifiers:gem-verifiers", config={"env_id": ID})
+    for number, trace in traces.items():
+        observation, _ = env.reset(options={"index": number})
+        messages, total, ended = [{"role": "user", "content": observation}], 0.0, False
+        while not ended:
+            action = guess(messages)
+            observation, reward, terminated, truncated, info = env.step(action)
+            messages += [{"role": "assistant", "content": action}, {"role": "user", "content": observation}]
+            total, ended = total + reward, terminated or truncated
+        assert total == trace["rewards"]["return"]["score"]
+        assert info["metrics"] == trace["metrics"]
+        assert truncated == bool(trace["metrics"]["env_truncated"])
+    env.close()
 
 
 def test_vf_validate_accepts_the_oracle(tmp_path):
