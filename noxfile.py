@@ -173,10 +173,11 @@ def openenv(session: nox.Session) -> None:
 
 @nox.session
 def wheel(session: nox.Session) -> None:
-    """Check that the built wheel needs only numpy and that its console script works."""
-    session.install("build")
+    """Build a release: its metadata is valid, the wheel needs only numpy, and its console script works."""
+    session.install("build", "twine")
     shutil.rmtree("dist", ignore_errors=True)
-    session.run("python", "-m", "build", "--wheel", "--outdir", "dist", ".", silent=True)
+    session.run("python", "-m", "build", "--outdir", "dist", ".", silent=True)  # the wheel from the sdist
+    session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
     (built,) = Path("dist").glob("*.whl")
     session.install("--force-reinstall", str(built))
     with session.chdir(session.create_tmp()):

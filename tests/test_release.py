@@ -1,0 +1,26 @@
+"""What a release states in several files is the same everywhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import gem_core
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_the_version_has_a_changelog_entry_and_is_cited() -> None:
+    assert re.search(
+        rf"^version: {re.escape(gem_core.__version__)}$", (ROOT / "CITATION.cff").read_text(), re.M
+    )
+    headings = re.findall(r"^## \[?(\S+?)\]?(?: |$)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert gem_core.__version__ in headings
+
+
+def test_the_number_of_trainers_is_the_same_in_every_description() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    trainers = project.partition('[project.entry-points."gem_core.trainers"]')[2].partition("[")[0]
+    number = {5: "five", 6: "six", 7: "seven"}[len(trainers.split("\n\n")[0].strip().splitlines())]
+    for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml"):
+        assert re.search(rf"(?:description|title).*\b{number} RL trainers", (ROOT / name).read_text()), name
