@@ -16,6 +16,11 @@ from gem_core.errors import TraceError
 _NAME = "image:"
 
 
+def has_images(turns: list[dict[str, Any]]) -> bool:
+    """Return whether `extract_images` would find an image."""
+    return any(True for _ in _image_parts(turns))
+
+
 def extract_images(turns: list[dict[str, Any]]) -> dict[str, str]:
     """Replace the images in `turns` by names, in place.
 

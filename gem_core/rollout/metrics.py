@@ -10,6 +10,20 @@ from statistics import fmean
 
 from gem_core.rollout.trajectory import Episode
 
+METRICS = (
+    "gem/return",
+    "gem/success",
+    "gem/turns",
+    "gem/turns_to_success",
+    "gem/truncation_rate",
+    "gem/format_error_rate",
+    "gem/tool_calls",
+    "gem/tool_errors",
+    "gem/error_rate",
+    "gem/retry_rate",
+)
+"""Names of the metrics of `episode_metrics` that do not depend on the environment."""
+
 _INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics")
 """Keys of a turn's info that `episode_metrics` reads."""
 

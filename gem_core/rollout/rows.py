@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from gem_core.rollout.trajectory import Episode, Row
 
 RowKind: TypeAlias = Literal["episode", "turn"]
@@ -41,7 +44,7 @@ def masked_row(pad_id: int) -> Row:
     return Row([pad_id, pad_id], [-1, -1], [0.0, 0.0], None, 1, range(0))
 
 
-def turn_ids_of(spans: Sequence[Sequence[int]], width: int, *, start: int = 0) -> list[int]:
+def turn_ids_of(spans: Sequence[Sequence[int]], width: int, *, start: int = 0) -> npt.NDArray[np.int64]:
     """Return the turn ids of a row, or of a part of it, from the spans of its responses.
 
     Args:
@@ -50,9 +53,9 @@ def turn_ids_of(spans: Sequence[Sequence[int]], width: int, *, start: int = 0) -
         start: Index of the first token of the part, such as `Row.prompt_length`.
 
     Returns:
-        Index of the turn on response tokens, -1 elsewhere.
+        Array of shape (width,): index of the turn on response tokens, -1 elsewhere.
     """
-    turn_ids = [-1] * width
+    turn_ids = np.full(width, -1)
     for turn, (first, end) in enumerate(spans):
-        turn_ids[first - start : end - start] = [turn] * (end - first)
+        turn_ids[first - start : end - start] = turn
     return turn_ids

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
-from gem_core.rollout.images import extract_images, restore_images
+from gem_core.rollout.images import extract_images, has_images, restore_images
 
 SCHEMA_VERSION = 1
 """Schema version of a record without images."""
@@ -264,11 +264,16 @@ class Episode:
         return tuple(url for shown in self.turns[start:end] for url in image_urls(shown.observation))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images."""
+        """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images.
+
+        Without images, the data shares token lists and infos with the episode, because copying them would
+        take most of the time.
+        """
+        turns = [dict(vars(turn)) for turn in self.turns]
+        if not has_images(turns):
+            return {"schema_version": SCHEMA_VERSION, **vars(self), "turns": turns}
         fields = asdict(self)
-        if images := extract_images(fields["turns"]):
-            return {"schema_version": IMAGES_VERSION, **fields, "images": images}
-        return {"schema_version": SCHEMA_VERSION, **fields}
+        return {"schema_version": IMAGES_VERSION, **fields, "images": extract_images(fields["turns"])}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Episode:

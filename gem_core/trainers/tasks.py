@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError, GemError
-from gem_core.tasks import EnvChoice, TaskRow, check_train_row, make_tasks, read_task
+from gem_core.tasks import (
+    EnvChoice,
+    TaskRow,
+    check_train_row,
+    count_items,
+    make_tasks,
+    read_task,
+    tasks_per_epoch,
+)
+
+TRAIN_TASKS = 10_000
+"""Number of training tasks of environments without items, if a config does not set it."""
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has already built once."""
@@ -144,6 +155,24 @@ def check_environment(
         if (source.label, wrappers) not in _built:
             source.check_buildable(wrappers, no_images=no_images)
             _built.add((source.label, wrappers))
+
+
+def training_tasks(
+    sources: Sequence[EnvChoice], number: int | None = None, *, seed: int = 0
+) -> list[TaskRow]:
+    """Return the tasks of a training run.
+
+    Args:
+        sources: Environments to mix.
+        number: Number of tasks. None means `TRAIN_TASKS`, or the number that plays every item once
+            (`tasks_per_epoch`) if that is larger or if all environments have items.
+        seed: Random seed of the tasks.
+    """
+    if number is None:
+        number = tasks_per_epoch(sources) or 0
+        if any(count_items(source, "train") is None for source in sources):
+            number = max(number, TRAIN_TASKS)
+    return list(make_tasks(sources, number, seed=seed))
 
 
 def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int = 1) -> list[TaskRow]:

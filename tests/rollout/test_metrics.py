@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import Episode, Turn, episode_metrics
+from gem_core.rollout.metrics import METRICS
 
 
 def episode(
@@ -46,6 +47,7 @@ def test_means_over_trainable_episodes() -> None:
         }
     )
     assert all(type(value) is float for value in metrics.values())
+    assert sorted(METRICS) == sorted(metrics.keys() - {"gem/env/a"})
 
 
 def test_without_trainable_episodes_only_failures_and_retries_are_known() -> None:

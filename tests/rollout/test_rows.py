@@ -84,10 +84,10 @@ def test_a_row_has_the_images_that_its_prompt_shows(mode: str, kept: list[tuple[
 
 def test_spans_give_the_turn_ids_back() -> None:
     (row,) = rows_of(episode(0.25, 0.5, 1.0))
-    assert turn_ids_of(row.spans, len(row)) == row.turn_ids
-    part = turn_ids_of(row.spans, 12, start=row.prompt_length)
+    assert turn_ids_of(row.spans, len(row)).tolist() == row.turn_ids
+    part = turn_ids_of(row.spans, 12, start=row.prompt_length).tolist()
     assert part == row.turn_ids[2:] + [-1] * (12 - len(row) + 2)
-    assert turn_ids_of([], 2) == [-1, -1]
+    assert turn_ids_of([], 2).tolist() == [-1, -1]
 
 
 @pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("abort", "length")])

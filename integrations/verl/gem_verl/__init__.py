@@ -8,6 +8,8 @@ verl imports the classes named in a config on first use; this module works witho
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
@@ -26,6 +28,7 @@ SUPPORTED = SupportedTrainer(
         ("0.9", "v1 trainer to register a mode with"),
     ),
 )
+INTERFACE = Path(__file__).with_name("interface.json")
 TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_verl.export:write", recipe_writer="gem_verl.repro:write")
 
 __getattr__, __dir__ = lazy_exports(

@@ -19,8 +19,8 @@ import torch
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, tasks_per_epoch
-from gem_core.trainers.tasks import evaluation_tasks
+from gem_core.tasks import EnvChoice, TaskRow
+from gem_core.trainers.tasks import evaluation_tasks, training_tasks
 from gem_verl.options import V1_ONLY
 from gem_verl.rows import verl_row
 
@@ -28,7 +28,6 @@ _OTHER_PROGRAMS = (
     "verl.experimental.one_step_off_policy.ray_trainer",
     "verl.experimental.fully_async_policy.fully_async_rollouter",
 )
-TRAIN_TASKS = 10_000
 VAL_TASKS = 256
 
 
@@ -44,8 +43,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         config: verl's section ``data``; the data set is for validation if `data_files` is its ``val_files``.
         processor: Ignored.
         max_samples: Maximum number of tasks. -1 means `VAL_TASKS` for validation. For training it means
-            `TRAIN_TASKS`, or the number that plays every item once (`tasks_per_epoch`) if that is larger or
-            if all environments have items.
+            the default of `training_tasks`.
 
     Raises:
         GemError: An environment cannot be built (each one is tried once) or has no training items.
@@ -70,9 +68,8 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         self.split: Split = _split(data_files, config)
         self.tasks: list[TaskRow]
         if self.split == "train":
-            count = max_samples if max_samples > 0 else _natural_size(sources)
             seed = (config.get("seed") if config is not None else None) or 0
-            self.tasks = list(make_tasks(sources, count, seed=seed))
+            self.tasks = training_tasks(sources, max_samples if max_samples > 0 else None, seed=seed)
         else:
             self.tasks = evaluation_tasks(sources, max_samples if max_samples > 0 else VAL_TASKS)
 
@@ -85,13 +82,6 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         row["index"] = row["extra_info"]["index"]
         row["dummy_tensor"] = torch.tensor([0], dtype=torch.uint8)  # verl needs one tensor per row
         return row
-
-
-def _natural_size(sources: Sequence[EnvChoice]) -> int:
-    """Return the number of training tasks if the config does not set it."""
-    epoch = tasks_per_epoch(sources) or 0
-    have_items = all(count_items(source, "train") is not None for source in sources)
-    return epoch if have_items else max(epoch, TRAIN_TASKS)
 
 
 def _split(data_files: Any, config: Any) -> Split:

@@ -15,36 +15,17 @@ import functools
 import logging
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from gem_core.advantages.stats import ReturnStats
 from gem_core.trainers.estimators import TurnLog
+from gem_core.trainers.facts import BatchFacts
 from gem_verl.options import ESTIMATORS, read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes
-
-
-@dataclass
-class BatchFacts:
-    """Facts about the rows of a batch, provided by the trainer mode.
-
-    Attributes:
-        turn_ids: For episode rows, (rows, tokens), -1 outside of responses. None if the runs of 1s in the
-            response mask are the turns.
-        episodes: For turn rows, the number of each row's episode; None for episode rows.
-        turns: For turn rows, the index of each row within its episode; None for episode rows.
-        stats: Statistics of the returns, set by the estimator.
-    """
-
-    turn_ids: torch.Tensor | None = None
-    episodes: list[int] | None = None
-    turns: list[int] | None = None
-    stats: ReturnStats = field(default_factory=ReturnStats)
 
 
 _facts: ContextVar[BatchFacts | None] = ContextVar("gem_verl_facts", default=None)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -31,28 +30,15 @@ from gem_core.rollout import (
     episode_metrics,
     inferred_finish,
     rows_of,
-    without_tokens,
 )
+from gem_core.rollout.metrics import METRICS
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.trainers.interface import expect, expect_fields
+from gem_core.trainers.facts import pack_facts
+from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
-from gem_verl import SUPPORTED, failures
+from gem_verl import INTERFACE, SUPPORTED, failures
 from gem_verl.options import MANAGER, V1_ONLY, GemOptions
 from gem_verl.rows import AGENT_NAME, task_of
-
-METRICS = (
-    "gem/return",
-    "gem/success",
-    "gem/turns",
-    "gem/turns_to_success",
-    "gem/truncation_rate",
-    "gem/format_error_rate",
-    "gem/tool_calls",
-    "gem/tool_errors",
-    "gem/error_rate",
-    "gem/retry_rate",
-)
-"""Values that validation reports per environment, besides verl's own score; usable in `filter_groups`."""
 
 validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=None)
 """Set by GEM's worker, because verl does not pass it to an agent loop; None in another worker."""
@@ -60,24 +46,7 @@ validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=
 position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
 """The model's maximum number of tokens, set by the worker; limits verl's servers if nothing else does."""
 
-expect(SUPPORTED, AgentLoopBase, "run", "self", "sampling_params", exact=False)
-expect_fields(
-    SUPPORTED,
-    AgentLoopOutput,
-    [
-        "prompt_ids",
-        "response_ids",
-        "response_mask",
-        "response_logprobs",
-        "multi_modal_data",
-        "reward_score",
-        "num_turns",
-        "metrics",
-        "extra_fields",
-    ],
-    exact=False,
-)
-expect_fields(SUPPORTED, AgentLoopMetrics, ["generate_sequences", "tool_calls", "num_preempted"], exact=False)
+expect_listed(SUPPORTED, INTERFACE, "loop")
 
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]
@@ -285,14 +254,10 @@ def lay_out(
             row.rewards = [0.0] * len(row)
         laid_out[-1].rewards[-1] = episode.total_reward
     outputs = []
-    for number, row in enumerate(laid_out):
+    for row, facts in zip(laid_out, pack_facts(episode, rows, laid_out), strict=True):
         start = row.prompt_length
-        facts: dict[str, Any] = {"rows": rows}
-        if number == 0:  # once per episode, because its length grows with the number of turns
-            facts["episode"] = without_tokens(episode).to_dict()
-        if any(-1 != this != following != -1 for this, following in pairwise(row.turn_ids)):
-            facts |= {"spans": row.spans, "prompt_length": start}  # adjacent turns are one run in the mask
         images = {"multi_modal_data": {"images": [open_image(url) for url in row.images]}}
+        scores = [episode.rewards[turn] for turn in row.turns] if episode.trainable else []
         outputs.append(
             GemOutput(
                 **(images if row.images else {}),
@@ -304,11 +269,7 @@ def lay_out(
                 reward_score=episode.total_reward if episode.trainable else 0.0,
                 num_turns=2 * len(episode.turns),
                 metrics=metrics,
-                extra_fields={
-                    **common,
-                    "turn_scores": [episode.rewards[turn] for turn in row.turns] if episode.trainable else [],
-                    "gem": facts,
-                },
+                extra_fields={**common, "turn_scores": scores, "gem": facts},
             )
         )
     return outputs

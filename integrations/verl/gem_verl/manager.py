@@ -5,37 +5,38 @@
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import logging
 from typing import Any
 
 import ray
+from ray.exceptions import RayActorError
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.utils import get_max_position_embeddings
 
-from gem_core.trainers.interface import expect
-from gem_verl import SUPPORTED, estimators, failures, loop
-from gem_verl.options import (
-    ESTIMATORS,
-    TRAINER_MODES,
-    check_config,
-    check_played,
-    images_unsupported,
-)
-from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, check_rows
+from gem_core.errors import PolicyError
+from gem_core.trainers.interface import expect_listed
+from gem_verl import INTERFACE, SUPPORTED, estimators, failures, loop
+from gem_verl.options import ESTIMATORS, TRAINER_MODES, check_config, check_data
+from gem_verl.rows import AGENT_NAME, ROW_COLUMNS
 
 logger = logging.getLogger("verl.gem")
 
 SUPPORTED.require()
 _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # a Ray actor cannot be a base class
 
-expect(SUPPORTED, AgentLoopManagerTQ, "generate_sequences", "self", "prompts")
-expect(SUPPORTED, _Worker, "_run_prompt", "self", "prompt", "sampling_params", "trajectory", exact=False)
-expect(SUPPORTED, _Worker, "_run_agent_loop", "self", "sampling_params", "trajectory", exact=False)
+expect_listed(SUPPORTED, INTERFACE, "manager")
 
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
     """verl's worker, extended to register the agent loop and pass it facts that verl does not."""
+
+    _engine_died: asyncio.Future[None] | None = None
+
+    async def watch(self) -> None:
+        """Wait for the death of an inference server, and raise the error of the request that noticed it."""
+        self._engine_died = asyncio.get_running_loop().create_future()
+        await self._engine_died
 
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, **options: Any
@@ -50,7 +51,14 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
         loop.validating.set(bool(trajectory["validate"]))  # for this task only: each session is one
         if self.rollout_config.max_model_len is None:
             loop.position_limit.set(get_max_position_embeddings(self.model_config.hf_config))
-        return await super()._run_agent_loop(sampling_params, trajectory, **fields)
+        try:
+            return await super()._run_agent_loop(sampling_params, trajectory, **fields)
+        except Exception as error:
+            # vLLM's error is a cause, which Ray puts into the name of the class.
+            died = isinstance(error, RayActorError) or "EngineDeadError" in type(error).__name__
+            if died and self._engine_died is not None and not self._engine_died.done():
+                self._engine_died.set_exception(error)
+            raise
 
 
 class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
@@ -65,7 +73,28 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         options = check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
         logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
-        self._wrappers = options.wrappers
+
+    async def _init_agent_loop_workers(self) -> None:
+        await super()._init_agent_loop_workers()
+        self._watches = [worker.watch.remote() for worker in self.agent_loop_workers]
+
+    def check_workers(self, timeout: float = 0.0) -> None:
+        """Check that all processes that play episodes are alive.
+
+        Args:
+            timeout: Seconds to wait for the news of a death.
+
+        Raises:
+            PolicyError: A worker or an inference server has died.
+        """
+        ended, _ = ray.wait(self._watches, timeout=timeout)
+        try:
+            ray.get(ended)
+        except Exception as error:
+            raise PolicyError(
+                "a process that plays episodes died, so the episodes of this step will not end; run the same "
+                "command again: with trainer.resume_mode=auto it continues from the last checkpoint"
+            ) from error
 
     def generate_sequences(self, prompts: Any) -> None:
         """Check the prompts and pass them to the workers.
@@ -74,13 +103,11 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
         Raises:
             GemError: A row names no environment, or its environment cannot be built or shown.
-            ConfigError: See `check_played`.
+            ConfigError: See `check_data`.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
-        default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        if check_rows(rows, self._wrappers, default, functools.partial(images_unsupported, self.config)):
-            check_played(self.config)
+        check_data(self.config, rows)
         super().generate_sequences(prompts)
 
 

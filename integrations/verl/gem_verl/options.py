@@ -6,7 +6,10 @@ its name, ``+algorithm.rebn.ddof=1``.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gem_core._util.messages import join_or
@@ -14,7 +17,8 @@ from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import RowOptions, option_at, reject_changed
+from gem_core.trainers.options import RowOptions, option_at, read_refusals, reject_changed
+from gem_verl.rows import check_rows
 
 ESTIMATORS = TRAINER_NAMES
 """Maps values of verl's ``algorithm.adv_estimator`` to names of estimators in gem_core."""
@@ -25,6 +29,7 @@ TRAINER_MODES = {
     "gem_separate_async": "separate_async",
 }
 """Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
+UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 V1_ONLY = (
     "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
@@ -64,17 +69,12 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
         gamma_option="algorithm.gamma",
         supplies=("group_ids", "lengths"),
     )
+    sections = ["gem_grpo"] * (name == "gem_grpo")
     if not option_at(algorithm, "rollout_correction.bypass_mode"):
-        pieces = (
-            "takes tokens out of the response mask before the advantage is computed, which would cut turns "
-            f"in pieces; with {name} use rollout_is (weights) instead, or bypass_mode=True"
-        )
-        reject_changed(algorithm, [("rollout_correction.rollout_rs", (), pieces)], prefix="algorithm.")
+        sections.append("estimator")
+    reject_changed(algorithm, read_refusals(UNSUPPORTED, *sections, estimator=name), prefix="algorithm.")
     if _filters(algorithm):
         choice.check_collected("algorithm.filter_groups drops groups", f"+algorithm.{name}.scope=trained")
-    if name == "gem_grpo":
-        unused = "has no effect on gem_grpo; gem_rloo does not divide by a standard deviation"
-        reject_changed(algorithm, [("norm_adv_by_std_in_grpo", True, unused)], prefix="algorithm.")
     return choice
 
 
@@ -88,10 +88,7 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
     Raises:
         ConfigError: An option is not supported; the message names it and the reason.
     """
-    for section in ("rollout", "async_training"):
-        if section in config:
-            raise ConfigError(f"{section}: this config is for another program; gem_verl supports {V1_ONLY}")
-    reject_changed(config, [("trainer.use_v1", True, f"gem_verl supports {V1_ONLY}")])
+    reject_changed(config, read_refusals(UNSUPPORTED, "program", v1_only=V1_ONLY))
     options = GemOptions.from_config(config)
     name = str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
@@ -120,8 +117,7 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
                 "here; algorithm.filter_groups.metric=gem/return compares its episodes"
             )
-        last = "with turn rows, verl queries the teacher for the last turn only; use gem.rows=episode"
-        reject_changed(config, [("distillation.enabled", False, last)])
+        reject_changed(config, read_refusals(UNSUPPORTED, "turn rows"))
     return options
 
 
@@ -146,26 +142,28 @@ def _check_scope(config: Any, choice: EstimatorChoice, mode: str) -> None:
         )
 
 
-def check_played(config: Any) -> None:
-    """Reject options that cannot work with rows of the agent loop ``gem``.
+def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: bool = False) -> None:
+    """Check rows before they are played, and the options that conflict with rows of the agent loop ``gem``.
 
     Args:
-        config: The whole verl config, of a run with such rows.
+        config: The whole verl config.
+        rows: Rows of a data set, or of a batch.
+        for_training: Whether to reject rows whose item is for evaluation only.
 
     Raises:
+        GemError: A row names no environment, or its environment cannot be built or shown.
         ConfigError: A reward model shares the GPUs of the actor, so it would score every row; or another
             option is not supported.
     """
-    replay = "actor_rollout_ref.rollout.enable_rollout_routing_replay"
-    reason = "the agent loop gem does not record which experts the engine chose; leave it at False"
-    reject_changed(config, [(replay, False, reason)])
-    model = config.reward.reward_model
-    if model.enable and not model.enable_resource_pool:
-        raise ConfigError(
-            "reward.reward_model.enable=True with enable_resource_pool=False: verl lets it score every "
-            "row after it was played, which would replace the rewards of the environments; leave the model "
-            "out, or set enable_resource_pool=True, with which it scores the rows of other agent loops only"
-        )
+    wrappers = GemOptions.from_config(config).wrappers
+    default = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    no_images = functools.partial(images_unsupported, config)
+    if not check_rows(rows, wrappers, default, no_images, for_training=for_training):
+        return
+    sections = ["played"]
+    if not config.reward.reward_model.enable_resource_pool:
+        sections.append("reward model of the actor's GPUs")
+    reject_changed(config, read_refusals(UNSUPPORTED, *sections))
 
 
 def images_unsupported(config: Any) -> str | None:

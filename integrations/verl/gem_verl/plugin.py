@@ -7,12 +7,9 @@ plugin at DEBUG level only, so this module logs its own warnings.
 
 from __future__ import annotations
 
-import functools
-import importlib
 import logging
-from types import ModuleType
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers.imports import import_after
 from gem_verl import SUPPORTED
 
 logger = logging.getLogger(__name__)
@@ -25,21 +22,13 @@ AFTER = {
 """Modules of verl, each with the module that registers something in it."""
 
 
-def _register(module: str, _: ModuleType) -> None:
-    try:
-        importlib.import_module(module)
-    except Exception:  # verl must be able to continue without this plugin, and the user must see the cause
-        logger.exception("gem_verl is not active: %s cannot be imported", module)
-
-
 def activate() -> None:
     """Register everything, now or as soon as verl has imported the registries."""
     problem = SUPPORTED.problem()
-    if problem is not None:
+    if problem is None:
+        import_after(AFTER, logger)
+    else:
         logger.warning("gem_verl is not active: %s", problem)
-        return
-    for verl_module, module in AFTER.items():
-        after_import(verl_module, functools.partial(_register, module))
 
 
 activate()

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -27,31 +26,19 @@ from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
-from gem_core.rollout.rows import turn_ids_of
+from gem_core.trainers.facts import unpack_facts
 from gem_core.trainers.failures import batch_metrics
-from gem_core.trainers.interface import expect
-from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
+from gem_core.trainers.imports import replaced
+from gem_core.trainers.interface import expect_listed
+from gem_verl import INTERFACE, SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import GemDataset
-from gem_verl.options import MANAGER, TRAINER_MODES, check_config, check_played, images_unsupported
-from gem_verl.rows import ROW_COLUMNS, check_rows, verl_row
+from gem_verl.options import MANAGER, TRAINER_MODES, check_config, check_data
+from gem_verl.rows import ROW_COLUMNS, verl_row
 
 SUPPORTED.require()
-for _name, _parameters in (
-    ("_init_dataloader", ()),
-    ("_build_replay_buffer", ()),
-    ("_balance_batch", ("batch", "metrics")),
-    ("_step_once", ("metrics", "timing_raw", "sample_batch_size")),
-    ("_compute_advantage", ("batch", "metrics")),
-    ("_update_critic", ("batch", "metrics")),
-    ("_update_actor", ("batch", "metrics")),
-    ("_compute_metrics", ("batch", "metrics")),
-    ("_val_metrics_update", ("data_sources", "sample_uids", "reward_extra_infos_dict", "sample_turns")),
-):
-    for _trainer in (PPOTrainerSync, PPOTrainerColocateAsync, PPOTrainerSeparateAsync):
-        expect(SUPPORTED, _trainer, _name, "self", *_parameters, exact=False)
+expect_listed(SUPPORTED, INTERFACE, "trainer")
 
 
 class GemTrainer(PPOTrainer):  # type: ignore[misc]
@@ -63,6 +50,7 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
     """
 
     gem_mode: str
+    agent_loop_manager: Any = None
 
     def __init__(self, config: Any) -> None:
         self.gem_options = check_config(config, trainer_mode=self.gem_mode)
@@ -84,17 +72,23 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        default = self.config.actor_rollout_ref.rollout.agent.default_agent_loop
-        refused = functools.partial(images_unsupported, self.config)
         for dataset in (self.train_dataset, self.val_dataset):
-            training = dataset is self.train_dataset
-            wrappers = self.gem_options.wrappers
-            if check_rows(_rows_of(dataset), wrappers, default, refused, for_training=training):
-                check_played(self.config)
+            check_data(self.config, _rows_of(dataset), for_training=dataset is self.train_dataset)
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = TRAINER_MODES[self.gem_mode]  # verl distinguishes its own modes by this name
-        return super()._build_replay_buffer()
+        buffer = super()._build_replay_buffer()
+        read = buffer._sync_metadata_from_transfer_queue
+
+        def read_and_check() -> None:
+            read()
+            if hasattr(self.agent_loop_manager, "check_workers"):
+                # verl would wait forever for the episodes of a dead worker, and replace or leave out those of
+                # a dead engine. A failure may be known here before its cause.
+                self.agent_loop_manager.check_workers(timeout=float(any(buffer.failure_keys.values())))
+
+        buffer._sync_metadata_from_transfer_queue = read_and_check
+        return buffer
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
         if self.gem_options.row_kind == "turn":
@@ -109,14 +103,12 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
     def _micro_batches(self) -> list[int]:
         """Return the micro-batch sizes of verl's workers, in rows per rank; dynamic sizes take any number."""
         parts = self.config.actor_rollout_ref
-        sizes = []
-        if not parts.actor.use_dynamic_bsz:
-            sizes.append(parts.actor.ppo_micro_batch_size_per_gpu)
-        if not parts.rollout.log_prob_use_dynamic_bsz:
-            sizes.append(parts.rollout.log_prob_micro_batch_size_per_gpu)
-        if self.use_reference_policy and not parts.ref.log_prob_use_dynamic_bsz:
-            sizes.append(parts.ref.log_prob_micro_batch_size_per_gpu)
-        return [size for size in sizes if size]
+        sections = [(parts.actor.use_dynamic_bsz, parts.actor.ppo_micro_batch_size_per_gpu)]
+        sections += [
+            (part.log_prob_use_dynamic_bsz, part.log_prob_micro_batch_size_per_gpu)
+            for part in (parts.rollout, parts.ref)[: 1 + self.use_reference_policy]
+        ]
+        return [size for dynamic, size in sections if size and not dynamic]
 
     def _data_parallel_size(self) -> int:
         workers = self.actor_rollout_wg
@@ -137,8 +129,11 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
         keys, pads = _split(batch)
         read = functools.partial(tq.kv_batch_get, keys=keys, partition_id=batch.partition_id)
         rows = [_plain(extra).get("gem") for extra in read(select_fields=["extra_fields"])["extra_fields"]]
-        facts, episodes = batch_facts(
-            rows, keys, lambda: read(select_fields=["response_mask"])["response_mask"]
+        facts, episodes = unpack_facts(
+            rows,
+            [_session(key) for key in keys],
+            [int(key.rsplit("_", 1)[1]) for key in keys],
+            lambda: read(select_fields=["response_mask"])["response_mask"].to_padded_tensor(0),
         )
         with estimators.known(facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
@@ -178,19 +173,15 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
             reward_field = "token_level_rewards" if self.config.algorithm.use_kl_in_reward else "rm_scores"
             fields = sorted({"rm_scores", reward_field})
             table = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-            turns = 2 * np.ones(len(keys))
-            sums = {name: [float(row.sum()) for row in table[name].unbind()] for name in fields}
-            for name, values in (
-                ("critic/score", sums["rm_scores"]),
-                ("critic/rewards", sums[reward_field]),
-                ("training/num_turns", turns),
-                ("num_turns", turns),
-            ):
-                totals: defaultdict[str, float] = defaultdict(float)
-                for key, value in zip(keys, values, strict=True):
-                    totals[_session(key)] += value
+            scores = {name: [float(row.sum()) for row in table[name].unbind()] for name in fields}
+            turns = [2.0] * len(keys)
+            sums = {"critic/score": scores["rm_scores"], "critic/rewards": scores[reward_field]}
+            sums |= {"num_turns": turns, "training/num_turns": turns}
+            numbers = np.unique([_session(key) for key in keys], return_inverse=True)[1]
+            for name, of_rows in sums.items():
+                totals = np.bincount(numbers, weights=of_rows)
                 for statistic in ("mean", "max", "min"):
-                    metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)([*totals.values()]))
+                    metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(totals))
         return metrics
 
     def _val_metrics_update(
@@ -250,8 +241,7 @@ def _fill(pads: list[str], computed: Any) -> None:
     tq.kv_batch_put(keys=pads, partition_id=partition, fields=TensorDict(fields, batch_size=len(pads)))
 
 
-@contextmanager
-def _rows_counted(workers: Any, method: str) -> Iterator[None]:
+def _rows_counted(workers: Any, method: str) -> AbstractContextManager[None]:
     """Make a loss that is a mean over rows divide by the number of played rows, not by the batch size."""
     update = getattr(workers, method)
 
@@ -261,38 +251,7 @@ def _rows_counted(workers: Any, method: str) -> Iterator[None]:
             batch.extra_info["global_batch_size"] *= len(keys) / len(batch)
         return update(batch)
 
-    setattr(workers, method, counted)
-    try:
-        yield
-    finally:
-        setattr(workers, method, update)
-
-
-def batch_facts(
-    rows: list[dict[str, Any] | None], keys: list[str], read_mask: Callable[[], torch.Tensor]
-) -> tuple[estimators.BatchFacts, list[Episode]]:
-    """Return facts about the rows of a batch for the estimator, and the outlines of their episodes.
-
-    Args:
-        rows: ``extra_fields["gem"]`` of the agent loop; None for pads and other agent loops.
-        keys: verl's keys, ``{uid}_{session}_{index}``.
-        read_mask: Returns the nested mask of shape (rows, tokens); called only if the runs of 1s in the mask
-            are not the turns.
-    """
-    ours = [row for row in rows if row is not None]
-    episodes = [Episode.from_dict(row["episode"]) for row in ours if "episode" in row]
-    facts = estimators.BatchFacts()
-    if any(row["rows"] == "turn" for row in ours):
-        numbers: dict[str, int] = {}
-        facts.episodes = [numbers.setdefault(_session(key), len(numbers)) for key in keys]
-        facts.turns = [int(key.rsplit("_", 1)[1]) for key in keys]
-    elif any("spans" in row for row in ours):
-        facts.turn_ids = turn_ids_from_mask(read_mask().to_padded_tensor(0))
-        for number, row in enumerate(rows):
-            if row is not None and "spans" in row:
-                ids = turn_ids_of(row["spans"], facts.turn_ids.shape[1], start=row["prompt_length"])
-                facts.turn_ids[number] = torch.tensor(ids)
-    return facts, episodes
+    return replaced(workers, method, counted)
 
 
 def _session(key: str) -> str:
@@ -301,7 +260,7 @@ def _session(key: str) -> str:
 
 
 def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a data set for `check_rows`; empty for a class that is neither ours nor verl's."""
+    """Return the rows of a data set for `check_data`; empty for a class that is neither ours nor verl's."""
     if isinstance(dataset, GemDataset):
         return map(verl_row, dataset.tasks)
     if not hasattr(dataset, "dataframe"):

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tests.trainers.processes import (
+    Kill,
     Run,
     run_environment,
     run_to_the_end,
@@ -108,6 +109,7 @@ def run_verl(
     gem: list[str] | None = None,
     modules: str = "verl_cpu,verl_spy",
     timeout: float = TIMEOUT,
+    kill: Kill | None = None,
 ) -> Run:
     """Run `main_ppo` in `folder` until it ends; `overrides` come before `SMALL`, `SMALL` before `gem`."""
     variables = {
@@ -129,7 +131,7 @@ def run_verl(
                 ]
             ),
         ]  # fmt: skip
-        return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
+        return run_to_the_end(command, folder=folder, env=env, timeout=timeout, kill=kill)
 
 
 def _last_wins(overrides: list[str]) -> list[str]:

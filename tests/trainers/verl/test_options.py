@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import GemOptions, check_config, check_played, read_algorithm
+from gem_verl.options import GemOptions, check_config, check_data, read_algorithm
+from gem_verl.rows import verl_row
 
 from gem_core.errors import ConfigError
+from gem_core.tasks import TaskRow
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"
@@ -111,9 +113,12 @@ def test_a_teacher_needs_episode_rows() -> None:
 
 
 def test_experts_that_the_engine_chose_cannot_be_replayed() -> None:
-    check_played(verl_config(REBN))
+    rows = [verl_row(TaskRow(env_id="game:GuessTheNumber-v0", env_kwargs={}, seed=1, index=0))]
+    replay = "actor_rollout_ref.rollout.enable_rollout_routing_replay=True"
+    check_data(verl_config(REBN), rows)
+    check_data(verl_config(REBN, replay), [])
     with pytest.raises(ConfigError, match=r"enable_rollout_routing_replay=True: .*leave it at False"):
-        check_played(verl_config(REBN, "actor_rollout_ref.rollout.enable_rollout_routing_replay=True"))
+        check_data(verl_config(REBN, replay), rows)
 
 
 def test_groups_of_two_can_be_compared() -> None:

@@ -14,7 +14,7 @@ import ray
 from gem_verl.dataset import GemDataset
 from gem_verl.options import ESTIMATORS, GemOptions
 from gem_verl.rows import verl_row
-from gem_verl.trainer import GemTrainerSync, batch_facts
+from gem_verl.trainer import GemTrainerSync
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
@@ -169,29 +169,3 @@ def test_another_interface_is_refused_with_the_version() -> None:
 def test_unknown_names_say_what_there_is() -> None:
     with pytest.raises(AttributeError, match="GemAgentLoopManager"):
         gem_verl.GemAgentLopManager  # noqa: B018
-
-
-def test_facts_of_pads_and_other_loops() -> None:
-    import torch
-
-    mask = torch.tensor([[1, 0, 1], [1, 1, 0], [0, 0, 0]])
-    facts, episodes = batch_facts([None, None, None], ["a_0_0", "a_1_0", "pad1_0_0"], lambda: mask)
-    assert (facts.turn_ids, facts.episodes, facts.turns, episodes) == (None, None, None, [])
-
-
-def test_only_adjacent_turns_need_turn_ids() -> None:
-    import torch
-
-    rows = [torch.tensor([1, 0, 1]), torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1, 1])]
-    mask = torch.nested.as_nested_tensor(rows, layout=torch.jagged)
-    ours = {"rows": "episode"}
-    adjacent = {**ours, "spans": [(6, 7), (7, 9)], "prompt_length": 5}
-    facts, _ = batch_facts([None, ours, adjacent], ["a_0_0", "a_1_0", "b_0_0"], lambda: mask)
-    assert facts.turn_ids is not None
-    assert facts.turn_ids.tolist() == [[0, -1, 1, -1], [0, 0, -1, -1], [-1, 0, 1, 1]]
-
-
-def test_turn_rows_are_joined_by_their_keys() -> None:
-    rows = [{"rows": "turn"}] * 3
-    facts, _ = batch_facts(rows, ["a_0_1", "b_0_0", "a_0_0"], lambda: pytest.fail("not needed"))
-    assert (facts.turn_ids, facts.episodes, facts.turns) == (None, [0, 1, 0], [1, 0, 0])

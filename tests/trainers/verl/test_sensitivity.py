@@ -14,7 +14,6 @@ import torch
 from gem_verl import estimators, failures, loop
 from gem_verl.loop import GemAgentLoop
 from gem_verl.rows import verl_row
-from gem_verl.trainer import batch_facts
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.trainer.ppo.ray_trainer import compute_advantage
@@ -24,6 +23,7 @@ from verl.workers.rollout.replica import TokenOutput
 from gem_core.consistency import Played
 from gem_core.rollout import Episode, without_tokens
 from gem_core.trainers import estimators as kit_estimators
+from gem_core.trainers.facts import unpack_facts
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -119,7 +119,8 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         },
         non_tensors={"uid": np.array([key.split("_")[0] for key in keys], dtype=object)},
     )
-    facts, _ = batch_facts([row.extra_fields["gem"] for row in rows], keys, lambda: mask)
+    packed = [row.extra_fields["gem"] for row in rows]
+    facts, _ = unpack_facts(packed, keys, [0] * len(keys), lambda: mask)
     with estimators.known(facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
     result = [read_row(failed, [], [], [], []) for failed in noted.episodes]

@@ -1,0 +1,193 @@
+"""The plugins' shared code at the size of real training steps: against ReBN alone, and against the step."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import common
+import torch
+
+from gem_core import register
+from gem_core.advantages import tensors
+from gem_core.core import Env
+from gem_core.rollout import Episode, Generation, RolloutOptions, Turn, rows_of
+from gem_core.tasks import TaskRow
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
+from gem_core.trainers.facts import pack_facts, unpack_facts
+from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers.player import EpisodePlayer
+
+ROWS, TOKENS, TURNS = 500, 32_768, 32
+"""Size of the batch whose advantages are computed. All costs are linear in rows; 10,000 rows need 12 GB."""
+STEP_ROWS, STEP_TOKENS, STEP_TURNS = 1_024, 8_192, 16
+"""Size of the batch of the step."""
+PLAYED = 32
+"""Rows of the step that are played and packed; the time of the others follows from theirs."""
+ENGINE_RATE = 50_000
+"""Tokens per second that the simulated engine reads and writes. A step takes longer: it also trains."""
+WORKERS = 8
+"""Processes that play episodes, verl's default."""
+CHOICE: EstimatorChoice = read_estimator("rebn", {}, gamma=0.9)
+
+
+def episode_of(turns: int, tokens: int, adjacent: bool) -> Episode:
+    """Return an episode of equal turns, half of whose tokens are observations; the second may have none."""
+    half = tokens // turns // 2
+    contexts = [[0] * half for _ in range(turns)]
+    if adjacent:
+        contexts[1], contexts[2] = [], [0] * (2 * half)
+    steps = [Turn(context, [1] * half, None, 1.0, "", "", "stop") for context in contexts]
+    return Episode("bench:Echo", 0, steps, True, False, "terminated")
+
+
+def batch(rows: int, episode: Episode) -> tuple[torch.Tensor, torch.Tensor, list[dict[str, Any]]]:
+    """Return rewards, mask and facts of a batch of such episodes, as a trainer stores them."""
+    (row,) = rows_of(episode)
+    mask = (
+        torch.tensor(row.response_mask[row.prompt_length :], dtype=torch.bool).expand(rows, -1).contiguous()
+    )
+    generator = torch.Generator().manual_seed(0)
+    facts = [fact for _ in range(rows) for fact in pack_facts(episode, "episode", [row])]
+    return torch.randn(mask.shape, generator=generator), mask, facts
+
+
+def from_facts(
+    rows: int, tokens: int, turns: int, adjacent: bool
+) -> tuple[Callable[[], int], Callable[[], int]]:
+    """Return the work from the facts to the advantages, and ReBN alone."""
+    rewards, mask, facts = batch(rows, episode_of(turns, tokens, adjacent))
+    keys = list(range(rows))
+
+    def ours() -> int:
+        known, episodes = unpack_facts(facts, keys, [0] * rows, lambda: mask)
+        result = CHOICE.compute(rewards, mask, turn_ids=known.turn_ids)
+        batch_metrics(episodes, result.stats)
+        return rows
+
+    def peer() -> int:
+        tensors.rebn(rewards, mask, gamma=0.9)
+        return rows
+
+    return ours, peer
+
+
+TEXT = " ".join(str(number % 10) for number in range(STEP_TOKENS // STEP_TURNS // 2 - 12))
+"""A text of almost as many tokens as words; the chat template adds a few."""
+
+
+class Echo(Env):
+    """Answers each response with a text of as many tokens."""
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.begin_episode(seed)
+        self.seed, self.turn = seed, 0
+        return self.text(), {}
+
+    def step(self, action: str) -> Any:
+        self.turn += 1
+        return self.text(), 1.0, self.turn == STEP_TURNS, False, {}
+
+    def text(self) -> str:
+        return f"{self.seed} {self.turn} {TEXT}"
+
+
+class Engine:
+    """An engine that answers at once with as many tokens as a turn has."""
+
+    def __init__(self, response: list[int]) -> None:
+        self.response = response
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        return Generation(list(self.response), [-0.5] * len(self.response), "stop")
+
+
+def step_seconds(quick: bool) -> tuple[float, float, float]:
+    """Return the seconds of a step: of a worker, from facts to metrics, and of the simulated engine.
+
+    The worker's are CPU time, tokenizer included; it spends them while the engine is busy.
+    """
+    from bench_context import make_tokenizer
+
+    register("bench:Echo", Echo)
+    tokenizer = make_tokenizer([" ".join(map(str, range(10)))] * 20)
+    response = tokenizer.encode(" ".join("1" for _ in range(STEP_TOKENS // STEP_TURNS // 2)))
+    player = EpisodePlayer(RolloutOptions(), tokenizer)
+    engine, numbers = Engine([*response, tokenizer.eos_token_id]), count()
+
+    async def play() -> list[Episode]:
+        tasks = [
+            TaskRow(env_id="bench:Echo", env_kwargs={}, seed=next(numbers), index=0) for _ in range(PLAYED)
+        ]
+        plays = [
+            player.play(task, engine, split="train", metadata={}, max_tokens_per_turn=1024) for task in tasks
+        ]
+        return await asyncio.gather(*plays)
+
+    def work() -> tuple[float, list[list[dict[str, Any]]], int]:
+        start = time.process_time()
+        episodes = asyncio.run(play())
+        packed, tokens = [], 0
+        for episode in episodes:
+            rows = rows_of(episode)
+            packed.append(pack_facts(episode, "episode", rows))
+            rows[0].response_mask, rows[0].logprobs_or_zeros()  # what every trainer reads
+            tokens += len(rows[0])
+        return time.process_time() - start, packed, tokens
+
+    work()
+    seconds, packed, tokens = min((work() for _ in range(1 if quick else 3)), key=lambda one: one[0])
+    rewards, mask, _ = batch(STEP_ROWS, episode_of(STEP_TURNS, STEP_TOKENS, adjacent=False))
+    facts = [of_row for _ in range(STEP_ROWS // PLAYED) for rows in packed for of_row in rows]
+    start = time.process_time()
+    known, episodes = unpack_facts(facts, list(range(STEP_ROWS)), [0] * STEP_ROWS, lambda: mask)
+    result = CHOICE.compute(rewards, mask, turn_ids=known.turn_ids)
+    batch_metrics(episodes, result.stats)
+    at_the_end = time.process_time() - start
+    factor = STEP_ROWS / PLAYED
+    return seconds * factor / WORKERS, at_the_end, tokens * factor / ENGINE_RATE
+
+
+def run(quick: bool) -> list[common.Result]:
+    if importlib.util.find_spec("transformers") is None:
+        raise SystemExit("bench_trainers needs transformers: pip install 'gem-core[train]'")
+    torch.set_num_threads(2)
+    rows = 20 if quick else ROWS
+    results = []
+    # Chat templates separate turns; adjacent ones need turn ids, which are read like the mask.
+    for name, adjacent, limit in (("turns apart", False, 1.5), ("adjacent turns", True, None)):
+        ours, peer = from_facts(rows, TOKENS, TURNS, adjacent)
+        pair = common.compare(ours, peer, seconds=0.02, rounds=3 if quick else 5)
+        results.append(
+            common.Result(
+                f"trainers: from facts to advantages, {name}",
+                1e3 / pair.ours,
+                1e3 / pair.peer,
+                1 / pair.ratio,
+                unit="ms",
+                at_most=limit,
+                note=f"per row of {TOKENS:,} tokens, {TURNS} turns, {rows} rows; peer: ReBN on the mask",
+            )
+        )
+    played, at_the_end, whole = step_seconds(quick)
+    for name, ours in ((f"one of {WORKERS} workers plays", played), ("from facts to metrics", at_the_end)):
+        results.append(
+            common.Result(
+                f"trainers: in a step, {name}",
+                1e3 * ours,
+                1e3 * whole,
+                ours / whole,
+                unit="ms",
+                at_most=0.01,
+                note=f"{STEP_ROWS:,} rows of {STEP_TOKENS:,} tokens; peer: {ENGINE_RATE:,} tokens/s",
+            )
+        )
+    return results
+
+
+if __name__ == "__main__":
+    common.main(run)

@@ -1,0 +1,91 @@
+"""Facts about the rows of a batch that a trainer's own columns do not hold, sent along with the rows.
+
+    facts = pack_facts(episode, "turn", rows)                       # in the worker that played the episode
+    batch, episodes = unpack_facts(facts, keys, indices, read_mask)    # in the process that trains
+
+Estimators need to know which rows are turns of one episode, and which tokens are which turn; the metrics need
+the outlines of the episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gem_core.advantages.stats import ReturnStats
+from gem_core.rollout import Episode, Row, RowKind, without_tokens
+from gem_core.rollout.rows import turn_ids_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class BatchFacts:
+    """Facts about the rows of a batch.
+
+    Attributes:
+        turn_ids: For episode rows, (rows, tokens), -1 outside of responses. None if the runs of 1s in the
+            response mask are the turns.
+        episodes: For turn rows, the number of each row's episode; None for episode rows.
+        turns: For turn rows, the index of each row within its episode; None for episode rows.
+        stats: Statistics of the returns, set by the estimator.
+    """
+
+    turn_ids: torch.Tensor | None = None
+    episodes: list[int] | None = None
+    turns: list[int] | None = None
+    stats: ReturnStats = field(default_factory=ReturnStats)
+
+
+def pack_facts(episode: Episode, kind: RowKind, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the facts about each row of an episode, as objects that JSON can represent.
+
+    Args:
+        episode: The episode.
+        kind: Kind of its rows.
+        rows: The rows, as returned by `rows_of`.
+    """
+    facts: list[dict[str, Any]] = [{"rows": kind} for _ in rows]
+    facts[0]["episode"] = without_tokens(episode).to_dict()  # once: its size grows with the number of turns
+    for row, of_row in zip(rows, facts, strict=True):
+        if any(not episode.turns[turn].context_ids for turn in row.turns[1:]):
+            # Adjacent turns are one run in the mask.
+            of_row |= {"spans": row.spans, "prompt_length": row.prompt_length}
+    return facts
+
+
+def unpack_facts(
+    facts: Sequence[Mapping[str, Any] | None],
+    keys: Sequence[Hashable],
+    indices: Sequence[int],
+    read_mask: Callable[[], torch.Tensor],
+) -> tuple[BatchFacts, list[Episode]]:
+    """Return the facts about the rows of a batch, and the outlines of their episodes.
+
+    Args:
+        facts: What `pack_facts` returned for each row; None for a row that GEM did not play.
+        keys: Key of the episode of each row.
+        indices: Index of each row among the rows of its episode.
+        read_mask: Returns the response mask, (rows, tokens); called only if the runs of 1s in the mask are
+            not the turns.
+    """
+    played = [of_row for of_row in facts if of_row is not None]
+    episodes = [Episode.from_dict(of_row["episode"]) for of_row in played if "episode" in of_row]
+    batch = BatchFacts()
+    if any(of_row["rows"] == "turn" for of_row in played):
+        numbers: dict[Hashable, int] = {}
+        batch.episodes = [numbers.setdefault(key, len(numbers)) for key in keys]
+        batch.turns = list(indices)
+    elif any("spans" in of_row for of_row in played):
+        import torch
+
+        from gem_core.advantages.tensors import turn_ids_from_mask
+
+        batch.turn_ids = turn_ids_from_mask(read_mask())
+        for number, row in enumerate(facts):
+            if row is not None and "spans" in row:
+                ids = turn_ids_of(row["spans"], batch.turn_ids.shape[1], start=row["prompt_length"])
+                batch.turn_ids[number] = torch.from_numpy(ids)
+    return batch, episodes

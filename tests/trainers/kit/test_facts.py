@@ -1,0 +1,56 @@
+"""Facts about rows that travel next to them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gem_core.rollout import Episode, Turn, rows_of, without_tokens  # noqa: E402
+from gem_core.trainers.facts import pack_facts, unpack_facts  # noqa: E402
+
+
+def episode(*contexts: list[int]) -> Episode:
+    """Return an episode with one turn of two tokens after each context."""
+    turns = [Turn(context, [7, 8], None, 1.0, "", "", "stop") for context in contexts]
+    return Episode("test:Env", 1, turns, True, False, "terminated")
+
+
+def test_facts_of_pads_and_other_loops() -> None:
+    facts, episodes = unpack_facts([None] * 3, ["a", "b", "c"], [0] * 3, lambda: pytest.fail("not needed"))
+    assert (facts.turn_ids, facts.episodes, facts.turns, episodes) == (None, None, None, [])
+
+
+def test_only_adjacent_turns_need_turn_ids() -> None:
+    apart, adjacent = episode([1, 2], [3]), episode([1, 2], [], [3])
+    packed = [pack_facts(one, "episode", rows_of(one))[0] for one in (apart, adjacent)]
+    assert ["spans" in of_row for of_row in packed] == [False, True]
+    received = [None, *json.loads(json.dumps(packed))]
+    mask = torch.tensor([[1, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1]])
+    facts, episodes = unpack_facts(received, ["a", "b", "c"], [0] * 3, lambda: mask)
+    assert facts.turn_ids is not None
+    assert facts.turn_ids.tolist() == [
+        [0, -1, 1, -1, -1, -1, -1], [0, 0, -1, 1, 1, -1, -1], [0, 0, 1, 1, -1, 2, 2],
+    ]  # fmt: skip
+    assert episodes == [without_tokens(apart), without_tokens(adjacent)]
+
+
+def test_turn_rows_are_joined_by_their_keys() -> None:
+    first, second = episode([1], []), episode([1])
+    packed = pack_facts(first, "turn", rows_of(first, "turn")) + pack_facts(
+        second, "turn", rows_of(second, "turn")
+    )
+    facts, episodes = unpack_facts(
+        [packed[1], packed[2], packed[0]], ["a", "b", "a"], [1, 0, 0], lambda: pytest.fail("not needed")
+    )
+    assert (facts.turn_ids, facts.episodes, facts.turns) == (None, [0, 1, 0], [1, 0, 0])
+    assert [len(one.turns) for one in episodes] == [1, 2]
+
+
+def test_a_failed_episode_has_an_outline_but_no_turns() -> None:
+    failed = Episode("test:Env", 1, [], False, True, "env_error", trainable=False)
+    (of_row,) = pack_facts(failed, "episode", rows_of(failed, pad_id=0))
+    assert of_row["episode"]["env_id"] == "test:Env"
+    assert "spans" not in of_row

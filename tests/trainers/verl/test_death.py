@@ -1,0 +1,76 @@
+"""The death of a worker or of an inference server ends the run instead of leaving it waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from gem_verl.manager import GemAgentLoopManager, GemAgentLoopWorker
+from ray.exceptions import RayActorError
+
+from gem_core.errors import PolicyError
+from tests.trainers.verl.memory import make_trainer, play, use_memory_queue
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_the_trainer_checks_the_workers_while_it_waits(failed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_memory_queue(monkeypatch)
+    trainer = make_trainer()
+    play(trainer, {1: ["break" if failed else "3"]})
+    timeouts = []
+
+    def check_workers(timeout: float) -> None:
+        timeouts.append(timeout)
+        raise PolicyError("a worker died")
+
+    trainer.agent_loop_manager = SimpleNamespace(check_workers=check_workers)
+    with pytest.raises(PolicyError, match="a worker died"):
+        trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=1)
+    assert timeouts == [float(failed)]
+
+
+class EngineDeadError(Exception):
+    """Stands in for vLLM's error of this name, which verl's server passes on."""
+
+
+@pytest.mark.parametrize("error", [RayActorError(), EngineDeadError(), ValueError("a bug")])
+def test_a_worker_reports_a_dead_engine(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*args: Any, **fields: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(GemAgentLoopWorker.__base__, "_run_agent_loop", fail)
+    worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
+    worker.rollout_config = SimpleNamespace(max_model_len=1)
+
+    async def run() -> bool:
+        watch = asyncio.create_task(worker.watch())
+        await asyncio.sleep(0)
+        with pytest.raises(type(error)):
+            await worker._run_agent_loop({}, {"validate": False})
+        await asyncio.sleep(0)
+        if watch.done():
+            assert watch.exception() is error
+        return watch.cancel() is False
+
+    assert asyncio.run(run()) == (not isinstance(error, ValueError))
+
+
+def test_the_manager_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = GemAgentLoopManager.__new__(GemAgentLoopManager)
+    manager._watches = ["alive"]
+
+    def get(ended: list[str]) -> list[None]:
+        if ended:
+            raise RayActorError
+        return []
+
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(ray, "wait", lambda refs, timeout: ([], refs))
+    manager.check_workers()
+    monkeypatch.setattr(ray, "wait", lambda refs, timeout: (refs, []))
+    with pytest.raises(PolicyError, match=r"process that plays episodes died.*resume_mode=auto") as caught:
+        manager.check_workers()
+    assert isinstance(caught.value.__cause__, RayActorError)
