@@ -24,3 +24,12 @@ def test_the_number_of_trainers_is_the_same_in_every_description() -> None:
     number = {5: "five", 6: "six", 7: "seven"}[len(trainers.split("\n\n")[0].strip().splitlines())]
     for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml"):
         assert re.search(rf"(?:description|title).*\b{number} RL trainers", (ROOT / name).read_text()), name
+
+
+def test_the_installation_page_lists_every_extra() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    section = project.partition("[project.optional-dependencies]\n")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^(\w+) = \[", section, re.MULTILINE))
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == extras
