@@ -43,12 +43,13 @@ class Session:
         env_id: Id to report in the state.
     """
 
-    __slots__ = ("_env", "_env_id", "_episode_id", "_make", "_running", "_steps")
+    __slots__ = ("_env", "_env_id", "_episode_id", "_has_episode", "_make", "_running", "_steps")
 
     def __init__(self, make: Callable[[], Env], env_id: str) -> None:
         self._make, self._env_id = make, env_id
         self._env: Env | None = None
         self._episode_id: str | None = None
+        self._has_episode = False
         self._steps = 0
         self._running = False
 
@@ -93,7 +94,8 @@ class Session:
         options: ResetOptions | None = None if index is None else {"index": index}
         self._running = False
         observation, info = self._env.reset(seed, options=options)
-        self._episode_id, self._steps, self._running = episode_id or uuid.uuid4().hex, 0, True
+        self._episode_id, self._steps, self._running = episode_id, 0, True
+        self._has_episode = True
         return wire.first_observation(observation, info)
 
     def _step(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +115,8 @@ class Session:
         return wire.step_observation(observation, reward, terminated, truncated, info)
 
     def _state(self) -> dict[str, Any]:
+        if self._has_episode and self._episode_id is None:  # drawn only if somebody asks
+            self._episode_id = uuid.uuid4().hex
         return {"episode_id": self._episode_id, "step_count": self._steps, "env_id": self._env_id}
 
     def _error(self, text: str, code: str, details: Mapping[str, Any] | None = None) -> Reply:
