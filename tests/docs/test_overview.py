@@ -1,0 +1,23 @@
+"""The picture on the first page shows numbers that the library computes."""
+
+from __future__ import annotations
+
+import re
+
+from gem_core.advantages import rebn, returns
+from tests.docs.blocks import ROOT
+
+REWARDS = [[0.0, 0.0, 1.0]]
+
+
+def test_the_picture_shows_returns_and_advantages_of_its_episode() -> None:
+    svg = (ROOT / "docs" / "images" / "overview.svg").read_text(encoding="utf-8")
+    texts = re.findall(r"<text [^>]*>(.*?)</text>", svg)
+    per_turn = returns(REWARDS, gamma=0.9)[0]
+    advantages = rebn(REWARDS, gamma=0.9)[0]
+    expected = [
+        "return, discount 0.9", *(f"{value:.3g}" for value in per_turn),
+        "advantage (ReBN)", *(f"{value:+.2f}".replace("-", "\N{MINUS SIGN}") for value in advantages),
+    ]  # fmt: skip
+    start = texts.index(expected[0])
+    assert texts[start : start + len(expected)] == expected
