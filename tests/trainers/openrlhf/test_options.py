@@ -65,6 +65,7 @@ def test_every_option_is_a_flag() -> None:
         ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on episode rows"),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
+        ((*REBN, "--gem.modules", "json", "no_such_module"), r"--gem\.modules no_such_module: .*PYTHONPATH"),
         ((*REBN, *AGENT[:2]), r"--data\.label_key label"),
     ],
 )
