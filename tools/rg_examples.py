@@ -20,10 +20,13 @@ ITEMS = 8
 MOST_CHARACTERS = 60
 CHOSEN = {
     "boxnet": '[{"Agent[0.5, 0.5]": "move(box_blue, square[0.5, 1.5])"}]',
+    "graph_color": '{"0": 1, "1": 2, "2": 1}',
     "knight_swap": '["w,B3,C1", "B,A1,B3"]',
+    "n_queens": "_ Q _ _\n_ _ _ Q\nQ _ _ _\n_ _ Q _",
     "rush_hour": "F+1 K+1 M-1 C+3",
 }
-"""Examples from questions, for data sets without answers, and for one where most answers are "No"."""
+"""Examples from questions, for data sets without answers; one of a data set where most answers are "No"; and
+examples of smaller problems, where copying an answer of the usual size is often right."""
 
 
 def example(name: str) -> str:
