@@ -23,10 +23,11 @@ CHOSEN = {
     "graph_color": '{"0": 1, "1": 2, "2": 1}',
     "knight_swap": '["w,B3,C1", "B,A1,B3"]',
     "n_queens": "_ Q _ _\n_ _ _ Q\nQ _ _ _\n_ _ Q _",
+    "propositional_logic": "(A → B)",
     "rush_hour": "F+1 K+1 M-1 C+3",
 }
 """Examples from questions, for data sets without answers; one of a data set where most answers are "No"; and
-examples of smaller problems, where copying an answer of the usual size is often right."""
+examples of smaller problems, or with other letters, where a copied answer is often right."""
 
 
 def example(name: str) -> str:

@@ -70,7 +70,7 @@ def test_the_item_and_the_score_are_the_package_s_own(name):
 def test_every_prompt_shows_an_answer_to_another_question():
     names = [id for id in gem_core.list_envs("rg:*") if id != "rg:composite"]
     assert sorted(_examples()) == [id.removeprefix("rg:") for id in names]
-    for name in sorted({*FAST} - {"graph_color"}):
+    for name in sorted({*FAST} - {"graph_color", "propositional_logic"}):
         env = gem_core.make(f"rg:{name}", size=2)
         prompt, _ = env.reset(seed=0)
         assert last_boxed(prompt) == _examples()[name]
