@@ -375,6 +375,7 @@ def changes_nothing(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
     """Run the demo; the session fails unless the agent learns the game."""
+    session.env["OMP_NUM_THREADS"] = "1"  # beside other sessions, torch's threads mostly wait for each other
     folder = session.create_tmp() + "/demo"
     shutil.rmtree(folder, ignore_errors=True)  # a checkpoint of an older version is an error
     session.run("python", "-m", "gem_core.train.demo", "--out", folder)
