@@ -69,8 +69,8 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="time for running episodes at shutdown (default 30)",
     )  # fmt: skip
     limits.add_argument(
-        "--max-message", type=whole_number(1024), default=1 << 20, metavar="BYTES",
-        help="size of a message (default 1048576)",
+        "--max-message", type=whole_number(1024), default=8 << 20, metavar="BYTES",
+        help="size of a message (default 8388608)",
     )  # fmt: skip
     access = parser.add_argument_group("access")
     access.add_argument(

@@ -14,6 +14,9 @@ from gem_core.errors import ConfigError, EnvError
 MAX_MESSAGE = 100 << 20
 """Maximum size in bytes of an answer, that of OpenEnv's client."""
 
+_OUR_FAULT = (frames.PROTOCOL_ERROR, frames.BAD_TEXT, frames.TOO_BIG)
+"""Codes of close frames after which the same message would end the next session, too."""
+
 
 class SessionLost(Exception):
     """Raised when the session or its episode is gone: a new session may work."""
@@ -210,7 +213,8 @@ class ClientSession(asyncio.Protocol):
                 self._transport.write(frames.encode_frame(payload, frames.PONG, mask=True))
             elif opcode == frames.CLOSE:
                 code, reason = int.from_bytes(payload[:2], "big"), payload[2:].decode(errors="replace")
-                self._end(f"the server closed the session ({code} {reason})")
+                text = f"the server closed the session ({code} {reason})"
+                self._end(text, EnvError(text) if code in _OUR_FAULT else None)
                 self._transport.close()
             elif opcode <= frames.BINARY and self._answer is not None and not self._answer.done():
                 self._answer.set_result(payload)
@@ -232,10 +236,10 @@ class ClientSession(asyncio.Protocol):
         else:
             self._opened.set_exception(SessionLost(f"the server rejected the session: {status}"))
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, error: Exception | None = None) -> None:
         if self._ended is not None:
             return
         self._ended = reason
         for future in (self._opened, self._answer):
             if future is not None and not future.done():
-                future.set_exception(SessionLost(reason))
+                future.set_exception(error or SessionLost(reason))

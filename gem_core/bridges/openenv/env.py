@@ -161,6 +161,10 @@ class OpenEnvEnv(Env):
     def sample_random_action(self) -> str:
         if self._grammar is None:
             raise EnvError(f"{self.source}: reset the environment before you sample an action")
+        if self._served_by_gem:  # only the environment knows its legal actions
+            state = loop.run(self._ask("state", {"random_action": True}))
+            if "random_action" in state:
+                return str(state["random_action"])
         random = self.action_random
         if self._tools is not None:
             name = random.choice(sorted(self._tools))
@@ -251,11 +255,13 @@ class OpenEnvEnv(Env):
         restore = False
         while True:
             try:
-                if restore and kind == "step":
+                if restore and kind != "reset":
                     await self._restore()
                 if self._grammar is None:
                     await self._read_schema()
                 result = await self._link.ask(kind, data, self.timeout)
+                if kind == "state":
+                    return result
                 if not isinstance(result.get("observation"), dict):
                     raise EnvError(f"the server sent no observation: {result!r:.200}")
                 if self._tools == {}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
 from collections.abc import Callable, Mapping
@@ -62,7 +63,7 @@ class Session:
             elif kind == "reset":
                 message = self._reset(data)
             elif kind == "state":
-                message = {"type": "state", "data": self._state()}
+                message = {"type": "state", "data": self._state(data)}
             elif kind == "mcp":
                 message = {"type": "mcp", "data": no_mcp(data)}
             else:
@@ -114,10 +115,14 @@ class Session:
         self._running = not (terminated or truncated)
         return wire.step_observation(observation, reward, terminated, truncated, info)
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if self._has_episode and self._episode_id is None:  # drawn only if somebody asks
             self._episode_id = uuid.uuid4().hex
-        return {"episode_id": self._episode_id, "step_count": self._steps, "env_id": self._env_id}
+        state = {"episode_id": self._episode_id, "step_count": self._steps, "env_id": self._env_id}
+        if data.get("random_action") is True and self._env is not None and self._running:
+            with contextlib.suppress(NotImplementedError):  # some environments define none
+                state["random_action"] = self._env.sample_random_action()
+        return state
 
     def _error(self, text: str, code: str, details: Mapping[str, Any] | None = None) -> Reply:
         return Reply(wire.encode(wire.error_message(text, code, **(details or {}))), code, self._running)

@@ -85,6 +85,27 @@ def test_a_state_is_the_seed_and_the_actions(games):
         assert shown == steps[3][0]
 
 
+def test_random_actions_are_those_of_the_served_environment(games):
+    native = gem_core.make(WORDLE)
+    with gem_core.make(f"openenv:{games.url}/{WORDLE}") as env:
+        for each in (env, native):
+            each.reset(seed=6)
+        for _ in range(3):
+            action = env.sample_random_action()
+            assert action == native.sample_random_action()
+            assert env.step(action)[1:4] == native.step(action)[1:4]
+
+
+def test_a_response_that_is_too_long_for_the_server_fails_the_episode_at_once():
+    with serving(GUESS, max_message=2000) as running, gem_core.make(f"openenv:{running.url}") as env:
+        env.reset(seed=0)
+        began = time.monotonic()
+        with pytest.raises(EnvError, match="1009 the message has more than 2000 bytes"):
+            env.step("x" * 3000)
+        assert time.monotonic() - began < env.retry_for
+        assert env.reset(seed=0)
+
+
 def test_unseeded_resets_follow_the_seed_of_the_stream(games):
     with gem_core.make(f"openenv:{games.url}/{GUESS}") as env, env.spawn() as other:
         played(env, 1, [])

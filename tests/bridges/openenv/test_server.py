@@ -107,7 +107,7 @@ def test_messages_are_answered_in_every_host(odd, id):
         ("step", {"message": "hi"}),
         ("step", {"message": "cut", "metadata": {"any": 1}}),
         ("step", {"message": "hi"}),
-        ("state", {}),
+        ("state", {"random_action": True}),  # this environment has none
         ("reset", {"seed": 8}),
         ("step", {"message": "end"}),
     )
