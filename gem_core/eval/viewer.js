@@ -158,27 +158,31 @@ function renderSummary() {
   const mean = (values) => values.length ? values.reduce((a, b) => a + b, 0) / values.length : null;
   const returns = chosen.map((episode) => episode.return).filter((value) => typeof value === "number");
   const success = mean(chosen.map((episode) => Number(episode.success)));
+  const pooled = new Set(chosen.map((episode) => episode.run)).size > 1; // a mean over several runs means nothing
   const facts = [
     ["episodes", chosen.length === episodes.length ? chosen.length : `${chosen.length} of ${episodes.length}`],
-    ["mean return", format(mean(returns))],
-    ["success", success === null ? "–" : `${+(100 * success).toFixed(1)} %`],
-    ["mean turns", format(mean(chosen.map((episode) => episode.turns)))],
+    ...(pooled ? [] : [
+      ["mean return", format(mean(returns))],
+      ["success", success === null ? "–" : `${+(100 * success).toFixed(1)}%`],
+      ["mean turns", format(mean(chosen.map((episode) => episode.turns)))],
+    ]),
     ["not trainable", chosen.filter((episode) => !episode.trainable).length],
   ];
   byId("facts").replaceChildren(...facts.map(([label, value]) =>
     make("div", {}, make("dt", { text: label }), make("dd", { text: value, "data-fact": label }))));
-  renderHistogram(returns);
+  renderHistogram(pooled ? [] : returns);
+}
+
+function draw(parent, tag, attributes, text) {
+  const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.append(node);
+  return node;
 }
 
 function renderHistogram(values) {
   const svg = byId("histogram");
-  const draw = (tag, attributes, text) => {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
-    if (text !== undefined) node.textContent = text;
-    svg.append(node);
-    return node;
-  };
   svg.replaceChildren();
   svg.toggleAttribute("hidden", !values.length);
   if (!values.length) return;
@@ -192,16 +196,14 @@ function renderHistogram(values) {
   bins.forEach((size, bin) => {
     const height = size ? Math.max(2, (size / top) * (base - 4)) : 0;
     const from = low + (span * bin) / count, to = low + (span * (bin + 1)) / count;
-    const bar = draw("rect", { x: (bin * width) / count + 0.5, width: width / count - 1, y: base - height, height, rx: 1,
+    const bar = draw(svg, "rect", { x: (bin * width) / count + 0.5, width: width / count - 1, y: base - height, height, rx: 1,
       class: to <= 0 && from < 0 ? "minus" : "" });
-    const title = document.createElementNS("http://www.w3.org/2000/svg", "title");
-    title.textContent = count === 1 ? `${format(low)}: ${size}` : `${format(from)} to ${format(to)}: ${size}`;
-    bar.append(title);
+    draw(bar, "title", {}, count === 1 ? `${format(low)}: ${size}` : `${format(from)} to ${format(to)}: ${size}`);
   });
-  draw("line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5 });
-  draw("text", { x: 0, y: base + 13 }, format(low));
-  draw("text", { x: width / 2, y: base + 13, "text-anchor": "middle" }, "return");
-  draw("text", { x: width, y: base + 13, "text-anchor": "end" }, format(high));
+  draw(svg, "line", { x1: 0, x2: width, y1: base + 0.5, y2: base + 0.5 });
+  draw(svg, "text", { x: 0, y: base + 13 }, format(low));
+  draw(svg, "text", { x: width / 2, y: base + 13, "text-anchor": "middle" }, "return");
+  draw(svg, "text", { x: width, y: base + 13, "text-anchor": "end" }, format(high));
 }
 
 // -- one episode -------------------------------------------------------------------------------
@@ -277,6 +279,24 @@ function turnCard(number, texts, turn) {
   return card;
 }
 
+function rewardStrip(turns) {
+  const rewards = turns.map((turn) => (typeof turn.reward === "number" ? turn.reward : 0));
+  const top = Math.max(...rewards.map(Math.abs)) || 1, step = Math.max(3, Math.min(18, 700 / turns.length));
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const width = step * turns.length, middle = 17;
+  for (const [key, value] of Object.entries({ class: "strip", width, height: 2 * middle, role: "img",
+    "aria-label": `Rewards of ${turns.length} turns` })) svg.setAttribute(key, value);
+  draw(svg, "line", { x1: 0, x2: width, y1: middle, y2: middle });
+  rewards.forEach((reward, place) => {
+    const height = reward ? Math.max(2, (Math.abs(reward) / top) * (middle - 2)) : 1;
+    const bar = draw(svg, "rect", { x: place * step + 0.5, width: step - 1, y: reward < 0 ? middle : middle - height, height,
+      class: reward < 0 ? "minus" : "" });
+    draw(bar, "title", {}, `turn ${place + 1}: reward ${format(turns[place].reward, true)}`);
+    bar.addEventListener("click", () => document.querySelectorAll("#episode .turn")[place].scrollIntoView());
+  });
+  return svg;
+}
+
 function renderEpisode() {
   const number = Number(state.episode);
   const pane = byId("episode");
@@ -315,6 +335,7 @@ function renderEpisode() {
       make("span", { class: "key response" }), " response (trained; point at a token for its log-prob)",
       about.has_vocabulary ? "" : ". The trace holds no token texts: give --tokenizer to see them."));
   }
+  if (turns.length > 1) pane.append(rewardStrip(turns));
   pane.append(...turns.map((turn, place) => turnCard(place, texts[place], turn)));
   if (number !== openNumber) pane.scrollTop = 0;
   openNumber = number;
@@ -388,3 +409,6 @@ document.addEventListener("keydown", (event) => {
 window.addEventListener("hashchange", render);
 observer.observe(byId("more"));
 render();
+if (document.getElementById("comparison") && new URLSearchParams(location.hash.slice(1)).has("episode")) {
+  document.querySelector("main").scrollIntoView(); // the link points at an episode, which is below the comparison
+}

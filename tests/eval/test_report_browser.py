@@ -15,7 +15,9 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     results = " ".join(section(document, "results").split())
     assert "oracle: return" in results
     assert "evil: success" in results
-    assert "game:Mastermind-v0-easy 1.000 ± 0.000 [1.000, 1.000] -" in results  # not in the other run
+    assert (
+        "game:Mastermind-v0-easy 1.000 ± 0.000 - 1.000 ± 0.000 [0.510, 1.000] -" in results
+    )  # not in the other run
     details = section(document, "details")
     assert "all, weighted equally" in details
     assert document.count('<svg class="chart"') == 2
@@ -23,6 +25,8 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
     assert "system_prompt" in section(document, "settings")
     assert section(document, "legend").split() == ["oracle", "evil"]
     assert len(listed(document)) == 19
+    # No means over episodes of several runs.
+    assert " ".join(section(document, "facts").split()) == "episodes 19 not trainable 0"
     assert "all runs oracle (16) evil (3)" in " ".join(section(document, "run").split()).replace(
         "evil (3) oracle (16)", "oracle (16) evil (3)"
     )
@@ -32,6 +36,7 @@ def test_the_comparison_and_the_episodes_below_it(runs, tmp_path, browse):  # no
 def test_an_episode_of_one_run_is_read_through_its_address(runs, tmp_path, browse):  # noqa: F811
     write_report([read_run(runs / "oracle"), read_run(runs / "evil")], tmp_path / "page.html")
     document = browse("run=evil&episode=17")
+    assert "mean return" in section(document, "facts")
     assert listed(document) == [16, 17, 18]
     pane = " ".join(section(document, "episode").split())
     assert "Episode 17: game:GuessTheNumber-v0-easy seed 1" in pane

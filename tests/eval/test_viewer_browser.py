@@ -74,8 +74,9 @@ def test_an_episode_with_its_credit_and_tokens(tmp_path, browse):
     assert "var(--plus-bar) 70%" in document
     assert listed(document) == [0, 1, 2, 3]
     facts = " ".join(section(document, "facts").split())
-    assert facts == "episodes 4 mean return 0.287 success 25 % mean turns 1 not trainable 1"
-    assert "<rect" in document
+    assert facts == "episodes 4 mean return 0.287 success 25% mean turns 1 not trainable 1"
+    strip = re.search(r'<svg class="strip".*?</svg>', document, re.DOTALL)
+    assert re.findall("<title>(.*?)</title>", strip[0]) == ["turn 1: reward 0", "turn 2: reward +1"]
 
 
 def test_hostile_texts_are_inert_and_found_by_the_search(tmp_path, browse):
