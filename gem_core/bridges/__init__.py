@@ -1,6 +1,6 @@
 """Bridges to other ecosystems: their environments under our ids, and ours under their interfaces.
 
-Each ecosystem has one module or folder, and an extra of its own. `register_builtin` registers the schemes of
+Each ecosystem has one module or folder and its own extra. `register_builtin` registers the schemes of
 ids, such as ``gymnasium:CartPole-v1``, without importing anything.
 """
 

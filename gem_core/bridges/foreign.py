@@ -163,7 +163,7 @@ class ForeignEnv(Env):
 
 
 def foreign_error(name: str, where: str, error: Exception) -> GemError:
-    """Return the error to raise for an exception of a foreign environment; a `GemError` stays as it is.
+    """Return the error to raise for an exception of a foreign environment; a `GemError` stays unchanged.
 
     Args:
         name: Name of the environment.

@@ -121,7 +121,7 @@ def _check(id: str, args: argparse.Namespace) -> EnvCheck:
             raise
         return EnvCheck(id, "failed", message=str(error))
     env_spec = spec(name)
-    env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` has a max_turns of its own
+    env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
     report = check_env(
         env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
         wrappers=args.wrappers,

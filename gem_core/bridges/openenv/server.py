@@ -79,8 +79,8 @@ def serve_env(
 class OpenEnvServer(Acceptor):
     """Serves environments to OpenEnv's clients and to ``openenv:`` ids.
 
-    With one environment, the server's address is that of the environment. Each environment also has an
-    address of its own, ``http://HOST:PORT/ID``.
+    With one environment, the server's address is that of the environment. Each environment also has
+    its own address, ``http://HOST:PORT/ID``.
 
     Args:
         envs: The environments.
