@@ -109,6 +109,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def core(session: nox.Session) -> None:
     """Run all tests of gem_core, with every extra, in the environment that called nox."""
+    session.env["OMP_NUM_THREADS"] = "1"  # the workers keep all cores busy
     pytest(session, *WORKERS)
 
 

@@ -97,6 +97,14 @@ def test_a_limit_counts_idle_environments_and_those_in_use(monkeypatch: pytest.M
         EnvPool(max_envs=0)
 
 
+def test_a_limit_also_holds_for_reserved_environments() -> None:
+    task = TaskRow(env_id="test:Pooled", env_kwargs={}, seed=4, index=0)
+    for limit, count in ((2, 2), (None, 5)):
+        made.clear()
+        asyncio.run(EnvPool(max_envs=limit).reserve([task] * 5))
+        assert len(made) == count
+
+
 def test_prepare_builds_now() -> None:
     pool = EnvPool("time_limit(max_turns=1)")
     pool.prepare(EnvChoice("test:Pooled"))
