@@ -64,7 +64,7 @@ class Acceptor(abc.ABC):
         self.sessions = 0
         self.draining = False
         self.metrics = Metrics()
-        self.buffer = bytearray(READ_SIZE)
+        self.buffer = memoryview(bytearray(READ_SIZE))  # TLS writes to slices, which must not be copies
 
     @abc.abstractmethod
     def names(self) -> list[str]:
@@ -130,11 +130,11 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self._answer_next()
 
-    def get_buffer(self, sizehint: int) -> bytearray:
+    def get_buffer(self, sizehint: int) -> memoryview:
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._read(bytes(memoryview(self._server.buffer)[:nbytes]))
+        self._read(bytes(self._server.buffer[:nbytes]))
 
     def _read(self, data: bytes) -> None:
         if self._frames is None:
