@@ -187,9 +187,11 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
             f"| {name} | {row['right accepted']:,} of {right:,} | {row['wrong refused']:,} of {wrong:,} "
             f"| {row['seconds per 1,000']} | {row['seconds per 1,000 numbers']} |"
         )
+    peer, ours = (summary[name]["seconds per 1,000 numbers"] for name in ("gem-llm", "gem-core"))
     lines += [
         "",
-        "Times are CPU times; the start of the sandbox in which gem-core calls math-verify is left out. The "
+        f"In this run, gem-llm needs {float(peer) / float(ours):.0f} times the CPU time of gem-core for "
+        "numbers. Times are CPU times; the start of the sandbox in which gem-core calls math-verify is left out. The "
         "limits of the peers (one second in gem-llm, five for math-verify) count CPU time, too. "
         "One pair is left out, "
         f"because math-verify never returns: `{ENDLESS[0]}`.",
