@@ -191,8 +191,8 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
     lines += [
         "",
         f"In this run, gem-llm needs {float(peer) / float(ours):.0f} times the CPU time of gem-core for "
-        "numbers. Times are CPU times; the start of the sandbox in which gem-core calls math-verify is left out. The "
-        "limits of the peers (one second in gem-llm, five for math-verify) count CPU time, too. "
+        "numbers. Times are CPU times; the start of the sandbox in which gem-core calls math-verify is left "
+        "out. The limits of the peers (one second in gem-llm, five for math-verify) count CPU time, too. "
         "One pair is left out, "
         f"because math-verify never returns: `{ENDLESS[0]}`.",
         "",
