@@ -95,3 +95,11 @@ def test_the_comparison_of_graders_is_drawn_from_its_records(tool: ModuleType) -
             assert summary["gem-core"][column] > summary[peer][column]
     column = "seconds per 1,000 numbers"
     assert summary["gem-llm"][column] >= 30 * summary["gem-core"][column]
+
+
+def test_the_checks_of_other_ecosystems_are_drawn_from_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    tool = importlib.import_module("foreign_checks")
+    rows = tool.read(RESULTS / "bridges.jsonl")
+    assert len(rows) >= 20
+    assert tool.draw(rows) == (RESULTS / "bridges.md").read_text()
