@@ -52,23 +52,20 @@ class ServerLink(Link):
 
     async def schema(self) -> Mapping[str, Any]:
         address = self._address
-        key = (address, self._token)
-        if key not in _schemas:
-            scheme, host = "https" if address.secure else "http", address.host
-            base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}{address.path}"
-            client = HttpClient(base, timeout=30.0, retries=0, headers=access_headers(self._token))
-            try:
-                answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
-            except ServiceError as error:
-                if "status 4" in str(error):
-                    raise ConfigError(f"{error}; check the address and the token") from error
-                raise SessionLost(str(error)) from error
-            finally:
-                client.close()
-            if not isinstance(answer, dict) or not {"action", "observation"} <= answer.keys():
-                raise ConfigError(f"{base}/schema is not the page of an OpenEnv server")
-            _schemas[key] = answer
-        return _schemas[key]
+        scheme, host = "https" if address.secure else "http", address.host
+        base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}{address.path}"
+        client = HttpClient(base, timeout=30.0, retries=0, headers=access_headers(self._token))
+        try:
+            answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
+        except ServiceError as error:
+            if "status 4" in str(error):
+                raise ConfigError(f"{error}; check the address and the token") from error
+            raise SessionLost(str(error)) from error
+        finally:
+            client.close()
+        if not isinstance(answer, dict) or not {"action", "observation"} <= answer.keys():
+            raise ConfigError(f"{base}/schema is not the page of an OpenEnv server")
+        return answer
 
     async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         if self._session is None or not self._session.alive:
@@ -83,10 +80,6 @@ class ServerLink(Link):
         session, self._session = self._session, None
         if session is not None:
             session.close()
-
-
-_schemas: dict[tuple[Address, str | None], Mapping[str, Any]] = {}
-"""Schemas that servers of this process sent, which thousands of environments share."""
 
 
 class LocalLink(Link):
