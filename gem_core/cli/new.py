@@ -139,7 +139,7 @@ def run(args: argparse.Namespace) -> int:
             "pyproject.toml": _PYPROJECT,
             f"{module}/__init__.py": _INIT,
             f"{module}/env.py": _ENV,
-            f"tests/test_{module}.py": _TEST,
+            f"test_{module}.py": _TEST,
         }
         id, install = "{family}:{name}-v0".format(**names), [f"pip install -e {folder}"]
     else:

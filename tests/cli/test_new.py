@@ -73,7 +73,7 @@ def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(folder)
     importlib.import_module("warm_cold").register_envs()
     gem_core.check_env("warmcold:WarmCold-v0", rules=["floor_holds", "best_return", "specs_travel"])
-    compile((folder / "tests" / "test_warm_cold.py").read_text(), "test_warm_cold.py", "exec")
+    compile((folder / "test_warm_cold.py").read_text(), "test_warm_cold.py", "exec")
     for name in ("warm_cold", "warm_cold.env"):
         monkeypatch.delitem(sys.modules, name)
 
