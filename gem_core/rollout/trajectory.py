@@ -304,9 +304,10 @@ class Episode:
 
 
 _TURN_KINDS: dict[str, Any] = {
-    "context_ids": Collection, "response_ids": Collection, "reward": Real, "observation": (str, list),
-    "action": str, "info": dict,
+    "context_ids": (list, Collection), "response_ids": (list, Collection), "reward": (float, int, Real),
+    "observation": (str, list), "action": str, "info": dict,
 }  # fmt: skip
+"""Concrete types come first, because checks against abstract ones are slow."""
 _EPISODE_KINDS: dict[str, Any] = {"env_id": str, "env_kwargs": dict, "metadata": dict, "env_retries": int}
 
 
