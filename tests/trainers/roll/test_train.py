@@ -51,9 +51,8 @@ def assert_metrics_are_right(
 
 
 def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
     chaos = {
         "env_type": f"gem_core:{CHAOS}", "env_manager_cls": "gem_roll.GemTrajEnvManager", "max_steps": 8,
         "max_tokens_per_step": None, "agent_system_template": None, "agent_template": "{observation}",
@@ -90,7 +89,7 @@ def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
         again = sum(episode.env_retries > 0 for episode in collected)
         assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
-    counts = chaos_counts(tmp_path)
+    counts = chaos_counts(run.spy)
     fatal = sum(count for (call, _), count in counts.items() if call != "close")
     assert fatal == sum(e.env_retries + (not e.trainable) for e in traces) > 0, counts
     assert {e.env_id for e in traces if e.error or e.env_retries} == {CHAOS}
