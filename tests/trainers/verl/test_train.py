@@ -53,9 +53,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     warm_tokenizer: Any,
     model: Any,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
     run = harness.run_verl(
         tmp_path,
         warm,
@@ -84,7 +82,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         again = sum(episode.env_retries > 0 for episode in collected)
         assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
-    chaos = chaos_counts(tmp_path)
+    chaos = chaos_counts(run.spy)
     fatal = sum(count for (call, _), count in chaos.items() if call != "close")
     assert fatal == sum(episode.env_retries + (not episode.trainable) for episode in traces)
     assert any(not episode.trainable for episode in traces)
