@@ -1,8 +1,10 @@
 """`OpenEnvServer`: environments behind OpenEnv's protocol, one WebSocket per session, no web framework.
 
-async with OpenEnvServer([serve_env("game:GuessTheNumber-v0-easy")]) as server:
-await server.listen(port=8000)
-await server.wait_closed()
+    async with OpenEnvServer([serve_env("game:GuessTheNumber-v0-easy")]) as server:
+        await server.listen(port=8000)
+        await server.wait_closed()
+
+`serve_env` decides where the episodes of an environment run.
 """
 
 from __future__ import annotations
