@@ -276,8 +276,13 @@ class Episode:
         return {"schema_version": IMAGES_VERSION, **fields, "images": extract_images(fields["turns"])}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Episode:
+    def from_dict(cls, data: dict[str, Any], *, check_types: bool = True) -> Episode:
         """Create an episode from the output of `to_dict`.
+
+        Args:
+            data: The output of `to_dict`, also after a round trip through JSON.
+            check_types: Whether to check the types of the values; False saves time for data that another
+                process of the same run has just written.
 
         Raises:
             TraceError: The schema version is not supported, keys are missing or unknown, or a value has the
@@ -295,9 +300,10 @@ class Episode:
             if version == IMAGES_VERSION:
                 turns = copy.deepcopy(turns)
                 restore_images(turns, fields.pop("images"))
-            for turn in turns:
-                _require_kinds(turn, _TURN_KINDS)
-            _require_kinds(fields, _EPISODE_KINDS)
+            if check_types:
+                for turn in turns:
+                    _require_kinds(turn, _TURN_KINDS)
+                _require_kinds(fields, _EPISODE_KINDS)
             return cls(turns=[Turn(**turn) for turn in turns], **fields)
         except (TypeError, KeyError, AttributeError) as error:
             raise TraceError(f"not an episode of schema version {version}: {error}") from None

@@ -72,7 +72,9 @@ def unpack_facts(
             not the turns.
     """
     played = [of_row for of_row in facts if of_row is not None]
-    episodes = [Episode.from_dict(of_row["episode"]) for of_row in played if "episode" in of_row]
+    episodes = [
+        Episode.from_dict(of_row["episode"], check_types=False) for of_row in played if "episode" in of_row
+    ]
     batch = BatchFacts()
     if any(of_row["rows"] == "turn" for of_row in played):
         numbers: dict[Hashable, int] = {}
