@@ -367,7 +367,7 @@ def test_bad_answers_fail_the_episode(last, problem):
 
 
 def test_a_slow_answer_fails_the_episode():
-    class Slow(gem_core.Env):
+    class Late(gem_core.Env):
         blocking = True
 
         def reset(self, seed=None, *, options=None):
@@ -378,8 +378,8 @@ def test_a_slow_answer_fails_the_episode():
             time.sleep(1.0)
             return "late", 0.0, False, False, {"invalid": None}
 
-    gem_core.register("test:Slow-v0", Slow)
-    with serving("test:Slow-v0") as running, gem_core.make(f"openenv:{running.url}") as env:
+    gem_core.register("test:Late-v0", Late)
+    with serving("test:Late-v0") as running, gem_core.make(f"openenv:{running.url}") as env:
         env.reset(seed=0)
         env.timeout = 0.2
         with pytest.raises(EnvError, match=r"did not answer within 0\.2 s"):
