@@ -21,7 +21,7 @@ from records import OLDER_PROMPTS, ROOT, Record, read_records, write_records
 from study import gem_core
 
 from gem_core._util.files import write_atomically
-from gem_core.train.report import new_figure
+from gem_core.train.report import new_figure, save_figure
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
         rows.append(f"| {run.family} | `{run.env}` | {run.what} | {changes} | {len(curve)} |")
         commands += [f"gem-core {shlex.join(command)}" for command in run.commands("./tiny", None)]
     axes[0].set_ylabel("success of the sampled policy")
-    figure.savefig(out / "curves.png")
+    save_figure(figure, out / "curves.png")
     head = [
         "# A learning run for each family",
         "",

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from gem_core._util.files import write_atomically
-from gem_core.train.report import COLORS, new_figure, smooth
+from gem_core.train.report import COLORS, new_figure, save_figure, smooth
 
 ROOT = Path(__file__).resolve().parents[1]
 OLDER_PROMPTS = (
@@ -110,4 +110,4 @@ def plot_variants(
         axis.set_title(caption, loc="left", fontsize=11)
     axes[0].legend(frameon=False)
     figure.suptitle(title, fontsize=12, fontweight="bold")
-    figure.savefig(path)
+    save_figure(figure, path)

@@ -126,6 +126,18 @@ def new_figure(columns: int) -> tuple[Any, Any]:
     return figure, axes
 
 
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure of `new_figure` to a PNG file with at most 128 colors, a third of matplotlib's size."""
+    from PIL import Image  # matplotlib needs it, too
+
+    figure.canvas.draw()
+    width, height = figure.canvas.get_width_height()
+    image = Image.frombytes("RGBA", (width, height), bytes(figure.canvas.buffer_rgba())).convert("RGB")
+    temporary = path.with_name(f".{path.name}.png")
+    image.quantize(128, dither=Image.Dither.NONE).save(temporary, optimize=True)
+    temporary.replace(path)
+
+
 def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
     """Plot success, return and turns by step, with the evaluations as dots."""
     figure, axes = new_figure(3)
@@ -155,6 +167,4 @@ def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
             axis.set_ylim(0, 1.08)
             axis.legend(frameon=False, loc="lower right")
     figure.suptitle(title, fontsize=12, fontweight="bold")
-    temporary = path.with_name(f".{path.name}.png")
-    figure.savefig(temporary)
-    temporary.replace(path)
+    save_figure(figure, path)

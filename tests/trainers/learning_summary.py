@@ -16,7 +16,7 @@ from gem_core._util.files import write_atomically
 from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
 from gem_core.consistency.learning import REBN
 from gem_core.consistency.learning_page import series_name, strokes
-from gem_core.train.report import new_figure, smooth
+from gem_core.train.report import new_figure, save_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
 
 
@@ -112,7 +112,7 @@ def draw(runs: Sequence[LearningRun], path: Path) -> None:
             axis.plot(steps, mean, color=color, linestyle=style, linewidth=1.8, label=name)
         axis.set_title(f"{task}: success", loc="left", fontsize=11)
         axis.legend(frameon=False, fontsize=7)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 if __name__ == "__main__":
