@@ -158,6 +158,39 @@ def test_a_mode_with_partial_rollouts(
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("rows", ["episode", "turn"])
+def test_the_mode_with_separate_engines(
+    rows: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VERL_LOGGING_LEVEL", "WARNING")  # verl 0.9.1 logs a line with an unknown argument
+    checkpoints = "actor_rollout_ref.rollout.checkpoint_engine"
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_separate_async",
+        "trainer.v1.sampler.max_off_policy_strategy=wait",
+        "trainer.v1.separate_async.parameter_sync_step=1",
+        "actor_rollout_ref.hybrid_engine=False",
+        "actor_rollout_ref.rollout.nnodes=1",
+        "actor_rollout_ref.rollout.n_gpus_per_node=1",
+        "+ray_kwargs.ray_init.num_gpus=2",
+        f"{checkpoints}.backend=files",
+        f"{checkpoints}.custom_backend_module=verl_files",
+        f"+gem.rows={rows}",
+        "trainer.val_before_train=False",
+        gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    updates, steps = updates_of(run.spy), metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
+        mine = assert_update_is_right(
+            update, episodes, warm_tokenizer, model, row_kind=rows, on_policy=number == 0
+        )
+        assert_metrics_are_right(metrics, mine)
+
+
+@pytest.mark.full
 def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
     run = harness.run_verl(
         tmp_path,
