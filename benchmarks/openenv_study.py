@@ -134,17 +134,21 @@ def ratios(runs: list[dict[str, Any]], key: str, server: str, sessions: int) -> 
     return statistics.median(values[OURS, number] / values[server, number] for number in rounds)
 
 
-def report(runs: list[dict[str, Any]], held: dict[str, Any]) -> bool:
-    """Print the table and the limits; return whether all limits are met."""
-    print(
-        "| server | sessions | steps/s | steps per CPU second | p50 (ms) | p99 (ms) | threads | memory (MB) |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    """Return the table of medians in Markdown."""
+    names = ("server", "sessions", "steps/s", "steps per CPU second", "p50 (ms)", "p99 (ms)", "threads")
+    lines = [f"| {' | '.join(names)} | memory (MB) |", "|---|---|---|---|---|---|---|---|"]
     keys = ("steps_per_s", "steps_per_cpu_s", "p50_ms", "p99_ms", "threads", "rss_mb")
     for name in dict.fromkeys(run["server"] for run in runs):
         for sessions in SESSIONS:
             cells = [f"{median(runs, name, sessions, key):,.0f}" for key in keys]
-            print(f"| {name} | {sessions:,} | {' | '.join(cells)} |")
+            lines.append(f"| {name} | {sessions:,} | {' | '.join(cells)} |")
+    return lines
+
+
+def report(runs: list[dict[str, Any]], held: dict[str, Any]) -> bool:
+    """Print the table and the limits; return whether all limits are met."""
+    print("\n".join(table(runs)))
     checks = [(f"{text}, {n} sessions", ratios(runs, key, peer, n), least, True)
               for text, peer, key, least in LIMITS for n in SESSIONS]  # fmt: skip
     checks += [
@@ -177,8 +181,17 @@ def main() -> None:
     if not args.quick:
         versions = {name: version(name) for name in ("openenv", "uvicorn", "websockets", "picows")}
         machine = {"cores": len(CORES), "python": platform.python_version(), "versions": versions}
-        RECORD.write_text(json.dumps({"machine": machine, "runs": runs, "held": held}, indent=1) + "\n")
+        head = {"command": "python benchmarks/openenv_study.py", "commit": commit(), "machine": machine}
+        lines = ",\n  ".join(json.dumps(run) for run in runs)
+        text = json.dumps({**head, "held": held}, indent=1).removesuffix("\n}")
+        RECORD.write_text(f'{text},\n "runs": [\n  {lines}\n ]\n}}\n')
     sys.exit(0 if met else 1)
+
+
+def commit() -> str:
+    """Return the short hash of the measured commit."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.check_output(command, text=True, cwd=HERE).strip()
 
 
 def version(name: str) -> str | None:

@@ -103,3 +103,14 @@ def test_the_checks_of_other_ecosystems_are_drawn_from_their_records(monkeypatch
     rows = tool.read(RESULTS / "bridges.jsonl")
     assert len(rows) >= 20
     assert tool.draw(rows) == (RESULTS / "bridges.md").read_text()
+
+
+@pytest.mark.parametrize("tool", ["openenv_study"], indirect=True)
+def test_the_table_of_openenv_servers_is_that_of_its_records(tool: ModuleType) -> None:
+    runs = json.loads(tool.RECORD.read_text())["runs"]
+    page = (ROOT / "docs" / "bridges" / "openenv.md").read_text(encoding="utf-8")
+    assert "\n".join(tool.table(runs)) in page
+    for peer in (tool.THEIRS, tool.THEIRS_ASYNC):
+        few, many = (f"{tool.ratios(runs, 'steps_per_s', peer, sessions):.1f}" for sessions in tool.SESSIONS)
+        assert few in page
+        assert many in page
