@@ -23,7 +23,7 @@ from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.player import EpisodePlayer
 
 ROWS, TOKENS, TURNS = 500, 32_768, 32
-"""Size of the batch whose advantages are computed. All costs are linear in rows; 10,000 rows need 12 GB."""
+"""Size of the batch whose advantages are computed. Larger batches are assumed to cost as much per row."""
 STEP_ROWS, STEP_TOKENS, STEP_TURNS = 1_024, 8_192, 16
 """Size of the batch of the step."""
 PLAYED = 32

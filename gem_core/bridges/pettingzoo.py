@@ -55,21 +55,6 @@ class _View:
         """All agents that can take part."""
         return self.env.possible_agents
 
-    @property
-    def num_agents(self) -> int:
-        """Number of agents still in the episode."""
-        return len(self.agents)
-
-    @property
-    def max_num_agents(self) -> int:
-        """Number of possible agents."""
-        return len(self.possible_agents)
-
-    @property
-    def unwrapped(self) -> Any:
-        """This view."""
-        return self
-
     def observation_space(self, agent: str) -> TextSpace:
         """Return the observation space of `agent`; the same object each time."""
         return self.observation_spaces[agent]
