@@ -1,19 +1,23 @@
-"""`gem-core doctor`: report what is installed and whether each trainer finds its plugin."""
+"""`gem-core doctor`: report what is installed and whether trainers find their plugins, and check a run."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
 
 import gem_core
+from gem_core._util.messages import error_line, error_text
 from gem_core.cli import _console
 from gem_core.cli._arguments import add_json_flag, command_parser
-from gem_core.errors import UnsupportedTrainer
+from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
-STYLES = {"ready": "green", "absent": "yellow", "broken": "bold red"}
+STYLES = {
+    "ready": "green", "absent": "yellow", "broken": "bold red", "accepted": "green", "rejected": "bold red",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,15 +71,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "doctor",
         "report what is installed and check the trainer plugins",
-        examples=["", "--json"],
-        details="Exit code 1 if an installed trainer would run without its plugin.",
+        examples=["", "--trainer acme", "--trainer acme -- --gamma 0.9"],
+        details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "
+        "command; they are checked as at the start of a run, but no process is started and no model loaded."
+        "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
+        "trainer is not ready or would reject the arguments.",
+    )
+    parser.add_argument("--trainer", metavar="NAME", help="report this trainer only")
+    parser.add_argument(
+        "arguments", nargs="*", metavar="-- ARGUMENTS", help="arguments of the trainer's own command to check"
     )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the state of this Python environment."""
+    """Print the state of this Python environment, or of one trainer."""
+    if args.trainer:
+        return _report_trainer(args.trainer, args.arguments, args.json)
+    if args.arguments:
+        raise ConfigError(f"{args.arguments[0]}: arguments to check need --trainer NAME")
     from gem_core.sandbox import strongest  # here, because the other commands do not need it
     from gem_core.trainers.discovery import trainer_names
 
@@ -101,6 +116,46 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(base, extras, trainers)
     return int(any(trainer.status == "broken" for trainer in trainers))
+
+
+def _report_trainer(name: str, arguments: list[str], as_json: bool) -> int:
+    from gem_core.trainers.discovery import check_trainer_names
+
+    check_trainer_names([name])
+    trainer = _diagnose(name)
+    checked = bool(arguments) and trainer.status == "ready"
+    problem = _check_arguments(name, arguments) if checked else None
+    if as_json:
+        report = {**asdict(trainer), "status": trainer.status, "arguments": arguments}
+        _console.print_json({**report, "checked": checked, "problem": problem})
+    else:
+        _show_trainer(trainer)
+        if checked:
+            status = "rejected" if problem else "accepted"
+            text = problem or f"{trainer.name} accepts these arguments; nothing was started"
+            _console.print_labeled(status, text, STYLES[status])
+    return int(trainer.status != "ready" or problem is not None)
+
+
+def _check_arguments(name: str, arguments: list[str]) -> str | None:
+    """Return why a trainer would reject the arguments of its own command, or None if it would not.
+
+    Raises:
+        ConfigError: The trainer's plugin cannot check them.
+    """
+    from gem_core.trainers.discovery import load_trainer
+
+    preflight = load_trainer(name).load_preflight()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # trainers print while they read their config
+            preflight(arguments)
+    except GemError as error:
+        return error_text(error)
+    except SystemExit as stop:  # the trainer's own parser has printed the reason
+        return stop.code if isinstance(stop.code, str) else "its own parser stopped with the message above"
+    except Exception as error:  # the trainer's own checks can raise anything
+        return error_line(error)
+    return None
 
 
 def _extras() -> dict[str, list[Package]]:
@@ -161,13 +216,17 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
         print("gem-core runs from a source tree that is not installed, so extras are not listed.")
     print()
     for trainer in trainers:
-        lines = [trainer.trainer]
-        if trainer.plugin_imports:
-            lines[0] += f": {trainer.name} {trainer.installed or ''}".rstrip()
-            lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
-            lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
-        lines += [*trainer.problems, *([trainer.warning] if trainer.warning else [])]
-        _console.print_labeled(f"{trainer.status:7}", "\n          ".join(lines), STYLES[trainer.status])
+        _show_trainer(trainer)
+
+
+def _show_trainer(trainer: TrainerStatus) -> None:
+    lines = [trainer.trainer]
+    if trainer.plugin_imports:
+        lines[0] += f": {trainer.name} {trainer.installed or ''}".rstrip()
+        lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
+        lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
+    lines += [*trainer.problems, *([trainer.warning] if trainer.warning else [])]
+    _console.print_labeled(f"{trainer.status:7}", "\n          ".join(lines), STYLES[trainer.status])
 
 
 def _version(distribution: str) -> str | None:

@@ -173,6 +173,26 @@ def flag_fields(options: type[Any]) -> list[FlagField]:
     return flags
 
 
+def compose_config(folder: str | Path, name: str, overrides: Iterable[str] = ()) -> Any:
+    """Return the config that a trainer's command composes with hydra, with interpolations resolved.
+
+    Args:
+        folder: Folder of the trainer's YAML files.
+        name: Name of the main file, without ``.yaml``.
+        overrides: Arguments of the command, such as ``algorithm.gamma=0.9``.
+
+    Raises:
+        hydra.errors.HydraException: An override names an unknown option or cannot be parsed.
+    """
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(Path(folder).resolve()), version_base=None):
+        config = compose(name, list(overrides))
+    OmegaConf.resolve(config)
+    return config
+
+
 def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:
     """Read an option that maps names to values, such as the variables of a chat template.
 

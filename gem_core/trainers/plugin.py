@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Exporter: TypeAlias = "Callable[[Iterable[TaskRow], str | Path], None]"
 RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
 Recorder: TypeAlias = "Callable[[Path], None]"
+Preflight: TypeAlias = Callable[[list[str]], None]
 
 _warned: set[tuple[str, str]] = set()
 """Packages and warnings that this process has already shown."""
@@ -189,6 +190,9 @@ class TrainerPlugin:
             `gem-core consistency --level 4 --run`.
         files: Maps the name of each file that a command of the trainer needs to its module. `gem-core path
             TRAINER-NAME` prints where it is installed.
+        preflight: ``(arguments) -> None``, which checks the arguments of the trainer's own command for
+            `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
+            loading a model. It raises an error if a run would be rejected.
     """
 
     supported: SupportedTrainer
@@ -197,6 +201,7 @@ class TrainerPlugin:
     step_recorder: str | Recorder | None = None
     learning_recorder: str | Recorder | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    preflight: str | Preflight | None = None
 
     def load_exporter(self) -> Exporter:
         """Return the function that writes task rows.
@@ -228,6 +233,15 @@ class TrainerPlugin:
         kind = "learning runs" if learning else "a step"
         recorder: Recorder = self._load(reference, f"recorder of {kind}")
         return recorder
+
+    def load_preflight(self) -> Preflight:
+        """Return the function that checks the arguments of the trainer's own command.
+
+        Raises:
+            ConfigError: The plugin has no such function.
+        """
+        preflight: Preflight = self._load(self.preflight, "check of the trainer's arguments")
+        return preflight
 
     def file_path(self, name: str) -> Path:
         """Return the path at which one of the `files` is installed.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gem_core.cli import main
+from gem_core.errors import ConfigError
 from gem_core.sandbox import LevelCheck, levels, strongest
 from gem_core.trainers import discovery
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
@@ -18,13 +19,15 @@ def doctor(capsys, code: int = 0) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
-def plugin(monkeypatch, **changes) -> None:
+def plugin(monkeypatch, preflight=None, **changes) -> None:
     """Register a description that takes precedence over Oat's own."""
     described = {
         "name": "Oat", "package": "gem_oat", "distribution": "numpy", "minimum": "1", "below": "99",
         "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,
     }  # fmt: skip
-    monkeypatch.setitem(discovery._registered, "oat", TrainerPlugin(SupportedTrainer(**described)))
+    monkeypatch.setitem(
+        discovery._registered, "oat", TrainerPlugin(SupportedTrainer(**described), preflight=preflight)
+    )
 
 
 def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
@@ -137,3 +140,56 @@ def test_a_source_tree_that_was_never_installed(capsys, monkeypatch):
     assert doctor(capsys)["extras"] == {}
     assert main(["doctor"]) == 0
     assert "runs from a source tree that is not installed" in capsys.readouterr().out
+
+
+def check_gamma(arguments):
+    """Check the arguments like a trainer that prints, has a parser of its own, and has the option gamma."""
+    print("reading the config")
+    if "--help" in arguments:
+        sys.exit(2)
+    values = dict(argument.split("=") for argument in arguments)
+    if float(values["gamma"]) > 1:
+        raise ConfigError(f"gamma={values['gamma']}: expected a number from 0 to 1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["gamma=0.9"], None),
+        (["gamma=1.2"], "gamma=1.2: expected a number from 0 to 1"),
+        (["gama=1"], "KeyError: 'gamma'"),
+        (["--help"], "its own parser stopped with the message above"),
+    ],
+)
+def test_the_arguments_of_a_trainer_are_checked(arguments, problem, capsys, monkeypatch):
+    plugin(monkeypatch, preflight=check_gamma)
+    code = int(problem is not None)
+    assert main(["doctor", "--trainer", "oat", "--json", "--", *arguments]) == code
+    report = json.loads(capsys.readouterr().out)
+    assert (report["status"], report["checked"], report["problem"]) == ("ready", True, problem)
+    assert main(["doctor", "--trainer", "oat", "--", *arguments]) == code
+    out, err = capsys.readouterr()
+    assert (problem or "accepted Oat accepts these arguments; nothing was started") in out
+    assert "reading the config" in err
+
+
+def test_the_arguments_of_an_absent_trainer_are_not_checked(capsys, monkeypatch):
+    plugin(monkeypatch, preflight=check_gamma, distribution="no-such-thing")
+    assert main(["doctor", "--trainer", "oat", "--", "gamma=0.9"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("absent ")
+    assert "accepted" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--trainer", "oats"], "unknown trainer 'oats'. Did you mean oat?"),
+        (["gamma=1"], "gamma=1: arguments to check need --trainer NAME"),
+        (["--trainer", "oat", "--", "gamma=1"], "gem_oat has no check of the trainer's arguments"),
+    ],
+)
+def test_arguments_that_cannot_be_checked(words, message, capsys, monkeypatch):
+    plugin(monkeypatch)
+    assert main(["doctor", *words]) == 2
+    assert message in capsys.readouterr().err
