@@ -48,6 +48,11 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="worker processes per environment (default: one per core for environments that compute, else 0)",
     )  # fmt: skip
     parser.add_argument(
+        "--ray", action="store_true",
+        help="run the episodes in --workers actors of a Ray cluster (default: one per CPU): that of "
+        "$RAY_ADDRESS, else one that runs on this machine, else a new one",
+    )  # fmt: skip
+    parser.add_argument(
         "--threads", type=positive_int, metavar="N",
         help="threads for environments that wait for something (default 32)",
     )  # fmt: skip
@@ -107,11 +112,15 @@ def run(args: argparse.Namespace) -> int:
         drain_timeout=args.drain_timeout,
         max_message=args.max_message,
     )
+    if args.ray:
+        _connect_to_ray()
     envs = []
     for text in args.ids:
         id, kwargs = parse_env(text, args.kwargs)
         envs.append(
-            serve_env(id, kwargs, args.wrappers, workers=args.workers, call_timeout=args.call_timeout)
+            serve_env(
+                id, kwargs, args.wrappers, workers=args.workers, call_timeout=args.call_timeout, ray=args.ray
+            )
         )
     _allow_many_files()
     if args.host not in LOOPBACK and token is None:
@@ -129,6 +138,14 @@ def run(args: argparse.Namespace) -> int:
 
     asyncio.run(serve())
     return 0
+
+
+def _connect_to_ray() -> None:
+    from gem_core.bridges.openenv.ray_actors import import_ray
+
+    ray = import_ray()
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, log_to_driver=False)
 
 
 def _write_package(args: argparse.Namespace) -> int:

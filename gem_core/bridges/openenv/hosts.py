@@ -1,4 +1,4 @@
-"""Where the sessions of a server run: on its event loop, in threads, or in worker processes."""
+"""Where the sessions of a server run in its own process: on its event loop or in threads."""
 
 from __future__ import annotations
 
@@ -62,6 +62,46 @@ class InlineHost(Host):
         close_quietly(seat)
 
 
+class AsyncSeat:
+    """A session of an `AsyncHost`.
+
+    Attributes:
+        session: The session; replaced if a call of its environment takes too long.
+    """
+
+    __slots__ = ("session",)
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+
+class AsyncHost(Host):
+    """Awaits the async methods of environments that wait on the event loop, any number of them at once.
+
+    Args:
+        make: Builds an environment.
+        env_id: Its id.
+        timeout: Maximum number of seconds for one message; None means no limit.
+    """
+
+    def __init__(self, make: Callable[[], Env], env_id: str, timeout: float | None) -> None:
+        self._make, self._env_id, self._timeout = make, env_id, timeout
+
+    def open(self) -> AsyncSeat:
+        return AsyncSeat(Session(self._make, self._env_id))
+
+    async def answer(self, seat: AsyncSeat, payload: bytes) -> Reply:
+        try:
+            return await asyncio.wait_for(seat.session.answer_async(payload), self._timeout)
+        except asyncio.TimeoutError:
+            self.close(seat)
+            seat.session = Session(self._make, self._env_id)
+            return too_slow(self._timeout)
+
+    def close(self, seat: AsyncSeat) -> None:
+        ThreadCall(functools.partial(close_quietly, seat.session))
+
+
 class ThreadSeat:
     """A session whose messages are answered in threads.
 
@@ -113,6 +153,22 @@ class ThreadHost(Host):
             seat.call.future.add_done_callback(lambda _: close_quietly(session))
         else:
             ThreadCall(functools.partial(close_quietly, session))
+
+
+def local_host(make: Callable[[], Env], env_id: str, env: Env, timeout: float | None) -> Host:
+    """Return a host in this process.
+
+    Args:
+        make: Builds an environment.
+        env_id: Its id.
+        env: One of the environments, which may be closed.
+        timeout: Maximum number of seconds for one message off the event loop; None means no limit.
+    """
+    if not env.blocking:
+        return InlineHost(make, env_id)
+    if type(env.unwrapped).astep is not Env.astep:
+        return AsyncHost(make, env_id, timeout)
+    return ThreadHost(make, env_id, timeout)
 
 
 def close_quietly(session: Session) -> None:

@@ -21,13 +21,14 @@ from urllib.parse import quote
 from gem_core._util.checks import check_int, check_number
 from gem_core.bridges.openenv import frames, wire
 from gem_core.bridges.openenv.connection import Acceptor, Connection, decode_body
-from gem_core.bridges.openenv.hosts import Host, InlineHost, ThreadHost
+from gem_core.bridges.openenv.hosts import Host, local_host
+from gem_core.bridges.openenv.processes import ProcessHost
 from gem_core.bridges.openenv.served import ServedEnv, ServerLimits
 from gem_core.bridges.openenv.sessions import no_mcp
-from gem_core.bridges.openenv.workers import ProcessHost
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CallOrderError, ConfigError
 from gem_core.registration import WrapperLike, make, spec
+from gem_core.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
 
@@ -39,23 +40,26 @@ def serve_env(
     *,
     workers: int | None = None,
     call_timeout: float | None = 300.0,
+    ray: bool = False,
 ) -> ServedEnv:
-    """Return an environment for a server; its sessions run where `Env.blocking` says.
+    """Return an environment for a server; its sessions run where `Env.blocking` says, or in Ray actors.
 
     Args:
         id: Registered id.
         kwargs: Arguments of its constructor.
         wrappers: Wrappers, as in `gem_core.make`.
         workers: Number of worker processes; 0 for none. None means one per core if the environment computes
-            (``blocking="cpu"``), else none.
+            (``blocking="cpu"``), else none. With `ray`, number of actors; None means one per CPU of the
+            cluster.
         call_timeout: Maximum number of seconds for a reset or a step; None means no limit. It does not apply
             to environments that run on the event loop.
+        ray: Whether the sessions run in actors of the Ray cluster to which this process is connected.
 
     Raises:
-        ConfigError: The environment has several agents, or workers cannot build it.
+        ConfigError: The environment has several agents, workers cannot build it, or Ray is not running.
         GemError: The environment cannot be made; see `gem_core.make`.
     """
-    check_int("workers", workers, 0, optional=True)
+    check_int("workers", workers, 1 if ray else 0, optional=True)
     check_number("call_timeout", call_timeout, above=0, optional=True)
 
     def build() -> Env:
@@ -63,19 +67,25 @@ def serve_env(
 
     with contextlib.closing(build()) as env:
         require_one_agent(env, "the OpenEnv server")
-        blocking, env_spec = env.blocking, env.spec
-    if workers is None:
-        workers = (os.cpu_count() or 1) if blocking == "cpu" else 0
+    if workers is None and not ray:
+        workers = (os.cpu_count() or 1) if env.blocking == "cpu" else 0
     host: Host
-    if workers:
-        if env_spec is None or callable(wrappers):
-            raise ConfigError(f"{id}: worker processes need wrappers by name; use workers=0 for a callable")
-        host = ProcessHost(env_spec, workers, call_timeout)
-    elif blocking:
-        host = ThreadHost(build, id, call_timeout)
+    if ray or workers:
+        if env.spec is None or callable(wrappers):
+            raise ConfigError(f"{id}: workers need wrappers by name; a callable runs only with workers=0")
+        host = worker_host(env.spec, workers, call_timeout, ray)
     else:
-        host = InlineHost(build, id)
+        host = local_host(build, id, env, call_timeout)
     return ServedEnv(id, spec(id).description or id, host)
+
+
+def worker_host(env_spec: EnvSpec, workers: int | None, call_timeout: float | None, ray: bool) -> Host:
+    """Return a host whose sessions run in Ray actors or in worker processes; see `serve_env`."""
+    if not ray:
+        return ProcessHost(env_spec, workers or 1, call_timeout)
+    from gem_core.bridges.openenv.ray_actors import RayHost
+
+    return RayHost(env_spec, workers, call_timeout)
 
 
 class OpenEnvServer(Acceptor):
@@ -234,7 +244,7 @@ class OpenEnvServer(Acceptor):
             "sessions_limit": ("Maximum number of sessions.", self.limits.max_sessions),
             "episodes_running": ("Running episodes.", running),
             "draining": ("1 while the server shuts down.", self.draining),
-            "lost_workers": ("Worker processes that died or were killed.", lost),
+            "lost_workers": ("Workers that died or were killed.", lost),
         }
 
     def _page(self, env: ServedEnv, name: str) -> Any:

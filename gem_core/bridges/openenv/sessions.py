@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line, unknown
+from gem_core._util.threads import in_thread
 from gem_core.bridges.openenv import wire
-from gem_core.core import Env, ResetOptions
+from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ResetNeeded
 
 RESET_KEYS = ("seed", "episode_id", "index")
@@ -59,21 +60,45 @@ class Session:
         try:
             kind, data = read_message(payload)
             if kind == "step":
-                message = self._step(data)
-            elif kind == "reset":
-                message = self._reset(data)
-            elif kind == "state":
-                message = {"type": "state", "data": self._state(data)}
-            elif kind == "mcp":
-                message = {"type": "mcp", "data": no_mcp(data)}
-            else:
-                return Reply(b"", "close", self._running)
-            return Reply(wire.encode(message), kind, self._running)
-        except Refusal as refusal:
-            return self._error(str(refusal), refusal.code, refusal.details)
+                env, action = self._step_call(data)
+                return self._stepped(env.step(action))
+            if kind == "reset":
+                seed, options = _reset_call(data)
+                if self._env is None:
+                    self._env = self._built()
+                self._running = False
+                return self._started(data, self._env.reset(seed, options=options))
+            if kind == "state":
+                return self._reply("state", {"type": "state", "data": self._state(data)})
+            if kind == "mcp":
+                return self._reply("mcp", {"type": "mcp", "data": no_mcp(data)})
+            return Reply(b"", "close", self._running)
+        except (Refusal, ResetNeeded) as refusal:
+            return self._refused(refusal)
         except Exception as error:  # of the environment, or a result that JSON cannot hold
             self.close()
-            return self._error(f"{error_line(error)}; the episode has ended", wire.EXECUTION_ERROR)
+            return self._failed(error)
+
+    async def answer_async(self, payload: bytes) -> Reply:
+        """`answer` with the async methods of the environment; anything that may block runs in a thread."""
+        try:
+            kind, data = read_message(payload)
+            if kind == "step":
+                env, action = self._step_call(data)
+                return self._stepped(await env.astep(action))
+            if kind == "reset":
+                seed, options = _reset_call(data)
+                if self._env is None:
+                    self._env = await in_thread(self._built)
+                self._running = False
+                return self._started(data, await self._env.areset(seed, options=options))
+        except (Refusal, ResetNeeded) as refusal:
+            return self._refused(refusal)
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                await in_thread(self.close)
+            return self._failed(error)
+        return await in_thread(self.answer, payload)
 
     def close(self) -> None:
         """Close the environment; a later reset builds a new one."""
@@ -81,25 +106,19 @@ class Session:
         if env is not None:
             env.close()
 
-    def _reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        _check_keys(data, RESET_KEYS)
-        seed, index = _whole_number(data, "seed"), _whole_number(data, "index")
-        episode_id = data.get("episode_id")
-        if episode_id is not None and not isinstance(episode_id, str):
-            raise _invalid("episode_id", "expected text")
-        if self._env is None:
-            try:
-                self._env = self._make()
-            except Exception as error:
-                raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
-        options: ResetOptions | None = None if index is None else {"index": index}
-        self._running = False
-        observation, info = self._env.reset(seed, options=options)
-        self._episode_id, self._steps, self._running = episode_id, 0, True
-        self._has_episode = True
-        return wire.first_observation(observation, info)
+    def _built(self) -> Env:
+        try:
+            return self._make()
+        except Exception as error:
+            raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
 
-    def _step(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _started(self, data: Mapping[str, Any], result: ResetResult) -> Reply:
+        self._episode_id, self._steps, self._running = data.get("episode_id"), 0, True
+        self._has_episode = True
+        return self._reply("reset", wire.first_observation(*result))
+
+    def _step_call(self, data: Mapping[str, Any]) -> tuple[Env, str]:
+        """Return the environment and the action of a step."""
         action = data.get("message")
         if not isinstance(action, str) or len(data) > 1:
             _check_keys(data, STEP_KEYS)
@@ -107,13 +126,25 @@ class Session:
                 raise _invalid("message", "expected text")
         if self._env is None or not self._running:
             raise Refusal("no episode is running; send a reset", wire.EXECUTION_ERROR)
-        try:
-            observation, reward, terminated, truncated, info = self._env.step(action)
-        except ResetNeeded as error:
-            raise Refusal(str(error), wire.EXECUTION_ERROR) from error
+        return self._env, action
+
+    def _stepped(self, result: StepResult) -> Reply:
         self._steps += 1
-        self._running = not (terminated or truncated)
-        return wire.step_observation(observation, reward, terminated, truncated, info)
+        self._running = not (result[2] or result[3])
+        return self._reply("step", wire.step_observation(*result))
+
+    def _reply(self, event: str, message: Mapping[str, Any]) -> Reply:
+        return Reply(wire.encode(message), event, self._running)
+
+    def _refused(self, error: Refusal | ResetNeeded) -> Reply:
+        code, details = (
+            (error.code, error.details) if isinstance(error, Refusal) else (wire.EXECUTION_ERROR, {})
+        )
+        return self._reply(code, wire.error_message(str(error), code, **details))
+
+    def _failed(self, error: Exception) -> Reply:
+        text = f"{error_line(error)}; the episode has ended"
+        return self._reply(wire.EXECUTION_ERROR, wire.error_message(text, wire.EXECUTION_ERROR))
 
     def _state(self, data: Mapping[str, Any]) -> dict[str, Any]:
         if self._has_episode and self._episode_id is None:  # drawn only if somebody asks
@@ -123,9 +154,6 @@ class Session:
             with contextlib.suppress(NotImplementedError):  # some environments define none
                 state["random_action"] = self._env.sample_random_action()
         return state
-
-    def _error(self, text: str, code: str, details: Mapping[str, Any] | None = None) -> Reply:
-        return Reply(wire.encode(wire.error_message(text, code, **(details or {}))), code, self._running)
 
 
 def read_message(payload: bytes) -> tuple[str, dict[str, Any]]:
@@ -157,6 +185,16 @@ def no_mcp(request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the answer to a JSON-RPC request: OpenEnv's servers without tools answer with this error."""
     error = {"code": -32603, "message": "Environment does not support MCP"}
     return {"jsonrpc": "2.0", "id": request.get("id"), "error": error}
+
+
+def _reset_call(data: Mapping[str, Any]) -> tuple[int | None, ResetOptions | None]:
+    """Return the seed and the options of a reset."""
+    _check_keys(data, RESET_KEYS)
+    seed, index = _whole_number(data, "seed"), _whole_number(data, "index")
+    episode_id = data.get("episode_id")
+    if episode_id is not None and not isinstance(episode_id, str):
+        raise _invalid("episode_id", "expected text")
+    return seed, None if index is None else {"index": index}
 
 
 def _check_keys(data: Mapping[str, Any], known: tuple[str, ...]) -> None:

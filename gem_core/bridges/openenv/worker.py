@@ -16,13 +16,14 @@ from gem_core._util.messages import error_line
 from gem_core.bridges.openenv.hosts import close_quietly
 from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Session
 from gem_core.bridges.openenv.wire import ERROR_CODES
+from gem_core.bridges.openenv.workers import CLOSE
 from gem_core.registration import make, register_wrapper, wrapper_entry_points
 from gem_core.spec import EnvSpec
 
 HEADER = struct.Struct("<QBI")
-READY, ANSWER, CLOSE = 0, 1, 2
-"""Kinds of records. A reply's kind is twice the position of its event in `EVENTS`, plus 1 while an episode
-runs."""
+READY = 0
+"""Kind of the first record in both directions. Later replies have twice the position of their event in
+`EVENTS` as their kind, plus 1 while an episode runs."""
 EVENTS = (*MESSAGE_TYPES, *ERROR_CODES)
 
 
@@ -33,7 +34,8 @@ def main() -> None:
     os.dup2(2, 1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     try:
-        spec = _start(source)
+        spec = _first_spec(source)
+        make(spec).close()
     except Exception as error:
         _write(sink, 0, READY, error_line(error).encode())
         return
@@ -55,19 +57,32 @@ def main() -> None:
         close_quietly(session)
 
 
-def _start(source: BinaryIO) -> EnvSpec:
+def worker_settings(spec: EnvSpec) -> bytes:
+    """Return what a worker needs to build an environment; `read_settings` reads it there.
+
+    Raises:
+        ConfigError: The spec has no JSON form.
+    """
+    content = {"spec": spec.to_json(), "wrappers": wrapper_entry_points(), "path": sys.path}
+    return json.dumps(content).encode()
+
+
+def read_settings(content: bytes) -> EnvSpec:
+    """Prepare this process for an environment, and return its spec."""
+    values = json.loads(content)
+    sys.path[:] = values["path"]
+    known = wrapper_entry_points()
+    for name, entry_point in values["wrappers"].items():
+        if name not in known:
+            register_wrapper(name, entry_point)
+    return EnvSpec.from_json(values["spec"])
+
+
+def _first_spec(source: BinaryIO) -> EnvSpec:
     record = _read(source)
     if record is None:
         raise EOFError("the server ended before it sent the environment")
-    settings = json.loads(record[2])
-    sys.path[:] = settings["path"]
-    known = wrapper_entry_points()
-    for name, entry_point in settings["wrappers"].items():
-        if name not in known:
-            register_wrapper(name, entry_point)
-    spec = EnvSpec.from_json(settings["spec"])
-    make(spec).close()
-    return spec
+    return read_settings(record[2])
 
 
 def _read(source: BinaryIO) -> tuple[int, int, bytes] | None:

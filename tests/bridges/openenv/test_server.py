@@ -1,6 +1,5 @@
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,60 +13,20 @@ from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
 from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
 from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
+from tests.bridges.openenv import odd as odd_envs
 from tests.bridges.openenv.serving import GUESS, fetch, play, serving, talk
 
-
-class Odd(gem_core.Env):
-    """Does what the response says."""
-
-    blocking = False
-
-    def reset(self, seed=None, *, options=None):
-        self.begin_episode(seed)
-        if options:
-            raise ValueError("no items")
-        return f"seed {seed} \ud800", {"suffix": "Go.", "state_key": "start"}
-
-    def step(self, action):
-        self.require_reset()
-        word, _, value = action.partition(" ")
-        if word == "raise":
-            raise ValueError(f"odd\n{value}")
-        if word == "exit":
-            os._exit(int(value))
-        if word == "sleep":
-            time.sleep(float(value))
-        info = {"invalid": None, "metrics": {"n": 1.5}}
-        if word in ("end", "cut"):
-            self.end_episode()
-            return "over", 1.0, word == "end", word == "cut", {**info, "success": word == "end"}
-        return f"you said {action}", float("nan") if word == "nan" else 0.25, False, False, info
-
-
-class OddWaits(Odd):
-    blocking = True
-
-
-class OddComputes(Odd):
-    blocking = "cpu"
+ODD = ["test:Odd-v0", "test:OddWaits-v0", "test:OddComputes-v0", "test:OddAwaits-v0"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def odd_ids():
-    for kind in (Odd, OddWaits, OddComputes, Several):
-        gem_core.register(f"test:{kind.__name__}-v0", f"{__name__}:{kind.__name__}")
-
-
-class Several(Odd):
-    multi_agent = True
-
-
-ODD = ["test:Odd-v0", "test:OddWaits-v0", "test:OddComputes-v0"]
+    odd_envs.register()
 
 
 @pytest.fixture(scope="module")
 def odd():
-    """A server of the same environment on the event loop, in threads, and in one worker process."""
+    """A server of the same environment on the event loop, awaited there, in threads, and in a process."""
     with serving(*(serve_env(id, call_timeout=5, workers=int(id == ODD[2])) for id in ODD)) as running:
         yield running
 
@@ -382,7 +341,7 @@ def test_settings_are_checked():
         OpenEnvServer([])
     with pytest.raises(ConfigError, match="listed twice"):
         OpenEnvServer([serve_env(GUESS), serve_env(GUESS)])
-    with pytest.raises(ConfigError, match="processes need"):
+    with pytest.raises(ConfigError, match="workers need wrappers by name"):
         serve_env(GUESS, wrappers=lambda env: env, workers=1)
     with pytest.raises(ConfigError, match="several agents"):
         serve_env("test:Several-v0")
