@@ -28,7 +28,7 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     from oat.interface import get_program
 
     from gem_oat.actor import Actor
-    from gem_oat.args import prepare
+    from gem_oat.checks import prepare
     from gem_oat.learner import CriticLearner, Learner
 
     args = prepare(args)

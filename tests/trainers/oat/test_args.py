@@ -12,7 +12,8 @@ import pytest
 import torch
 import tyro
 from gem_oat import upstream
-from gem_oat.args import Args, dataset_rows, prepare
+from gem_oat.args import Args, dataset_rows
+from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 

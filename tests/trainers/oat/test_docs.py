@@ -8,7 +8,8 @@ from dataclasses import fields
 import pytest
 import torch
 import tyro
-from gem_oat.args import Args, prepare
+from gem_oat.args import Args
+from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOArgs
 
 from gem_core import registration

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import tyro
-from gem_oat.args import Args, prepare
+from gem_oat.args import Args
+from gem_oat.checks import prepare
 from gem_oat.repro import write
 from gem_oat.tasks import task_prompts
 
