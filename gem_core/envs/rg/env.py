@@ -28,6 +28,7 @@ from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
+from gem_core.envs.rg.conclusions import redrawn
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, undecorated
@@ -316,7 +317,7 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    made = reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments)
+    made = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
     _log_prints()
     return made
 

@@ -13,10 +13,10 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import accumulate
 from typing import Any, TypeAlias
 
 from gem_core.data import Row
+from gem_core.envs.rg.conclusions import is_conclusion
 from gem_core.envs.rg.expressions import arithmetic, is_antiderivative, is_expanded, literal
 
 Scorer: TypeAlias = Callable[[Any, str, Row], float]
@@ -161,29 +161,16 @@ def _rush_hour(data: Any, answer: str, row: Row) -> float:
 
 
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
-    """Score a copy of a compound premise as the package scores a tautology: nothing was inferred.
+    """Score a conclusion 1 only if it needs several premises, else as the package scores a tautology.
 
-    If the package's example is itself such a copy, it counts. The package tabulates all truth values of all
-    names, 2 to the power of their number.
+    The package tabulates all truth values of all names, 2 to the power of their number.
     """
+    if is_conclusion(answer, row):
+        return 1.0
     atoms = {atom.strip() for atom in _LOGIC.split(answer)} - {""}
     if len(atoms) > _MOST_ATOMS or len(answer) > _LONGEST_LOGIC:
         return 0.0
-    score = float(data.score_answer(answer, row))
-    premises = {_bare(premise) for premise in row["metadata"]["premises"]}
-    copied = len(_bare(answer)) > 1 and _bare(answer) in premises - {_bare(row["metadata"]["example_answer"])}
-    return min(score, _TRIVIAL) if copied else score
-
-
-def _bare(formula: str) -> str:
-    """Return a formula without spaces and without the pairs of brackets around all of it."""
-    formula = "".join(formula.split())
-    while formula.startswith("(") and formula.endswith(")"):
-        depths = list(accumulate((c == "(") - (c == ")") for c in formula))
-        if min(depths[:-1]) < 1:
-            break
-        formula = formula[1:-1]
-    return formula
+    return min(_TRIVIAL, float(data.score_answer(answer, row)))
 
 
 SCORERS: dict[str, Scorer] = {

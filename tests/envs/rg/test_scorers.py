@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg
 
 import gem_core  # noqa: E402
 from gem_core.envs.rg import env as rg_env  # noqa: E402
+from gem_core.envs.rg.conclusions import _conclusions  # noqa: E402
 from gem_core.envs.rg.scorers import SCORERS  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 
@@ -132,8 +134,7 @@ def test_scores_are_the_package_s_own(name: str) -> None:
 def test_the_item_s_own_answer_is_right(name: str) -> None:
     data = items(name)
     for index in range(ITEMS):
-        least = 0.25 if name == "propositional_logic" else 1.0  # some examples there are trivial
-        assert data._scored(right(data[index]), data[index]) >= least
+        assert data._scored(right(data[index]), data[index]) == 1.0
 
 
 EMPTY = ("0", "1", "True!", "nan", "inf", "-inf", "nan+nanj", "[]", "[NaN]", "None", "()", "a", "0,0", "{}")
@@ -167,20 +168,45 @@ def test_what_used_to_be_free_is_not() -> None:
     assert scored("7", row) < 0.01
 
 
-def test_a_copied_premise_is_not_a_conclusion() -> None:
+def formula(text: str) -> str:
+    return text.replace("v", "\u2228")
+
+
+def test_a_conclusion_needs_several_premises() -> None:
     data, package = items("propositional_logic"), reasoning_gym.create_dataset("propositional_logic")
-    either = "\u2228"
-    premise = f"((P ∧ Q) {either} (Q ∧ P))"
-    metadata = {"premises": [premise, "R"], "variables": ["P", "Q", "R"], "example_answer": "R"}
-    row = {"answer": None, "metadata": metadata}
-    assert package.score_answer(premise, row) == 1.0
-    for copy in (premise, f"({premise})", premise[1:-1], premise.replace(" ", "")):
-        assert data.score(copy, row) == 0.25
-    for conclusion in ("(P ∧ Q)", f"(P {either} R)"):
-        assert data.score(conclusion, row) == 1.0
-    assert data.score("¬R", row) == 0.05
-    metadata["example_answer"] = premise[1:-1]
-    assert data.score(premise, row) == 1.0
+    premises = ["(P → Q)", "P", "(R ∧ P)"]
+    row = {"answer": None, "metadata": {"premises": premises, "variables": ["P", "Q", "R"]}}
+    for conclusion in ("Q", "((Q))", "(¬R v Q)", "R → Q"):
+        assert data.score(formula(conclusion), row) == 1.0
+    joined = " ∧ ".join(premises)
+    from_one = ("(P → Q)", "(¬P v Q)", "P v Q", "R", "(P v ¬P)", "(P ∧ Q)", joined, f"¬¬({joined})")
+    for trivial in from_one:
+        assert data.score(formula(trivial), row) == 0.25
+        assert package.score_answer(formula(trivial), row) >= 0.25
+    assert data.score("¬Q", row) == 0.05
+    assert data.score(formula("(X v Q)"), row) == 0.0
+
+
+def test_no_constant_formula_follows_from_many_premises() -> None:
+    data = gem_core.make("rg:propositional_logic").unwrapped.rows
+    rows = [data[index] for index in range(100)]
+    package = reasoning_gym.create_dataset("propositional_logic", seed=42)
+    assert sum(package.score_answer(formula("(P v Q)"), package[index]) == 1 for index in range(100)) > 80
+    right: Counter[str] = Counter()
+    for row in rows:
+        metadata = row["metadata"]
+        right.update(_conclusions(metadata["premises"], metadata["variables"]))
+        assert all(f". {premise}\n" in row["question"] for premise in metadata["premises"])
+    assert 0 < max(right.values()) <= 5
+
+
+def test_settings_without_conclusions_are_rejected_and_a_mix_has_the_same_items() -> None:
+    with pytest.raises(ConfigError, match="needs two premises for a conclusion"):
+        gem_core.make("rg:propositional_logic", config={"min_statements": 1, "max_statements": 1})
+    parts = [{"name": "propositional_logic", "weight": 1, "config": {}}]
+    data = gem_core.make("rg:composite", datasets=parts, size=5).unwrapped.rows
+    for index in range(5):
+        assert data.score(right(data[index]), data[index]) == 1.0
 
 
 def test_both_answers_of_game_of_life_halting_are_read() -> None:
