@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 import nox
@@ -42,6 +44,9 @@ SIDE_BY_SIDE = (
     "bridge-skyrl",
 )
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
+
+TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
+"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 15 minutes."""
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
@@ -76,23 +81,38 @@ def three_at_a_time(session: nox.Session) -> None:
     The three largest need 7, 5, and 3 GB of memory.
     """
     RESULTS.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + TIME_LIMIT if TIME_LIMIT else None
     with ThreadPoolExecutor(3) as pool:
-        codes = list(pool.map(run_session, SIDE_BY_SIDE))
+        codes = list(pool.map(run_session, SIDE_BY_SIDE, repeat(deadline)))
     failed = [name for name, code in zip(SIDE_BY_SIDE, codes, strict=True) if code]
     if failed:
         session.error(f"failed: {', '.join(failed)}")
 
 
-def run_session(name: str) -> int:
-    """Run another session in its own process; return its exit code."""
+def run_session(name: str, deadline: float | None) -> int:
+    """Run another session in its own process, interrupt it at `deadline`, and return its exit code."""
     start, log = time.monotonic(), RESULTS / f"{name}.log"
+    command = [sys.executable, "-m", "nox", "-s", name]
     with log.open("wb") as file:
-        code = subprocess.run(
-            [sys.executable, "-m", "nox", "-s", name], stdout=file, stderr=subprocess.STDOUT, check=False
-        ).returncode
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
+        try:
+            code = process.wait(None if deadline is None else max(1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            code = interrupt(process)
     output = log.read_text(encoding="utf-8", errors="replace")
     print(f"{output}\nSession {name}: exit code {code}, {time.monotonic() - start:.0f} s", flush=True)
     return code
+
+
+def interrupt(process: subprocess.Popen[bytes]) -> int:
+    """Interrupt the command that a session runs, so that pytest shows where it is; return the exit code."""
+    for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGINT)
+    try:
+        return process.wait(120)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 @nox.session(venv_backend="none")
@@ -240,7 +260,8 @@ def test_trainer(session: nox.Session, trainer: str, *args: str, prepare: str = 
     packages = str(own) if own.exists() else f"constraints/{trainer}.txt"
     install_trainer(session, packages, prepare)
     session.env[f"GEM_CORE_{trainer.upper()}"] = "1"
-    pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", *args)
+    # A trainer that does not start fails in every run, each one after its own time limit.
+    pytest(session, f"tests/trainers/{trainer}", "-W", "ignore::DeprecationWarning", "--maxfail=5", *args)
     _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
     if skipped:
         session.error(f"{skipped} tests of {trainer} were skipped")
@@ -392,11 +413,14 @@ def consistency(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def summary(session: nox.Session) -> None:
-    """Print one closing line for all test sessions."""
+    """Name the failed tests of all sessions, and print one closing line."""
     total = failed = skipped = 0
     for report in sorted(RESULTS.glob("*.xml")):
         more = outcomes(report)
         total, failed, skipped = total + more[0], failed + more[1], skipped + more[2]
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            if case.find("failure") is not None or case.find("error") is not None:
+                print(f"failed in {report.stem}: {case.get('classname')}::{case.get('name')}", flush=True)
     print(f"{total - failed - skipped} passed, {failed} failed, {skipped} skipped", flush=True)
     if failed or not total:
         session.error("tests failed" if failed else "no test was run")

@@ -29,12 +29,16 @@ QUIET = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_NO_USAGE_STATS": "1",
 }
-"""Variables of every run: one thread per process, no network, and complete logs."""
+"""Variables of every run: one thread per process, no network, complete logs, and a fair share of the cores.
+
+Ray starts its workers with niceness 15, so the trainers would wait for every other test on the machine.
+"""
 
 
 @dataclass
