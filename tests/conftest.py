@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import faulthandler
 import gc
+import os
 import signal
+import sys
 
+import pytest
 from hypothesis import settings
 
 # Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
@@ -12,6 +16,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+# Ray gives up if its processes take longer than this to start; on a busy machine, its default of 30 s is too
+# short.
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "300")
+
+EXIT_SECONDS = 120
+"""Time that the interpreter has to exit after the tests."""
+
 gc.disable()  # while tests are collected: imports create little garbage, and looking for it takes 5 s
 
 
@@ -20,3 +31,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Limit the time to exit: a thread or an exit handler that hangs is not covered by pytest-timeout.
+
+    After that time, the tracebacks of all threads are printed and the exit code is 1.
+    """
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist waits for the others after its tests
+        faulthandler.dump_traceback_later(EXIT_SECONDS, exit=True, file=sys.__stderr__)
