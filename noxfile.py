@@ -55,6 +55,7 @@ MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 WORKERS = ("-n", "3", "--dist", "worksteal")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile its imports, see `install`
 if shutil.which("pyenv"):  # pyenv's shims run activated versions only
     listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=True)
     os.environ["PYENV_VERSION"] = ":".join(listed.stdout.split())
@@ -65,6 +66,11 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{report or session.name}.xml"
     session.run("python", "-m", "pytest", f"--junitxml={path}", *args, *session.posargs)
+
+
+def install(session: nox.Session, *args: str) -> None:
+    """Install packages without compiling them: most modules are never imported, the others compile then."""
+    session.install("--no-compile", *args)
 
 
 @nox.session(venv_backend="none")
@@ -139,7 +145,7 @@ def minimal(session: nox.Session) -> None:
 
     The attacks on each environment run in `core`, which has all environments.
     """
-    session.install("-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
+    install(session, "-c", "constraints/minimal.txt", "-e", ".", *MINIMAL)
     session.run("python", "-c", "import gem_core")
     pytest(session, *WORKERS, "--deselect", "tests/checker/test_attacks.py::test_no_environment_runs_a_text")
 
@@ -147,7 +153,7 @@ def minimal(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def mcp1(session: nox.Session) -> None:
     """Run the MCP tests with the older major version of the package; `core` has the newer one."""
-    session.install("-c", "constraints/mcp1.txt", "-e", ".[mcp]", "pytest", "pytest-timeout", "hypothesis")
+    install(session, "-c", "constraints/mcp1.txt", "-e", ".[mcp]", "pytest", "pytest-timeout", "hypothesis")
     pytest(session, "tests/tools/mcp")
 
 
@@ -174,7 +180,7 @@ def test_bridge(session: nox.Session, name: str) -> None:
 
     A skipped test of the bridge is an error.
     """
-    session.install("-c", f"constraints/bridge-{name}.txt", "-e", f".[{name}]", *MINIMAL)
+    install(session, "-c", f"constraints/bridge-{name}.txt", "-e", f".[{name}]", *MINIMAL)
     pytest(session, f"tests/bridges/{name}")
     _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
     if skipped:
@@ -186,21 +192,19 @@ def test_bridge(session: nox.Session, name: str) -> None:
 @nox.session(python="3.11")
 def openenv(session: nox.Session) -> None:
     """Test the bridges with OpenEnv's own client, server, and validator (0.7 GB)."""
-    session.install(
-        "-c", "constraints/openenv.txt", "openenv", "-e", ".", "pytest", "pytest-timeout", "hypothesis"
-    )
+    install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".", *MINIMAL)
     pytest(session, "tests/bridges/openenv")
 
 
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build a release: its metadata is valid, the wheel needs only numpy, and its console script works."""
-    session.install("build", "twine")
+    install(session, "build", "twine")
     shutil.rmtree("dist", ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", "dist", ".", silent=True)  # the wheel from the sdist
     session.run("twine", "check", "--strict", *map(str, Path("dist").iterdir()))
     (built,) = Path("dist").glob("*.whl")
-    session.install("--force-reinstall", str(built))
+    install(session, "--force-reinstall", str(built))
     with session.chdir(session.create_tmp()):
         session.run("gem-core", "check", "game:GuessTheNumber-v0-easy")
         session.run("python", "-c", "import gem_verl, gem_openrlhf, gem_oat, gem_rl2, gem_roll, gem_trl")
@@ -210,8 +214,8 @@ def wheel(session: nox.Session) -> None:
 @nox.session(name="eval", python="3.11")
 def evaluation(session: nox.Session) -> None:
     """Evaluate SmolLM2 behind llama.cpp's server, and have Inspect read the logs."""
-    session.install("--no-deps", "-r", "constraints/eval.txt")
-    session.install("--no-deps", "-e", ".")
+    install(session, "--no-deps", "-r", "constraints/eval.txt")
+    install(session, "--no-deps", "-e", ".")
     session.env["GEM_CORE_EVAL"] = "1"
     pytest(session, "tests/engines/test_endpoint_real.py", "tests/eval/test_inspect_log.py")
     _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
@@ -229,7 +233,7 @@ def verl(session: nox.Session) -> None:
 def verl_full(session: nox.Session) -> None:
     """Run verl's trainer in the tests that take too long for the default run, one of them with images."""
     beside = str(Path(session.virtualenv.location).resolve() / "torchvision")
-    session.install("--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-images.txt")
+    install(session, "--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-images.txt")
     session.env["GEM_CORE_TORCHVISION"] = beside
     test_trainer(session, "verl", "-m", "full")
 
@@ -239,7 +243,7 @@ def verl_full(session: nox.Session) -> None:
 def verl_older(session: nox.Session, version: str) -> None:
     """Test the advantage estimators alone in older versions of verl, as an external module."""
     install_trainer(session, "constraints/verl.txt")
-    session.install("--no-deps", f"verl=={version}")
+    install(session, "--no-deps", f"verl=={version}")
     session.env.update(GEM_CORE_VERL="1", VERL_USE_EXTERNAL_MODULES="gem_verl.estimators")
     session.run(
         "python",
@@ -275,11 +279,11 @@ def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> N
     for lock in extensions.rglob("lock"):  # left by a killed build; every later build would wait for it
         lock.unlink()
     session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
-    session.install("--no-deps", "--use-pep517", "-r", packages)
+    install(session, "--no-deps", "--use-pep517", "-r", packages)
     if prepare:
         session.run_install("python", "-c", prepare)
     changes_nothing(session)
-    session.install("--no-deps", "-e", ".")
+    install(session, "--no-deps", "-e", ".")
 
 
 def outcomes(report: Path) -> tuple[int, int, int]:
@@ -353,7 +357,7 @@ def openrlhf_full(session: nox.Session) -> None:
 def openrlhf_older(session: nox.Session) -> None:
     """Test the OpenRLHF plugin with the oldest supported version of OpenRLHF."""
     install_trainer(session, "constraints/openrlhf.txt", prepare=COMPILE_DEEPSPEED)
-    session.install("--no-deps", "openrlhf==0.11.0")
+    install(session, "--no-deps", "openrlhf==0.11.0")
     session.env["GEM_CORE_OPENRLHF"] = "1"
     pytest(session, "tests/trainers/openrlhf", "-m", "not full", "-W", "ignore::DeprecationWarning")
 
