@@ -330,7 +330,8 @@ def integer(text: str) -> int | None:
 def integers(text: str) -> list[int] | None:
     """Return the whole numbers in `text`, separated as in `parts`; None if there is anything else."""
     words = text.replace(",", " ").split()
-    if len(text) <= _DIGITS and text.isascii() and "".join(words).isdigit():
+    short = len(text) <= _DIGITS or max(map(len, words), default=0) <= _DIGITS
+    if short and text.isascii() and "".join(words).isdigit():
         return list(map(int, words))  # the usual case, twice as fast
     entries = parts(text)
     numbers = []

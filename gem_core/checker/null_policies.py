@@ -143,8 +143,20 @@ def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
     The policy that repeats the question is ignored, because a question may contain any form. A program that
     is read in one kind of code block is also read in the other, so only one is returned.
     """
-    read = {outcome.form for outcome in outcomes if outcome.readable and outcome.policy != "question"}
+    read = {outcome.form for outcome in outcomes if _shows_form(outcome)}
     return [form for form in FORMS if form in read and (form != "command" or "program" not in read)]
+
+
+def find_readable_forms(env: Env, seed: int, max_turns: int = 1000) -> list[str]:
+    """Return `readable_forms` of one item, playing only until each form was read once."""
+    first = (
+        next(filter(_shows_form, play(env, seed, forms=[form], max_turns=max_turns)), None) for form in FORMS
+    )
+    return readable_forms(outcome for outcome in first if outcome)
+
+
+def _shows_form(outcome: NullOutcome) -> bool:
+    return outcome.readable and outcome.policy != "question"
 
 
 class _Result(NamedTuple):

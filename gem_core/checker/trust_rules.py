@@ -8,7 +8,7 @@ import time
 from gem_core.checker.attacks import Payload, payloads, wrapped
 from gem_core.checker.floors import documented
 from gem_core.checker.host import Host, timed
-from gem_core.checker.null_policies import FORMS, play, readable_forms
+from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms
 from gem_core.checker.rules import rule
 from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step
 from gem_core.core import Env
@@ -39,7 +39,7 @@ def attacks_change_nothing(subject: Subject) -> None:
     """Text that tries to execute code changes no file, process, module or grade, and is graded in time."""
     env = subject.fresh()
     seed = subject.seeds[0]
-    read = readable_forms(play(env, seed, max_turns=subject.max_turns))
+    read = find_readable_forms(env, seed, subject.max_turns)
     for recording in subject.recordings():  # loads lazy imports before the snapshot
         subject.play(env, recording.seed, random_action)
     panel = _Panel(subject, env, seed)

@@ -13,6 +13,7 @@ import pytest
 import gem_core
 from gem_core.checker.attacks import Payload, calls, payloads, wrapped
 from gem_core.checker.host import Host
+from gem_core.checker.null_policies import find_readable_forms, play, readable_forms
 from gem_core.errors import DataError, MissingDependency
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.inspect_log import write_inspect_logs
@@ -63,6 +64,21 @@ def test_no_environment_runs_a_text(id: str) -> None:
     except (DataError, MissingDependency) as error:
         pytest.skip(str(error))
     gem_core.check_env(id, rules=["attacks_change_nothing"], seeds=(0,))
+
+
+@pytest.mark.parametrize(
+    ("id", "forms"),
+    [
+        ("game:GuessTheNumber-v0-easy", ["boxed"]),
+        ("qa:MultiHop-v0-search-retry", ["tag"]),
+        ("math:FileArithmetic-v0-python", ["boxed", "program"]),
+    ],
+)
+def test_the_forms_an_environment_reads_are_found_without_playing_every_policy(
+    id: str, forms: list[str]
+) -> None:
+    with gem_core.make(id) as env:
+        assert find_readable_forms(env, 0) == readable_forms(play(env, 0)) == forms
 
 
 # -- tools ------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -25,25 +24,6 @@ markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'"
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-
-
-@dataclass(frozen=True)
-class Site:
-    folder: Path
-    returncode: int
-    log: str
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """Build the site once."""
-    folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-    )  # fmt: skip
-    return Site(folder, done.returncode, done.stdout)
 
 
 class Article(HTMLParser):
@@ -90,20 +70,23 @@ def source(text: str) -> tuple[list[tuple[str, str]], list[str], Counter[str]]:
     return headings, code, Counter(token.tag for token in tokens if token.nesting == 1)
 
 
-def test_the_site_builds_without_a_warning(site: Site) -> None:
-    assert site.returncode == 0, site.log
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_shows_its_source(site: Site, page: str) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    headings, code, counts = source(text)
-    built = Article((site.folder / page).with_suffix(".html").read_text(encoding="utf-8"))
-    if "\n::: " in text:  # mkdocstrings adds the contents of docstrings
-        assert built.headings[: len(headings)] == headings
-        assert len(built.headings) > len(headings)
-        return
-    assert built.headings == headings
-    assert built.code == code
-    for tag in ("tr", "li"):
-        assert (tag, built.counts[tag]) == (tag, counts[tag])
+def test_the_site_builds_without_a_warning_and_each_page_shows_its_source(tmp_path: Path) -> None:
+    """One test, because building the site takes most of the time and workers share no fixtures."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        headings, code, counts = source(text)
+        built = Article((tmp_path / page).with_suffix(".html").read_text(encoding="utf-8"))
+        if "\n::: " in text:  # mkdocstrings adds the contents of docstrings
+            assert (page, built.headings[: len(headings)]) == (page, headings)
+            assert len(built.headings) > len(headings), page
+            continue
+        assert (page, built.headings) == (page, headings)
+        assert (page, built.code) == (page, code)
+        for tag in ("tr", "li"):
+            assert (page, tag, built.counts[tag]) == (page, tag, counts[tag])
