@@ -75,7 +75,7 @@ class Player(asyncio.Protocol):
                 self.transport.close()
                 return
             self.reader = frames.FrameReader(masked=False, max_size=MAX_MESSAGE)
-            self.transport.write(RESETS[self.number % 64])
+            self.begin()
         for opcode, payload in self.reader.feed(data):
             if opcode == frames.PING:
                 self.transport.write(frames.encode_frame(payload, frames.PONG, mask=True))
@@ -99,10 +99,14 @@ class Player(asyncio.Protocol):
             if b'"done":true' in payload.replace(b": ", b":"):
                 self.resetting = True
                 self.number += 1
-                self.transport.write(RESETS[self.number % 64])
+                self.begin()
                 return
         if not load.ended:
             self.step()
+
+    def begin(self) -> None:
+        """Send a reset."""
+        self.transport.write(RESETS[self.number % 64])
 
     def step(self) -> None:
         """Send the next step."""

@@ -75,6 +75,23 @@ class AsyncSeat:
         self.session = session
 
 
+class _Deadline:
+    """Cancels the current task after `timeout` seconds, unless its timer is cancelled before."""
+
+    __slots__ = ("_task", "passed", "timer")
+
+    def __init__(self, timeout: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self.passed = False
+        self.timer = asyncio.get_running_loop().call_later(timeout, self._pass)
+
+    def _pass(self) -> None:
+        self.passed = True
+        self._task.cancel()
+
+
 class AsyncHost(Host):
     """Awaits the async methods of environments that wait on the event loop, any number of them at once.
 
@@ -91,12 +108,19 @@ class AsyncHost(Host):
         return AsyncSeat(Session(self._make, self._env_id))
 
     async def answer(self, seat: AsyncSeat, payload: bytes) -> Reply:
+        if self._timeout is None:
+            return await seat.session.answer_async(payload)
+        deadline = _Deadline(self._timeout)  # asyncio.wait_for would create a task for each message
         try:
-            return await asyncio.wait_for(seat.session.answer_async(payload), self._timeout)
-        except asyncio.TimeoutError:
+            return await seat.session.answer_async(payload)
+        except asyncio.CancelledError:
+            if not deadline.passed:
+                raise
             self.close(seat)
             seat.session = Session(self._make, self._env_id)
             return too_slow(self._timeout)
+        finally:
+            deadline.timer.cancel()
 
     def close(self, seat: AsyncSeat) -> None:
         ThreadCall(functools.partial(close_quietly, seat.session))

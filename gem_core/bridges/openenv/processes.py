@@ -11,7 +11,7 @@ import time
 
 from gem_core.bridges.openenv.hosts import cancel, too_slow
 from gem_core.bridges.openenv.sessions import Reply
-from gem_core.bridges.openenv.worker import EVENTS, HEADER, READY, worker_settings
+from gem_core.bridges.openenv.worker import HEADER, READY, read_record, unpack_reply, worker_settings
 from gem_core.bridges.openenv.workers import START_SECONDS, Seat, Worker, WorkerHost
 from gem_core.errors import EnvError
 from gem_core.spec import EnvSpec
@@ -36,6 +36,12 @@ class ProcessWorker(Worker):
         assert self.process.stdin is not None
         if not self.process.stdin.is_closing():
             self.process.stdin.write(HEADER.pack(number, kind, len(payload)) + payload)
+
+    @property
+    def stdout(self) -> asyncio.StreamReader:
+        """Where the process writes its replies."""
+        assert self.process.stdout is not None
+        return self.process.stdout
 
     async def kill(self) -> None:
         self.kill_now()
@@ -98,7 +104,7 @@ class ProcessHost(WorkerHost[ProcessWorker]):
         worker = ProcessWorker(number, process, self._timeout)
         try:
             worker.send(0, READY, self._settings)
-            _, _, problem = await asyncio.wait_for(_record(worker), START_SECONDS)
+            _, _, problem = await asyncio.wait_for(read_record(worker.stdout), START_SECONDS)
             if problem:
                 raise EnvError(f"{worker.name} failed to start: {problem.decode()}")
         except BaseException as error:
@@ -112,17 +118,9 @@ class ProcessHost(WorkerHost[ProcessWorker]):
         clock = asyncio.ensure_future(worker.kill_when_overdue())
         try:
             while True:
-                number, flags, data = await _record(worker)
-                worker.receive(number, Reply(data, EVENTS[flags >> 1], bool(flags & 1)))
+                number, kind, data = await read_record(worker.stdout)
+                worker.receive(number, unpack_reply(kind, data))
         except (asyncio.IncompleteReadError, ConnectionError):
             return f"died with exit code {await worker.process.wait()}"
         finally:
             await cancel(clock)
-
-
-async def _record(worker: ProcessWorker) -> tuple[int, int, bytes]:
-    """Return the number, the flags, and the data of the next record of a worker."""
-    stdout = worker.process.stdout
-    assert stdout is not None
-    number, flags, size = HEADER.unpack(await stdout.readexactly(HEADER.size))
-    return number, flags, await stdout.readexactly(size)

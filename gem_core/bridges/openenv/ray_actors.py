@@ -1,29 +1,36 @@
 """`RayHost`: sessions in the actors of a Ray cluster, for fleets of environments on many machines.
 
-A call of an actor costs more CPU time than most steps, so messages travel in batches: while one batch is on
-its way, the next one fills.
+Ray places the actors and tells when one dies. Messages do not travel as calls of an actor, which take over a
+millisecond of CPU time on each side: every actor opens one TCP connection to the server. It begins with a
+secret that the actor received through Ray.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
-from typing import Any, TypeAlias
+import hmac
+import secrets
+from typing import Any
 
 from gem_core._util.messages import error_line
-from gem_core.bridges.openenv.hosts import Host, InlineHost, local_host, unexpected
+from gem_core.bridges.openenv.hosts import Host, InlineHost, cancel, local_host, unexpected
 from gem_core.bridges.openenv.sessions import Reply
-from gem_core.bridges.openenv.worker import read_settings, worker_settings
+from gem_core.bridges.openenv.worker import (
+    HEADER,
+    pack_reply,
+    read_record,
+    read_settings,
+    unpack_reply,
+    worker_settings,
+)
 from gem_core.bridges.openenv.workers import CLOSE, START_SECONDS, Worker, WorkerHost
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
 
-LINGER = 0.01
-"""Number of seconds for which a batch fills before it is sent. Adds up to twice as much to an answer."""
-
-Record: TypeAlias = tuple[int, int, bytes]
-"""Number of the session, kind (`ANSWER` or `CLOSE`), and payload."""
+SECRET_SIZE = 32
 
 
 def import_ray() -> Any:
@@ -40,41 +47,36 @@ def import_ray() -> Any:
 
 
 class RayWorker(Worker):
-    """An actor.
+    """An actor, reached over TCP.
 
     Attributes:
         actor: Its handle.
+        end: Reference to the end of its only long call, an error if the actor died.
     """
 
     def __init__(self, number: int, actor: Any) -> None:
         super().__init__(f"Ray actor {number}")
         self.actor = actor
-        self._records: list[Record] = []
-        self._sender: asyncio.Task[None] | None = None
+        self.end: Any = None
+        self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter | None = None
+
+    def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Use a connection of the actor."""
+        self.reader, self._writer = reader, writer
+        self.connected.set_result(None)
 
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
-        self._records.append((number, kind, payload))
-        if self._sender is None:
-            self._sender = asyncio.ensure_future(self._send_records())
-
-    async def _send_records(self) -> None:
-        from ray.exceptions import RayError
-
-        try:
-            while self._records:
-                records, self._records = self._records, []
-                await self.actor.take.remote(records)
-                await asyncio.sleep(LINGER)
-        except RayError:  # the watcher finds out
-            self._records = []
-        finally:
-            self._sender = None
+        assert self._writer is not None
+        if not self._writer.is_closing():
+            self._writer.write(HEADER.pack(number, kind, len(payload)) + payload)
 
     async def kill(self) -> None:
         import ray
 
-        if self._sender is not None:
-            self._sender.cancel()
+        if self._writer is not None:
+            self._writer.close()
         if ray.is_initialized():  # otherwise it ended with Ray
             ray.kill(self.actor)
 
@@ -106,16 +108,45 @@ class RayHost(WorkerHost[RayWorker]):
         )
         self._settings = worker_settings(spec)
         self._timeout = timeout
+        self._address = ray.util.get_node_ip_address()
+        self._listener: asyncio.Server | None = None
+        self._starting: dict[bytes, RayWorker] = {}  # by the secret
+
+    async def start(self) -> None:
+        self._listener = await asyncio.start_server(self._accept, self._address, 0)
+        await super().start()
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError, asyncio.TimeoutError):
+            sent = await asyncio.wait_for(reader.readexactly(SECRET_SIZE), 10)
+            for secret, worker in list(self._starting.items()):
+                if hmac.compare_digest(secret, sent):
+                    del self._starting[secret]
+                    worker.connect(reader, writer)
+                    return
+        writer.close()
 
     async def _start_worker(self, number: int) -> RayWorker:
         from ray.exceptions import RayError
 
+        assert self._listener is not None
+        port = self._listener.sockets[0].getsockname()[1]
+        secret = secrets.token_bytes(SECRET_SIZE)
         worker = RayWorker(number, self._class.remote(self._settings, self._timeout))
+        self._starting[secret] = worker
         try:
             problem = await asyncio.wait_for(worker.actor.ready.remote(), START_SECONDS)
             if problem:
                 raise EnvError(f"{worker.name} failed to start: {problem}")
+            worker.end = worker.actor.run.remote(self._address, port, secret)
+            await asyncio.wait_for(worker.connected, START_SECONDS)
         except BaseException as error:
+            self._starting.pop(secret, None)
             await worker.kill()
             if isinstance(error, asyncio.TimeoutError | RayError):
                 raise EnvError(f"{worker.name} failed to start: {error_line(error, 300)}") from error
@@ -123,15 +154,34 @@ class RayHost(WorkerHost[RayWorker]):
         return worker
 
     async def _read(self, worker: RayWorker) -> str:
-        from ray.exceptions import RayError
-
+        reading = asyncio.ensure_future(self._read_replies(worker))
+        end = asyncio.ensure_future(_end(worker.end))  # of a node, the connection may not tell
         try:
-            while True:
-                for number, reply in await worker.actor.replies.remote():
-                    worker.receive(number, Reply(*reply))
-        except RayError as error:
+            await asyncio.wait({reading, end}, return_when=asyncio.FIRST_COMPLETED)
+            return f"died ({await asyncio.wait_for(end, START_SECONDS)})"
+        except asyncio.TimeoutError:
+            return "lost its connection"
+        finally:
+            await cancel(reading)
+            await cancel(end)
             await worker.kill()
-            return f"died ({error_line(error, 300)})"
+
+    async def _read_replies(self, worker: RayWorker) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                number, kind, data = await read_record(worker.reader)
+                worker.receive(number, unpack_reply(kind, data))
+
+
+async def _end(reference: Any) -> str:
+    """Wait for the end of an actor; return its reason."""
+    from ray.exceptions import RayError
+
+    try:
+        await reference
+    except RayError as error:
+        return error_line(error, 300)
+    return "its connection ended"
 
 
 class SessionActor:
@@ -147,8 +197,7 @@ class SessionActor:
         self._host: Host
         self._seats: dict[int, Any] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._replies: list[tuple[int, tuple[Any, ...]]] = []
-        self._filled = asyncio.Event()
+        self._writer: asyncio.StreamWriter
 
     async def ready(self) -> str:
         """Build an environment; return what went wrong, or ""."""
@@ -162,31 +211,32 @@ class SessionActor:
             return error_line(error)
         return ""
 
-    async def take(self, records: list[Record]) -> None:
-        """Begin to answer messages."""
-        inline = isinstance(self._host, InlineHost)
-        for number, kind, payload in records:
-            if kind == CLOSE:
-                if number in self._tasks:
-                    self._tasks[number].cancel()
-                if number in self._seats:
-                    self._host.close(self._seats.pop(number))
-                continue
-            seat = self._seats.get(number)
-            if seat is None:
-                seat = self._seats[number] = self._host.open()
-            if inline:
-                self._add(number, seat.answer(payload))
-            else:
-                self._tasks[number] = asyncio.ensure_future(self._answer(number, seat, payload))
+    async def run(self, address: str, port: int, secret: bytes) -> None:
+        """Answer the messages of the server until it closes the connection."""
+        reader, self._writer = await asyncio.open_connection(address, port)
+        self._writer.write(secret)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                self._take(*await read_record(reader))
+        for task in self._tasks.values():
+            task.cancel()
+        for seat in self._seats.values():
+            self._host.close(seat)
 
-    async def replies(self) -> list[tuple[int, tuple[Any, ...]]]:
-        """Wait for replies; return all that are there, each with the number of its session."""
-        await self._filled.wait()
-        await asyncio.sleep(LINGER)
-        replies, self._replies = self._replies, []
-        self._filled.clear()
-        return replies
+    def _take(self, number: int, kind: int, payload: bytes) -> None:
+        if kind == CLOSE:
+            if number in self._tasks:
+                self._tasks[number].cancel()
+            if number in self._seats:
+                self._host.close(self._seats.pop(number))
+            return
+        seat = self._seats.get(number)
+        if seat is None:
+            seat = self._seats[number] = self._host.open()
+        if isinstance(self._host, InlineHost):
+            self._writer.write(pack_reply(number, seat.answer(payload)))
+        else:
+            self._tasks[number] = asyncio.ensure_future(self._answer(number, seat, payload))
 
     async def _answer(self, number: int, seat: Any, payload: bytes) -> None:
         try:
@@ -196,8 +246,4 @@ class SessionActor:
         except Exception as error:
             reply = unexpected(error)
         del self._tasks[number]
-        self._add(number, reply)
-
-    def _add(self, number: int, reply: Reply) -> None:
-        self._replies.append((number, tuple(reply)))
-        self._filled.set()
+        self._writer.write(pack_reply(number, reply))

@@ -6,6 +6,7 @@ seat, kind, size) and as many bytes. What environments print goes to standard er
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import struct
@@ -14,7 +15,7 @@ from typing import BinaryIO
 
 from gem_core._util.messages import error_line
 from gem_core.bridges.openenv.hosts import close_quietly
-from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Session
+from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Reply, Session
 from gem_core.bridges.openenv.wire import ERROR_CODES
 from gem_core.bridges.openenv.workers import CLOSE
 from gem_core.registration import make, register_wrapper, wrapper_entry_points
@@ -51,10 +52,26 @@ def main() -> None:
         session = sessions.get(number)
         if session is None:
             session = sessions[number] = Session(lambda: make(spec), spec.id)
-        reply = session.answer(payload)
-        _write(sink, number, EVENTS.index(reply.event) << 1 | reply.running, reply.data)
+        sink.write(pack_reply(number, session.answer(payload)))
+        sink.flush()
     for session in sessions.values():
         close_quietly(session)
+
+
+def pack_reply(number: int, reply: Reply) -> bytes:
+    """Return the record of a reply."""
+    return HEADER.pack(number, EVENTS.index(reply.event) << 1 | reply.running, len(reply.data)) + reply.data
+
+
+def unpack_reply(kind: int, data: bytes) -> Reply:
+    """Return the reply of a record."""
+    return Reply(data, EVENTS[kind >> 1], bool(kind & 1))
+
+
+async def read_record(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
+    """Return the number of the session, the kind, and the payload of the next record."""
+    number, kind, size = HEADER.unpack(await reader.readexactly(HEADER.size))
+    return number, kind, await reader.readexactly(size)
 
 
 def worker_settings(spec: EnvSpec) -> bytes:

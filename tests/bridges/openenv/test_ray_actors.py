@@ -10,6 +10,7 @@ import time
 import pytest
 
 from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
+from gem_core.bridges.openenv.ray_actors import SECRET_SIZE
 from gem_core.bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from tests.bridges.openenv import odd
@@ -133,6 +134,17 @@ def test_a_dead_actor_costs_its_sessions_one_episode(served):
 
     play(main())
     assert "gem_core_lost_workers 1" in fetch(f"{served.url}/metrics")[1]
+
+
+def test_a_connection_without_the_secret_of_an_actor_is_closed(served):
+    async def main():
+        listener = served.server.envs[IDS[0]].host._listener
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
+        writer.write(bytes(SECRET_SIZE))
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+        writer.close()
+
+    play(main())
 
 
 def test_an_environment_that_no_actor_can_build(cluster, monkeypatch, tmp_path):
