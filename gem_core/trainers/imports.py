@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 
 @contextlib.contextmanager
@@ -24,6 +24,26 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         yield
     finally:
         setattr(owner, name, original)
+
+
+@contextlib.contextmanager
+def until_call(owner: Any, name: str) -> Iterator[None]:
+    """Run the block until it calls a function of a module or class, and leave it there without the call.
+
+    A plugin uses this to run all checks of a trainer's program but not the program itself.
+    """
+
+    class Reached(BaseException):
+        """Not an `Exception`, which a trainer could catch."""
+
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def leave(*args: Any, **kwargs: Any) -> NoReturn:
+        raise Reached
+
+    with contextlib.suppress(Reached), replaced(owner, name, leave):
+        yield
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:

@@ -20,7 +20,7 @@ SUPPORTED = SupportedTrainer(
     hook="python -m gem_oat.train, with Oat's own flags",
     hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
 )
-TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write")
+TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
 
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED, {"Actor": "actor", "Args": "args", "CriticLearner": "learner", "Learner": "learner"}

@@ -5,9 +5,11 @@ Your own module can subclass `Actor`, `Learner` and `Args` and call `run`.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from gem_core.errors import ConfigError
+from gem_core.trainers.imports import replaced
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_oat import SUPPORTED
 
@@ -41,15 +43,32 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     )
 
 
+def check(arguments: list[str]) -> None:
+    """Check the flags of this command, without starting it.
+
+    Raises:
+        Exception: A run would reject them.
+    """
+    from gem_oat.args import prepare
+
+    prepare(parse(arguments))
+
+
+def parse(arguments: list[str]) -> Any:
+    """Return the `Args` of the command line, before `prepare`."""
+    SUPPORTED.require()
+    from oat.args import get_default_args
+
+    from gem_oat.args import Args
+
+    with replaced(sys, "argv", [sys.argv[0], *arguments]):
+        return get_default_args(Args)
+
+
 def main() -> None:
     """Run the command line; a `GemError` is printed as one line, with exit code 2."""
     with errors_in_one_line(SUPPORTED):
-        SUPPORTED.require()
-        from oat.args import get_default_args
-
-        from gem_oat.args import Args
-
-        run(get_default_args(Args))
+        run(parse(sys.argv[1:]))
 
 
 if __name__ == "__main__":

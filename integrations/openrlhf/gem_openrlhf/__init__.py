@@ -25,6 +25,7 @@ TRAINER = TrainerPlugin(
     exporter="gem_openrlhf.export:write",
     recipe_writer="gem_openrlhf.repro:write",
     files={"agent": "gem_openrlhf.agent"},
+    preflight="gem_openrlhf.train_ppo_ray:check",
 )
 
 __getattr__, __dir__ = lazy_exports(

@@ -14,6 +14,7 @@ import functools
 import json
 import os
 import runpy
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import NoneType
@@ -21,7 +22,7 @@ from typing import Any, get_args, get_origin
 
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
-from gem_core.trainers.imports import replaced
+from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
 from gem_core.trainers.options import flag_fields, reject_changed
 from gem_core.trainers.plugin import errors_in_one_line
@@ -43,9 +44,26 @@ def main() -> None:
 
     An unsupported flag prints one line to standard error and exits with code 2.
     """
-    with errors_in_one_line(SUPPORTED), _flags_added():
-        SUPPORTED.require()
+    with errors_in_one_line(SUPPORTED):
+        _run()
+
+
+def _run() -> None:
+    SUPPORTED.require()
+    with _flags_added():
         runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
+
+
+def check(arguments: list[str]) -> None:
+    """Check the flags of this command up to the point at which OpenRLHF would start Ray.
+
+    Raises:
+        Exception: A run would reject them.
+    """
+    import ray
+
+    with replaced(sys, "argv", [COMMAND, *arguments]), until_call(ray, "init"):
+        _run()
 
 
 def _flags_added() -> AbstractContextManager[None]:

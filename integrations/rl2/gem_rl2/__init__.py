@@ -33,6 +33,7 @@ TRAINER = TrainerPlugin(
     exporter="gem_rl2.export:write",
     recipe_writer="gem_rl2.repro:write",
     files={"env": "gem_rl2.env"},
+    preflight="gem_rl2.train:check",
 )
 
 __getattr__, __dir__ = lazy_exports(SUPPORTED, {})

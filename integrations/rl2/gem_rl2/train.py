@@ -12,11 +12,26 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from gem_core.trainers.options import compose_config
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_rl2 import SUPPORTED
 from gem_rl2.activation import activate
-from gem_rl2.options import prepare
+from gem_rl2.options import check_config, prepare
 from gem_rl2.upstream import add_checkout, find
+
+
+def check(overrides: list[str]) -> None:
+    """Check the overrides of this command, without starting it.
+
+    Raises:
+        Exception: A run would reject them.
+    """
+    add_checkout()
+    upstream = find()
+    folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
+    config = compose_config(folder, "ppo", overrides)
+    prepare(config, upstream)
+    check_config(config, upstream)
 
 
 def main() -> None:

@@ -27,7 +27,12 @@ SUPPORTED = SupportedTrainer(
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
     hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
 )
-TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_trl.export:write", recipe_writer="gem_trl.repro:write")
+TRAINER = TrainerPlugin(
+    SUPPORTED,
+    exporter="gem_trl.export:write",
+    recipe_writer="gem_trl.repro:write",
+    preflight="gem_trl.grpo:check",
+)
 
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.imports import replaced
+from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.options import flag_fields
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_trl import SUPPORTED
@@ -61,6 +61,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     with errors_in_one_line(SUPPORTED):
         SUPPORTED.require()
         _run(argv)
+
+
+def check(arguments: list[str]) -> None:
+    """Check the flags of this command and make its tasks, up to the point at which TRL loads the model.
+
+    Raises:
+        Exception: A run would reject them.
+    """
+    SUPPORTED.require()
+    from trl import GRPOTrainer
+
+    with until_call(GRPOTrainer, "__init__"):
+        _run(arguments)
 
 
 def _run(argv: Sequence[str] | None) -> None:

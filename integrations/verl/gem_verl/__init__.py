@@ -29,7 +29,12 @@ SUPPORTED = SupportedTrainer(
     ),
 )
 INTERFACE = Path(__file__).with_name("interface.json")
-TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_verl.export:write", recipe_writer="gem_verl.repro:write")
+TRAINER = TrainerPlugin(
+    SUPPORTED,
+    exporter="gem_verl.export:write",
+    recipe_writer="gem_verl.repro:write",
+    preflight="gem_verl.preflight:check",
+)
 
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,

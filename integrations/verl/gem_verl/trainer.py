@@ -73,7 +73,7 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
         for dataset in (self.train_dataset, self.val_dataset):
-            check_data(self.config, _rows_of(dataset), for_training=dataset is self.train_dataset)
+            check_data(self.config, rows_of(dataset), for_training=dataset is self.train_dataset)
 
     def _build_replay_buffer(self) -> Any:
         self.trainer_mode = TRAINER_MODES[self.gem_mode]  # verl distinguishes its own modes by this name
@@ -259,7 +259,7 @@ def _session(key: str) -> str:
     return key.rsplit("_", 1)[0]
 
 
-def _rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
+def rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
     """Return the rows of a data set for `check_data`; empty for a class that is neither ours nor verl's."""
     if isinstance(dataset, GemDataset):
         return map(verl_row, dataset.tasks)

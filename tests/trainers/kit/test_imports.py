@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from gem_core.trainers.imports import after_import, replaced
+from gem_core.errors import ConfigError
+from gem_core.trainers.imports import after_import, replaced, until_call
 
 
 @pytest.fixture
@@ -67,3 +69,23 @@ def test_a_replacement_ends_with_its_block() -> None:
     with pytest.raises(KeyError, match="2"):
         fail()
     assert owner.value == 1
+
+
+def test_a_block_runs_until_it_calls_a_function() -> None:
+    owner, steps = types.SimpleNamespace(start=lambda gpus: steps.append("started")), []
+    with until_call(owner, "start"):
+        steps.append("checked")
+        try:
+            owner.start(8)
+        except Exception:  # a trainer's handler
+            steps.append("caught")
+        steps.append("continued")
+    owner.start(8)
+    assert steps == ["checked", "started"]
+
+
+def test_errors_before_the_call_are_raised() -> None:
+    owner = types.SimpleNamespace(start=print)
+    with pytest.raises(ConfigError), until_call(owner, "start"):
+        raise ConfigError("gamma")
+    assert owner.start is print

@@ -1,0 +1,39 @@
+"""`gem-core doctor --trainer rl2` checks the overrides of a run without starting it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gem_rl2.export import write
+from gem_rl2.upstream import find
+
+from gem_core.tasks import EnvChoice, make_tasks
+from tests.trainers.preflight import check_mistakes
+
+
+def test_mistakes_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(make_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 4), "train.jsonl")
+    rows = Path("train.jsonl").read_text()
+    Path("wrong.jsonl").write_text(rows.replace("GuessTheNumber", "GuesTheNumber"))
+    section = find().data_section("train")
+    accepted = [
+        f"{section}.path=train.jsonl",
+        f"{section}.prompts_per_rollout=16",
+        f"{section}.responses_per_prompt=4",
+        f"{find().rollout_section}.dynamic_filtering=false",
+        "adv.estimator=rebn",
+        "adv.gamma=0.9",
+        "actor.model_name=org/no-such-model",
+    ]
+    mistakes = {
+        (f"{section}.path=wrong.jsonl",): "GuessTheNumber",
+        ("+gem.max_turn=8",): "unknown option 'gem.max_turn'",
+        ("adv.gama=0.9",): "gama",
+        ("adv.gamma=1.2",): "gamma=1.2: expected a number from 0 to 1",
+        ("adv.estimator=rebm",): "rebn",
+    }
+    check_mistakes("rl2", accepted, mistakes, capsys)
