@@ -56,6 +56,7 @@ def panel(host: Host) -> list[Payload]:
 # -- environments -----------------------------------------------------------------------------
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("id", [id for id in OFFLINE if not id.startswith("game:")])
 def test_no_environment_runs_a_text(id: str) -> None:
     """Check all other environments; tests/checker/test_rules.py checks the games by every rule."""

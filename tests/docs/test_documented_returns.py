@@ -27,6 +27,7 @@ QUICK = [
     "logic:Proofs-v0-d1",
     "qa:MultiHop-v0-easy",
 ]
+pytestmark = pytest.mark.once
 FILES = ("games.jsonl", "datasets.jsonl", "vision.jsonl")
 EPISODES = 200
 

@@ -139,6 +139,7 @@ QUICK = (
 )
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("player", ["random", "oracle"])
 def test_players_of_an_evaluation_earn_what_is_documented(
     player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -226,7 +226,7 @@ PLANES = "".join(
 @pytest.mark.parametrize("id", [f"game:{family}-v0-random" for family in FAMILIES])
 def test_huge_text_and_every_plane(id):
     env = gem_core.make(id)
-    for content in ("a" * 10_000_000, "a " * 5_000_000, "\u0661" * 10_000_000, PLANES, *PLANES):
+    for content in ("a" * 2_000_000, "a " * 1_000_000, "\u0661" * 2_000_000, PLANES, *PLANES):
         env.reset(seed=0)
         observation, reward, _, _, info = env.step(f"\\boxed{{{content}}}")
         assert len(observation) < 1000

@@ -17,9 +17,12 @@ from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 from tests.support import PIXEL
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM, reason="no chromium: apt-get install chromium, or set CHROMIUM to a browser"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not CHROMIUM, reason="no chromium: apt-get install chromium, or set CHROMIUM to a browser"
+    ),
+    pytest.mark.once,
+]
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from tests.eval.test_viewer_browser import CHROMIUM, subprocess
 SETTINGS = {"tasks": ["stop"], "stages": ["initial"], "budget": 1000, "aggregations": ["token-sum"]}
 
 
+@pytest.mark.once
 def test_the_page_holds_certificates_and_plots(tmp_path) -> None:
     exam = run(["rebn", "grpo"], batch_sizes=[8, 64], **SETTINGS)
     gammas = run(["rebn", "grpo"], batch_sizes=[8], gamma=[1.0, 0.9], **SETTINGS)

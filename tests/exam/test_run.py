@@ -50,6 +50,7 @@ def exam() -> Exam:
     return run(aggregations=["token-sum"], **SMALL)
 
 
+@pytest.mark.once
 def test_every_estimator_has_its_certificate(exam: Exam) -> None:
     assert {c.estimator: c.verdict for c in exam.certificates} == VERDICTS
     assert set(REASONS) == set(VERDICTS)
@@ -76,6 +77,7 @@ def baseline_per_turn_index(turn_rewards, *, gamma):
     return rebn([rewards - means[: len(rewards)] for rewards in turn_rewards], gamma=gamma)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("faulty", [discounted_per_token, baseline_per_turn_index])
 def test_a_planted_fault_changes_the_verdict(faulty) -> None:
     assert run(rebn, aggregations=["token-sum"], **SMALL).certificates[0].verdict == VANISHING
@@ -84,6 +86,7 @@ def test_a_planted_fault_changes_the_verdict(faulty) -> None:
     assert certificate.bias_low > 0.02
 
 
+@pytest.mark.once
 def test_small_batches_are_enumerated_and_sampling_agrees() -> None:
     task = get_task("stop")
     policy = task.policy()
@@ -110,6 +113,7 @@ def test_small_batches_are_enumerated_and_sampling_agrees() -> None:
         assert row.bias_low - 0.02 < known.bias < row.bias_high + 0.02
 
 
+@pytest.mark.once
 def test_the_documented_numbers_of_the_stop_task(exam: Exam) -> None:
     rows = {(r.estimator, r.batch_size): r for r in exam.select(task="stop") if r.batches}
     assert rows["grpo", 64].bias == pytest.approx(0.07, abs=0.015)
@@ -132,6 +136,7 @@ def test_workers_do_not_change_the_results() -> None:
     assert run(["rebn", "remax"], **settings) == run(["rebn", "remax"], workers=2, **settings)
 
 
+@pytest.mark.once
 def test_an_interrupted_exam_continues_from_its_finished_parts(tmp_path, monkeypatch) -> None:
     settings = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8, 64], "budget": 2000}
     whole = run(["rebn", "grpo"], **settings)
@@ -173,6 +178,7 @@ def _versions(source):
     yield scope["f"]
 
 
+@pytest.mark.once
 def test_the_size_of_a_group_can_be_swept() -> None:
     settings = {"tasks": ["stop"], "stages": ["initial"], "aggregations": ["token-sum"], "budget": 20_000}
     found = run(["grpo", "rloo"], batch_sizes=[16, 64], group_size=[2, 16], **settings)
@@ -185,6 +191,7 @@ def test_the_size_of_a_group_can_be_swept() -> None:
         run("rebn", batch_sizes=[8], group_size=[8, 16])
 
 
+@pytest.mark.once
 def test_controls_leave_no_noise_in_estimators_that_subtract_something_independent() -> None:
     names = ("reinforce", "gae", "remax", "rloo", "dr_grpo", "rae", "mt_grpo(compared='return')")
     found = run(names, tasks=["guess", "chain-dense"], stages=["late"], batch_sizes=[8], budget=2000,
