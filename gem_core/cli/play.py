@@ -30,6 +30,8 @@ INVALID = {
     "length": "it was cut by a length limit",
 }
 """Maps the value of ``info["invalid"]`` to the reason why the move did not count."""
+TAKEN_BACK = "A model's episode would end here with the reward {:+g}; you can answer again"
+"""Text about an invalid answer that ends the episode, which a player may have mistyped."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,6 +75,7 @@ def _play(env: Env, episode_seed: int) -> None:
     _show(observation, info)
     form = _form(_random_action(env) or "")
     turn, total = 0, 0.0
+    actions: list[str] = []
     while True:
         line = _read_answer()
         if line is None or line == ":quit":
@@ -83,6 +86,13 @@ def _play(env: Env, episode_seed: int) -> None:
             continue
         observation, reward, terminated, truncated, info = env.step(action)
         print()
+        if terminated and (reason := info.get("invalid")):
+            _console.print_labeled("invalid:", f"{INVALID[reason]}. {TAKEN_BACK.format(reward)}", "yellow")
+            env.reset(episode_seed)
+            for played in actions:
+                env.step(played)
+            continue
+        actions.append(action)
         turn, total = turn + 1, total + reward
         _console.print_heading(f"turn {turn}: reward {reward:+g}, return {total:g}")
         if reason := info.get("invalid"):

@@ -139,7 +139,16 @@ def test_invalid_moves_are_explained(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, "99\nnothing\n")
     assert "invalid: it is against the rules, so nothing was played" in shown
     assert "invalid: it contains no answer" in shown
-    assert shown.endswith("-- not solved after 2 turns, return -0.1\n")
+    assert "A model's episode would end here with the reward -0.1; you can answer again" in shown
+    assert shown.endswith("-- left after 1 turn, return 0\n")
+
+
+def test_a_mistyped_answer_does_not_end_the_game(monkeypatch, capsys):
+    clean = play(monkeypatch, capsys, "5\n:hint\n:quit\n")
+    mistyped = play(monkeypatch, capsys, "5\nfvie\n:hint\n:quit\n")
+    hint = clean[clean.index("-- turn 1") :]
+    assert "you can answer again" in mistyped
+    assert mistyped.endswith(hint[hint.index("\\boxed{") :])  # the game continues from the same state
 
 
 def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from dataclasses import dataclass
@@ -45,6 +46,12 @@ def extra_of(page: str) -> str | None:
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page in order."""
     return parse(page, (ROOT / page).read_text())
+
+
+def code_cells(notebook: Path) -> list[str]:
+    """Return the code of a Jupyter notebook, one text per cell."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
 def parse(page: str, text: str) -> list[Block]:

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT
+from tests.docs.blocks import ROOT, code_cells
 
 pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
 markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'")
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+NOTEBOOKS = {path.relative_to(DOCS).with_suffix(".md").as_posix(): path for path in DOCS.rglob("*.ipynb")}
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
@@ -78,6 +79,13 @@ def test_the_site_builds_without_a_warning_and_each_page_shows_its_source(tmp_pa
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+    listed = (tmp_path / "llms.txt").read_text(encoding="utf-8")
+    for page in (*PAGES, *NOTEBOOKS):
+        assert f"]({page}): " in listed
+    for page, path in NOTEBOOKS.items():
+        built = Article((tmp_path / page).with_suffix(".html").read_text(encoding="utf-8"))
+        assert built.code == [code.strip() for code in code_cells(path)]
+        assert len(built.headings) > 1
     for page in PAGES:
         text = (DOCS / page).read_text(encoding="utf-8")
         headings, code, counts = source(text)
