@@ -162,6 +162,7 @@ def test_tasks_that_cannot_be_graded_are_rejected(checkout):
         load_tau2(str(checkout))
 
 
+@pytest.mark.timeout(1800)  # the reference solutions of more than a hundred tasks
 def test_the_real_one():
     root = os.environ.get("GEM_CORE_TAU2_BENCH")
     if not root:

@@ -131,6 +131,7 @@ def test_what_is_no_checkout_is_one_clear_line(checkout, tmp_path):
         gem_core.make("service:TauBenchRetail-v0")
 
 
+@pytest.mark.timeout(1800)  # the reference solutions of more than a hundred tasks
 def test_the_real_one():
     root = os.environ.get("GEM_CORE_TAU_BENCH")
     if not root:
