@@ -29,6 +29,7 @@ QUIET = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_prestart_worker_first_driver": "0",
     "RAY_worker_niceness": "0",
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -37,7 +38,8 @@ QUIET = {
 }
 """Variables of every run: one thread per process, no network, complete logs, and a fair share of the cores.
 
-Ray starts its workers with niceness 15, so the trainers would wait for every other test on the machine.
+By default, Ray starts its workers with niceness 15, so the trainers would wait for every other test on the
+machine, and starts one worker per core before it needs any.
 """
 
 
@@ -201,7 +203,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    process.wait()
+    process.wait(60)
 
 
 def _session(leader: int) -> Iterator[int]:

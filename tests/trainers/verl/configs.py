@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import verl.trainer
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 FOLDER = Path(verl.trainer.__file__).parent / "config"
 
 
 def verl_config(*overrides: str) -> Any:
-    return copy.deepcopy(_composed(overrides))
+    """Return verl's config with overrides of values; to replace a whole section use Hydra's `compose`."""
+    config = copy.deepcopy(_default())
+    # What `compose` does with the overrides, ten times as fast because verl's files are read only once.
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+    return config
 
 
-@lru_cache
-def _composed(overrides: tuple[str, ...]) -> Any:
+@cache
+def _default() -> Any:
     with initialize_config_dir(str(FOLDER), version_base=None):
-        return compose("ppo_trainer", list(overrides))
+        return compose("ppo_trainer")

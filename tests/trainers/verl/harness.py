@@ -19,7 +19,7 @@ from tests.trainers.processes import (
 )
 
 CPU = Path(__file__).resolve().parent / "cpu"
-TIMEOUT = 900
+TIMEOUT = 600
 
 DISTRIBUTIONS = {
     "vllm-0.30.0+cpu": "",
@@ -29,6 +29,7 @@ DISTRIBUTIONS = {
 ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "RAY_ADDRESS": "local",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # otherwise vLLM rejects the executor below on a CPU
 }
 
 GEM = [
@@ -85,6 +86,7 @@ SMALL = [
     "actor_rollout_ref.rollout.n=2",
     "actor_rollout_ref.rollout.dtype=float32",
     "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+    "+actor_rollout_ref.rollout.engine_kwargs.vllm.distributed_executor_backend=uni",  # no second process
     "actor_rollout_ref.rollout.enforce_eager=True",
     "actor_rollout_ref.rollout.free_cache_engine=False",
     "+actor_rollout_ref.rollout.enable_sleep_mode=False",

@@ -12,11 +12,14 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from gem_verl.rows import verl_row
+from gem_verl.trainer import GemTrainerSync
 
+from gem_core.errors import UnknownEnv
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.trainers import evidence
 from tests.trainers.verl import harness
+from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.spied import metrics_of, updates
 
 pytestmark = [
@@ -68,25 +71,51 @@ def test_a_run_survives_environments_that_misbehave(
     assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
 
 
-@pytest.mark.parametrize("mode", ["gem_sync", pytest.param("sync", marks=pytest.mark.full)])
-def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Path, mode: str) -> None:
+def file_with_an_unknown_environment(folder: Path) -> list[str]:
+    """Return the overrides of a run on such a file."""
     rows = [
         verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=number, index=number))
         for number, env_id in enumerate([GUESS] * 4 + ["game:GuesTheNumber-v0-easy"])
     ]
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    path = folder / "rows.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    return [f"data.train_files={path}", f"data.val_files={path}", "data.val_max_samples=-1"]
+
+
+UNKNOWN = "unknown environment 'game:GuesTheNumber-v0-easy'. Did you mean game:GuessTheNumber-v0-easy"
+
+
+def test_an_unknown_environment_in_a_file_is_found_before_a_process_starts(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GemTrainerSync, "_init_resource_pool_mgr", lambda self: pytest.fail("too late"))
+    trainer = GemTrainerSync(
+        verl_config(
+            "algorithm.adv_estimator=rebn",
+            "trainer.v1.trainer_mode=gem_sync",
+            "data.train_batch_size=4",
+            "data.dataloader_num_workers=0",
+            f"actor_rollout_ref.model.path={tiny}",
+            *file_with_an_unknown_environment(tmp_path),
+        )
+    )
+    with pytest.raises(UnknownEnv) as caught:
+        trainer.init()
+    assert str(caught.value).startswith(UNKNOWN)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["gem_sync", "sync"])
+def test_an_unknown_environment_in_a_file_stops_the_run(tmp_path: Path, warm: Path, mode: str) -> None:
     run = harness.run_verl(
         tmp_path,
         warm,
         f"trainer.v1.trainer_mode={mode}",
-        f"data.train_files={tmp_path}/rows.parquet",
-        f"data.val_files={tmp_path}/rows.parquet",
-        "data.val_max_samples=-1",
+        *file_with_an_unknown_environment(tmp_path),
         gem=[word for word in harness.GEM if "custom_cls" not in word],
     )
     assert run.code == 1
-    assert "UnknownEnv: unknown environment 'game:GuesTheNumber-v0-easy'" in run.output
-    assert "Did you mean game:GuessTheNumber-v0-easy" in run.output
+    assert f"UnknownEnv: {UNKNOWN}" in run.output
     engine = run.spy / "engine.jsonl"
     if mode == "gem_sync":
         assert not engine.exists()  # reported before an engine starts

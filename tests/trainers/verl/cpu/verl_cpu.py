@@ -15,6 +15,8 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
+from gem_core.trainers.imports import after_import
+
 
 class Stream:
     """Stream or event of a device without streams."""
@@ -109,22 +111,24 @@ class PlatformCPU(PlatformBase):
     def cudart(self) -> None: ...
 
 
+def _name_the_backend(module: types.ModuleType) -> None:
+    """Replace "cpu:gloo,cpu:gloo", which verl asks for on this platform and torch rejects."""
+    initialize = module.initialize_global_process_group_ray
+
+    def with_backend(timeout_second: Any = None, backend: str | None = None) -> None:
+        initialize(timeout_second=timeout_second, backend=backend or "cpu:gloo")
+
+    module.initialize_global_process_group_ray = with_backend  # type: ignore[attr-defined]
+
+
+def _offload_without_pins(module: types.ModuleType) -> None:
+    """Turn off pinned memory, which needs an accelerator."""
+    policy = module.CPUOffloadPolicy
+    module.CPUOffloadPolicy = lambda pin_memory: policy(pin_memory=False)  # type: ignore[attr-defined]
+
+
 if os.environ.get("VERL_PLATFORM") == "cpu":
-    import verl.utils.distributed
-    import verl.utils.fsdp_utils
-
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # the FSDP engine is registered under that name
-
-    # verl asks for "cpu:gloo,cpu:gloo" here, which torch rejects.
-    _initialize = verl.utils.distributed.initialize_global_process_group_ray
-    verl.utils.distributed.initialize_global_process_group_ray = lambda timeout_second=None, backend=None: (
-        _initialize(timeout_second=timeout_second, backend=backend or "cpu:gloo")
-    )
-
-    class OffloadWithoutPins(verl.utils.fsdp_utils.CPUOffloadPolicy):  # type: ignore[misc]
-        """Pinned memory needs an accelerator."""
-
-        def __init__(self, pin_memory: bool = False) -> None:
-            super().__init__(pin_memory=False)
-
-    verl.utils.fsdp_utils.CPUOffloadPolicy = OffloadWithoutPins
+    # After their imports, because most processes of a run need neither module, nor the libraries they import.
+    after_import("verl.utils.distributed", _name_the_backend)
+    after_import("verl.utils.fsdp_utils", _offload_without_pins)

@@ -12,31 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import verl.workers.utils.losses as losses
 
 from gem_core.trainers.imports import after_import
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()
-_ppo_loss = losses.ppo_loss
 
 
 def _rows(values: Any) -> list[list[float]]:
     return [row.tolist() for row in values.unbind()]
 
 
-def noting_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
-    """Call verl's loss after saving its input tensors, one file per micro-batch."""
+def note_loss(module: Any) -> None:
+    """Save the input tensors of verl's loss before each call, one file per micro-batch."""
+    original = module.ppo_loss
     names = (
         "prompts", "responses", "response_mask", "advantages", "old_log_probs", "rollout_log_probs",
         "ref_log_prob",
     )  # fmt: skip
-    rows = {name: _rows(data[name]) for name in names if name in data}
-    torch.save(rows, FOLDER / f"loss-{os.getpid()}-{next(_counter):04}.pt")
-    return _ppo_loss(config, model_output, data, dp_group)
 
+    def noting(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
+        rows = {name: _rows(data[name]) for name in names if name in data}
+        torch.save(rows, FOLDER / f"loss-{os.getpid()}-{next(_counter):04}.pt")
+        return original(config, model_output, data, dp_group)
 
-losses.ppo_loss = noting_loss
+    module.ppo_loss = noting
 
 
 def note_carried(module: Any) -> None:
@@ -63,6 +63,7 @@ def note_carried(module: Any) -> None:
     module.GemTrainer._compute_advantage = noting
 
 
+after_import("verl.workers.utils.losses", note_loss)  # most processes of a run do not import it
 after_import("gem_verl.trainer", note_carried)
 
 
