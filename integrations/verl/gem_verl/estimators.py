@@ -5,16 +5,13 @@ run of 1s in the response mask, and its reward is the sum of the token-level rew
 to the next turn, including a KL penalty in the reward.
 
 GEM's trainer modes know more than verl passes to an estimator: which rows are turns of one episode, and turn
-ids where two turns are adjacent. They provide both as `BatchFacts` around the call.
+ids where two turns are adjacent. They set both as `batch_facts` around the call.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
-from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -27,18 +24,8 @@ from gem_verl.options import ESTIMATORS, read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes
 
-
-_facts: ContextVar[BatchFacts | None] = ContextVar("gem_verl_facts", default=None)
-
-
-@contextlib.contextmanager
-def known(facts: BatchFacts) -> Iterator[BatchFacts]:
-    """Provide `facts` to the estimator that verl calls inside this block."""
-    token = _facts.set(facts)
-    try:
-        yield facts
-    finally:
-        _facts.reset(token)
+batch_facts: BatchFacts | None = None
+"""Facts about the rows of the batch, which GEM's trainer modes set around the call of an estimator."""
 
 
 def estimate(
@@ -60,7 +47,7 @@ def estimate(
         index: uid of each row; the rows of a prompt form a group.
         unused: Other arguments that verl passes to some estimators.
     """
-    facts = _facts.get() or BatchFacts()
+    facts = batch_facts or BatchFacts()
     source = "the runs of 1s in response_mask" if facts.turn_ids is None else "the turn ids of the agent loop"
     source = source if facts.episodes is None else "turn rows"
     result = read_algorithm(config, name).compute(

@@ -14,30 +14,18 @@ from typing import Any
 from uuid import uuid4
 
 import torch
-from verl.experimental.agent_loop.agent_loop import (
-    AgentLoopBase,
-    AgentLoopMetrics,
-    AgentLoopOutput,
-    register,
-)
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
-from gem_core.rollout import (
-    Episode,
-    Generation,
-    RowKind,
-    episode_metrics,
-    inferred_finish,
-    rows_of,
-)
+from gem_core.rollout import Episode, Generation, RowKind, episode_metrics, inferred_finish, rows_of
 from gem_core.rollout.metrics import METRICS
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.facts import pack_facts
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
 from gem_verl import INTERFACE, SUPPORTED, failures
-from gem_verl.options import MANAGER, V1_ONLY, GemOptions
+from gem_verl.options import MANAGER, V1_ONLY, read_options
 from gem_verl.rows import AGENT_NAME, task_of
 
 validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=None)
@@ -123,7 +111,7 @@ _players: dict[int, tuple[Any, EpisodePlayer]] = {}
 def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
     if id(config) not in _players:
         player = EpisodePlayer(
-            GemOptions.from_config(config),
+            read_options(config),
             tokenizer,
             processor=processor,
             template_kwargs=config.data.get("apply_chat_template_kwargs"),

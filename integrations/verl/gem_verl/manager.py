@@ -16,7 +16,7 @@ from verl.workers.rollout.utils import get_max_position_embeddings
 
 from gem_core.errors import PolicyError
 from gem_core.trainers.interface import expect_listed
-from gem_verl import INTERFACE, SUPPORTED, estimators, failures, loop
+from gem_verl import INTERFACE, SUPPORTED, estimators, failures, loop  # noqa: F401  registers the estimators
 from gem_verl.options import ESTIMATORS, TRAINER_MODES, check_config, check_data
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS
 
@@ -70,7 +70,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        options = check_config(self.config, trainer_mode=self.config.trainer.v1.trainer_mode)
+        options = check_config(self.config)
         logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
 
@@ -109,6 +109,3 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
         check_data(self.config, rows)
         super().generate_sequences(prompts)
-
-
-__all__ = ["GemAgentLoopManager", "GemAgentLoopWorker", "estimators"]

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.messages import join_or
 from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import RowOptions, option_at, read_refusals, reject_changed
-from gem_verl.rows import check_rows
+from gem_core.trainers.tasks import check_tasks
+from gem_verl.rows import AGENT_NAME, task_of
 
 ESTIMATORS = TRAINER_NAMES
 """Maps values of verl's ``algorithm.adv_estimator`` to names of estimators in gem_core."""
@@ -37,18 +36,13 @@ V1_ONLY = (
 )
 
 
-@dataclass(frozen=True)
-class GemOptions(RowOptions):
-    """The section ``gem`` of a verl config."""
+def read_options(config: Any) -> RowOptions:
+    """Read the section ``gem`` of a whole verl config.
 
-    @classmethod
-    def from_config(cls, config: Any) -> GemOptions:
-        """Read the section ``gem`` of a whole verl config.
-
-        Raises:
-            ConfigError: An option is unknown, or its value is not allowed.
-        """
-        return cls.read(dict(config.get("gem") or {}))
+    Raises:
+        ConfigError: An option is unknown, or its value is not allowed.
+    """
+    return RowOptions.read(dict(config.get("gem") or {}))
 
 
 def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
@@ -78,35 +72,31 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
     return choice
 
 
-def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
+def check_config(config: Any) -> RowOptions:
     """Reject unsupported options before any engine starts.
 
     Args:
         config: The whole verl config.
-        trainer_mode: Name of the trainer mode.
+
+    Returns:
+        The section ``gem``.
 
     Raises:
         ConfigError: An option is not supported; the message names it and the reason.
     """
     reject_changed(config, read_refusals(UNSUPPORTED, "program", v1_only=V1_ONLY))
-    options = GemOptions.from_config(config)
-    name = str(config.algorithm.adv_estimator)
+    options, name = read_options(config), str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
-        _check_scope(config, choice, TRAINER_MODES.get(trainer_mode, trainer_mode))
+        _check_scope(config, choice)
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
         if name not in ADV_ESTIMATOR_REGISTRY:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.row_kind == "turn":
-        if trainer_mode not in TRAINER_MODES:
-            raise ConfigError(
-                f"trainer.v1.trainer_mode={trainer_mode}: turn rows need trainer.v1.trainer_mode="
-                f"{join_or(TRAINER_MODES)}, which know which rows form an episode; or use "
-                "gem.context=append and gem.rows=episode"
-            )
+        reject_changed(config, read_refusals(UNSUPPORTED, "turn rows"))
         if name not in ESTIMATORS:
             raise ConfigError(
                 f"algorithm.adv_estimator={name} would treat each turn as an episode; with turn rows use one "
@@ -117,37 +107,32 @@ def check_config(config: Any, *, trainer_mode: str) -> GemOptions:
                 "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
                 "here; algorithm.filter_groups.metric=gem/return compares its episodes"
             )
-        reject_changed(config, read_refusals(UNSUPPORTED, "turn rows"))
     return options
 
 
-def _check_scope(config: Any, choice: EstimatorChoice, mode: str) -> None:
+def _check_scope(config: Any, choice: EstimatorChoice) -> None:
     """Reject asynchronous modes in which the estimator cannot see all turns that were collected for a step.
 
     Raises:
         ConfigError: The scope of the statistics is "collected", and verl drops or divides the turns.
     """
+    mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
     if mode == "sync" or choice.scope == "trained":
         return
-    sampler, trained = "trainer.v1.sampler.max_off_policy", f"+algorithm.{choice.name}.scope=trained"
+    sampler = "trainer.v1.sampler.max_off_policy"
     if option_at(config, f"{sampler}_threshold") and option_at(config, f"{sampler}_strategy") == "drop":
-        remedy = f"{sampler}_strategy=wait keeps them, and {trained}"
+        remedy = f"{sampler}_strategy=wait keeps them, and +algorithm.{choice.name}.scope=trained"
         choice.check_collected(f"{sampler}_strategy=drop drops old groups", remedy)
-    parts = option_at(config, f"trainer.v1.{mode}.parameter_sync_step", 1)
-    if parts > 1:
-        raise ConfigError(
-            f"trainer.v1.{mode}.parameter_sync_step={parts}: verl computes advantages for each of the "
-            f"{parts} updates of a step separately, so the statistics of {choice.name} cannot cover all "
-            f"turns of the step; {trained} takes those of the update"
-        )
+    if mode == "separate_async":
+        reject_changed(config, read_refusals(UNSUPPORTED, "statistics of a step", estimator=choice.name))
 
 
 def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: bool = False) -> None:
-    """Check rows before they are played, and the options that conflict with rows of the agent loop ``gem``.
+    """Reject rows and options with which the agent loop ``gem`` cannot play; builds each environment once.
 
     Args:
         config: The whole verl config.
-        rows: Rows of a data set, or of a batch.
+        rows: Rows of a data set, or of a batch; those of other agent loops are ignored.
         for_training: Whether to reject rows whose item is for evaluation only.
 
     Raises:
@@ -155,10 +140,10 @@ def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: 
         ConfigError: A reward model shares the GPUs of the actor, so it would score every row; or another
             option is not supported.
     """
-    wrappers = GemOptions.from_config(config).wrappers
     default = config.actor_rollout_ref.rollout.agent.default_agent_loop
+    played = (("", task_of(row)) for row in rows if (row.get("agent_name") or default) == AGENT_NAME)
     no_images = functools.partial(images_unsupported, config)
-    if not check_rows(rows, wrappers, default, no_images, for_training=for_training):
+    if not check_tasks(played, read_options(config).wrappers, no_images=no_images, for_training=for_training):
         return
     sections = ["played"]
     if not config.reward.reward_model.enable_resource_pool:

@@ -23,11 +23,10 @@ def check(overrides: list[str]) -> None:
     """
     config = compose_config(Path(verl.trainer.__file__).parent / "config", "ppo_trainer", overrides)
     validate_config(config, need_reference_policy(config), need_critic(config))
-    mode = config.trainer.v1.trainer_mode
-    get_trainer_cls(mode)
+    get_trainer_cls(config.trainer.v1.trainer_mode)
     if manager := option_at(config, MANAGER):
         load_class_from_fqn(manager, "AgentLoopManager")
-    check_config(config, trainer_mode=mode)
+    check_config(config)
     data = config.data
     data.filter_overlong_prompts = False  # needs the tokenizer
     for split in ("train", "val"):

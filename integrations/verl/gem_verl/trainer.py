@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
     agent_loop_manager: Any = None
 
     def __init__(self, config: Any) -> None:
-        self.gem_options = check_config(config, trainer_mode=self.gem_mode)
+        self.gem_options = check_config(config)
         self._reset_step()
         with open_dict(config):
             config.trainer.v1[config.trainer.v1.trainer_mode] = config.trainer.v1[
@@ -135,7 +135,7 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
             [int(key.rsplit("_", 1)[1]) for key in keys],
             lambda: read(select_fields=["response_mask"])["response_mask"].to_padded_tensor(0),
         )
-        with estimators.known(facts):
+        with replaced(estimators, "batch_facts", facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
         turns = sum(len(episode.turns) for episode in episodes)
         if all(rows) and facts.stats.count not in (0, turns):
@@ -265,11 +265,8 @@ def rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
         return map(verl_row, dataset.tasks)
     if not hasattr(dataset, "dataframe"):
         return []
-    table = dataset.dataframe
-    rows: Iterable[Mapping[str, Any]] = table.select_columns(
-        [name for name in ROW_COLUMNS if name in table.column_names]
-    )
-    return rows
+    names = [name for name in ROW_COLUMNS if name in dataset.dataframe.column_names]
+    return cast(Iterable[Mapping[str, Any]], dataset.dataframe.select_columns(names))
 
 
 def _plain(extra: Any) -> dict[str, Any]:

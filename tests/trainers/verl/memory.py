@@ -16,7 +16,7 @@ import pytest
 import torch
 import transfer_queue
 from gem_verl.manager import GemAgentLoopWorker
-from gem_verl.options import GemOptions
+from gem_verl.options import read_options
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainer
 from transfer_queue import KVBatchMeta
@@ -121,7 +121,7 @@ def make_trainer(*overrides: str, mode: str = "gem_sync") -> GemTrainer:
     words = (f"trainer.v1.trainer_mode={mode}", "actor_rollout_ref.rollout.name=vllm", "algorithm.gamma=1.0")
     trainer.config = verl_config(*words, *overrides)
     trainer._reset_step()
-    trainer.gem_options = GemOptions.from_config(trainer.config)
+    trainer.gem_options = read_options(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
     trainer.global_steps = 1
     return trainer

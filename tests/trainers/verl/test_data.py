@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_verl.rows import check_rows, task_of, verl_row
+from gem_verl.options import check_data
+from gem_verl.rows import task_of, verl_row
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.cli import main
@@ -18,6 +19,8 @@ from tests.trainers.verl.configs import verl_config
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 GEM = ("data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemDataset")
+
+GEM_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=gem"
 
 
 def datasets(train: str, val: str, *overrides: str) -> tuple[Any, Any]:
@@ -83,14 +86,17 @@ def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
     def row(agent: str, env_id: str) -> dict[str, Any]:
         return {"agent_name": agent, "extra_info": {"env_id": env_id, "env_kwargs": "{}", "seed": 1}}
 
-    check_rows([row("gem", GUESS), row("tool_agent", "game:Nothing-v0")], "")
-    check_rows([{"extra_info": {}}], "", "single_turn_agent")
+    config = verl_config()
+    check_data(config, [row("gem", GUESS), row("tool_agent", "game:Nothing-v0")])
+    check_data(config, [{"extra_info": {}}])
     with pytest.raises(ConfigError, match=r"extra_info of a row of the data set: env_id is missing"):
-        check_rows([{"extra_info": {}}], "", "gem")
+        check_data(
+            verl_config("actor_rollout_ref.rollout.agent.default_agent_loop=gem"), [{"extra_info": {}}]
+        )
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
-        check_rows([row("gem", GUESS), row("gem", "game:GuesTheNumber-v0")], "")
+        check_data(config, [row("gem", GUESS), row("gem", "game:GuesTheNumber-v0")])
     with pytest.raises(GemError, match="concat"):
-        check_rows([row("gem", GUESS)], "concta")
+        check_data(verl_config("+gem.wrappers=concta"), [row("gem", GUESS)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -141,6 +147,6 @@ def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) ->
 def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
     source = source_of("service", tmp_path)
     rows = [verl_row(task) for task in make_tasks([source], 4, split="eval")]
-    assert check_rows(rows, "") is True
+    check_data(verl_config(), rows)
     with pytest.raises(ConfigError, match="is for evaluation only"):
-        check_rows(rows, "", for_training=True)
+        check_data(verl_config(), rows, for_training=True)

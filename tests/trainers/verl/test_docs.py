@@ -7,9 +7,10 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import GemOptions, check_config, read_algorithm
+from gem_verl.options import check_config, read_algorithm
 from verl.trainer.ppo.utils import create_rl_dataset
 
+from gem_core.trainers.options import RowOptions
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.example import load_example
 from tests.trainers.verl.configs import verl_config
@@ -38,7 +39,7 @@ def commands() -> list[list[str]]:
 
 def check(overrides: list[str]) -> Any:
     config = verl_config(*overrides)
-    check_config(config, trainer_mode=config.trainer.v1.trainer_mode)
+    check_config(config)
     for files in (config.data.train_files, config.data.val_files):
         assert len(create_rl_dataset(files, config.data, None, None)) > 0
     return config
@@ -71,7 +72,7 @@ def test_the_overrides_are_at_most_ten() -> None:
 
 def test_the_page_names_every_option() -> None:
     page = (ROOT / "docs/trainers/verl.md").read_text()
-    for name in GemOptions.__dataclass_fields__:
+    for name in RowOptions.__dataclass_fields__:
         assert f"| `{name}` |" in page
 
 

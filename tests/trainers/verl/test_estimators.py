@@ -15,6 +15,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.trainers.facts import BatchFacts
+from gem_core.trainers.imports import replaced
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
 
@@ -95,7 +96,7 @@ def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
         episodes=[2 if e is None else e for e, *_ in pieces], turns=[turn for _, turn, *_ in pieces]
     )
     uids = np.array(["pad" if e is None else "a" for e, *_ in pieces], dtype=object)
-    with estimators.known(facts):
+    with replaced(estimators, "batch_facts", facts):
         advantages, _ = get_adv_estimator_fn(name)(
             token_level_rewards=rewards, response_mask=mask, config=config(name=name), index=uids
         )
@@ -111,7 +112,7 @@ def test_turn_ids_keep_touching_turns_apart() -> None:
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1]])
     rewards = torch.tensor([[1.0, 0, 3.0, 0], [0, 0, 0, 2.0]])
     turn_ids = torch.tensor([[0, 1, 1, -1], [0, -1, 1, 1]])
-    with estimators.known(BatchFacts(turn_ids=turn_ids)):
+    with replaced(estimators, "batch_facts", BatchFacts(turn_ids=turn_ids)):
         advantages, _ = get_adv_estimator_fn("rebn")(
             token_level_rewards=rewards, response_mask=mask, config=config(gamma=0.0)
         )

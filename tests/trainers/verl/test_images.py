@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput
-from gem_verl.options import images_unsupported
-from gem_verl.rows import check_rows, verl_row
+from gem_verl.options import check_data, images_unsupported
+from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
@@ -108,10 +108,9 @@ def test_text_stays_as_it_was(processor: Processor) -> None:
 
 def test_who_cannot_be_shown_images_is_refused_before_anything_is_played(tmp_path: Path) -> None:
     row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlImages", "env_kwargs": "{}", "seed": 1}}
-    with pytest.raises(ConfigError, match="test:VerlImages shows images, but there are none here"):
-        check_rows([row], "", no_images=lambda: "there are none here")
     sglang = verl_config("actor_rollout_ref.rollout.name=sglang")
-    assert "rollout.name=sglang" in str(images_unsupported(sglang))
+    with pytest.raises(ConfigError, match=r"test:VerlImages shows images, but .*rollout.name=sglang"):
+        check_data(sglang, [row])
     bpe_tokenizer("chatml").save_pretrained(tmp_path)
     text = verl_config(f"actor_rollout_ref.model.path={tmp_path}", "actor_rollout_ref.rollout.name=vllm")
     assert "no processor of the Qwen2-VL family" in str(images_unsupported(text))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import GemOptions, check_config, check_data, read_algorithm
+from gem_verl.options import check_config, check_data, read_algorithm
 from gem_verl.rows import verl_row
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
+from gem_core.trainers.options import RowOptions
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"
 
 
-def check(*overrides: str, mode: str = "gem_sync") -> GemOptions:
+def check(*overrides: str, mode: str = "gem_sync") -> RowOptions:
     import gem_verl.estimators  # noqa: F401  what the plugin does
 
-    return check_config(verl_config(*overrides), trainer_mode=mode)
+    return check_config(verl_config(f"trainer.v1.trainer_mode={mode}", *overrides))
 
 
 def test_a_stock_config_with_rebn_is_fine() -> None:
     options = check(REBN, "algorithm.gamma=0.9", mode="sync")
-    assert options == GemOptions()
+    assert options == RowOptions()
     assert options.row_kind == "episode"
 
 
@@ -87,7 +88,7 @@ def test_statistics_over_all_turns_need_all_turns(mode: str, prefix: str) -> Non
     check("algorithm.adv_estimator=gem_reinforce", mode=prefix + mode)
     if mode == "separate_async":
         with pytest.raises(
-            ConfigError, match=r"parameter_sync_step=4: .* each of the 4 updates .*scope=trained"
+            ConfigError, match=r"parameter_sync_step=4: .* each update of a step .*scope=trained"
         ):
             check(REBN, keep, mode=prefix + mode)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 
 import gem_verl
+import gem_verl.trainer
 import pytest
 import ray
 from gem_verl.dataset import GemDataset
-from gem_verl.options import ESTIMATORS, GemOptions
+from gem_verl.options import ESTIMATORS, read_options
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainerSync
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
@@ -31,8 +34,17 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+FROM_SOURCE = (
+    "from importlib import metadata\n"
+    "real = metadata.version\n"
+    "metadata.version = lambda name: '0.10.0.dev' if name == 'verl' else real(name)\n"
+)
+
+
 def test_the_entry_point_registers_where_verl_looks() -> None:
+    """Check also that a newer verl with the same interface works, with one warning."""
     done = python(
+        f"{FROM_SOURCE}"
         "import json, sys, verl\n"
         "early = 'gem_verl.estimators' in sys.modules\n"
         "from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY\n"
@@ -40,12 +52,14 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
         "names = ('gem_sync', 'gem_colocate_async', 'gem_separate_async')\n"
         "modes = [get_trainer_cls(name).__module__ for name in names]\n"
         "import verl.experimental.agent_loop.agent_loop as loops\n"
+        "from gem_verl import GemAgentLoopManager\n"
         "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, loops._agent_loop_registry['gem']]))"
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
     assert (early, set(modes)) == (False, {"gem_verl.trainer"})
     assert set(ESTIMATORS) <= set(names)
     assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
+    assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1
 
 
 def test_the_manager_class_alone_is_enough() -> None:
@@ -100,19 +114,11 @@ def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_refuse
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", load)
     trainer = GemTrainerSync.__new__(GemTrainerSync)
-    trainer.config, trainer.gem_options = verl_config(*model), GemOptions()
+    trainer.config, trainer.gem_options = verl_config(*model), read_options({})
     with pytest.raises(ConfigError, match="would replace the rewards of the environments"):
         trainer._init_dataloader()
     trainer.config = apart
     trainer._init_dataloader()
-
-
-NEWER = (
-    "from importlib import metadata\n"
-    "real = metadata.version\n"
-    "metadata.version = lambda name: '0.99' if name == 'verl' else real(name)\n"
-)
-FROM_SOURCE = NEWER.replace("0.99", "0.10.0.dev")
 
 
 @pytest.mark.parametrize(
@@ -135,32 +141,13 @@ def test_another_worker_is_told_what_the_agent_loop_needs() -> None:
         asyncio.run(GemAgentLoop.run(None, {}))
 
 
-@pytest.mark.parametrize(("code", "version"), [(NEWER, "0.99"), (FROM_SOURCE, "0.10.0.dev")])
-def test_a_newer_verl_with_the_same_interface_works_and_warns_once(code: str, version: str) -> None:
-    done = python(
-        f"{code}import verl\n"
-        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
-        "from gem_verl import GemAgentLoopManager\n"
-        "print(get_trainer_cls('gem_sync').__name__, GemAgentLoopManager.__name__)"
-    )
-    assert done.stdout.splitlines()[-1] == "GemTrainerSync GemAgentLoopManager"
-    assert done.stderr.count(f"gem_verl: verl {version} is newer than the tested versions") == 1
-
-
-def test_another_interface_is_refused_with_the_version() -> None:
-    done = python(
-        f"{NEWER}"
-        "from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync\n"
-        "PPOTrainerSync._step_once = lambda self, metrics: None\n"
-        "import gem_verl\n"
-        "from gem_core.errors import UnsupportedTrainer\n"
-        "try:\n"
-        "    gem_verl.GemTrainerSync\n"
-        "except UnsupportedTrainer as error:\n"
-        "    print(error)",
-        VERL_USE_EXTERNAL_PLUGINS="none",
-    )
-    message = done.stdout.splitlines()[-1]
+def test_another_interface_is_refused_with_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99" if name == "verl" else real(name))
+    monkeypatch.setattr(PPOTrainerSync, "_step_once", lambda self, metrics: None)
+    with pytest.raises(UnsupportedTrainer) as caught:
+        importlib.reload(gem_verl.trainer)  # what the first import does
+    message = str(caught.value)
     assert message.startswith("gem_verl: verl 0.99 has another interface: ")
     assert "._step_once takes (self, metrics); expected (self, metrics, timing_raw, sample_bat" in message
     assert message.endswith("Supported versions: verl>=0.9,<0.10")

@@ -7,7 +7,7 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import GemOptions, check_config, read_algorithm
+from gem_verl.options import check_config, read_algorithm, read_options
 from gem_verl.repro import write
 from verl.trainer.ppo.utils import create_rl_dataset
 from verl.utils.config import validate_config
@@ -22,7 +22,7 @@ def config_of(folder: Path, given: Any) -> Any:
     words = started_by(folder / "run.sh", "trainer.project_name=mine")
     assert words[:3] == ["python", "-m", "verl.trainer.main_ppo"]
     config = verl_config(*words[3:])
-    check_config(config, trainer_mode=config.trainer.v1.trainer_mode)
+    check_config(config)
     validate_config(config, use_reference_policy=False, use_critic=False)
     assert config.trainer.project_name == "mine"
     return config
@@ -43,7 +43,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     assert tuple(actor.optim.betas) == ADAM_BETAS
     assert config.actor_rollout_ref.model.path == "Qwen/Qwen3-1.7B"
     assert config.trainer.n_gpus_per_node == made.gpus
-    options = GemOptions.from_config(config)
+    options = read_options(config)
     assert options.limits(max_tokens_per_turn=1) == made.limits(max_tokens_per_turn=1)
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
@@ -68,4 +68,4 @@ def test_verl_takes_the_other_estimators_and_contexts(changed: dict[str, Any], t
     made = recipe(PLAIN, **changed)
     config = config_of(tmp_path, made)
     assert config.algorithm.adv_estimator == f"gem_{made.estimator}"
-    assert (GemOptions.from_config(config).row_kind == "turn") == (made.context == "rebuild")
+    assert (read_options(config).row_kind == "turn") == (made.context == "rebuild")

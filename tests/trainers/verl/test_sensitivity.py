@@ -24,6 +24,7 @@ from gem_core.consistency import Played
 from gem_core.rollout import Episode, without_tokens
 from gem_core.trainers import estimators as kit_estimators
 from gem_core.trainers.facts import unpack_facts
+from gem_core.trainers.imports import replaced
 from tests.consistency.faults import (
     SEEN,
     argument_patch,
@@ -121,7 +122,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     )
     packed = [row.extra_fields["gem"] for row in rows]
     facts, _ = unpack_facts(packed, keys, [0] * len(keys), lambda: mask)
-    with estimators.known(facts):
+    with replaced(estimators, "batch_facts", facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
     result = [read_row(failed, [], [], [], []) for failed in noted.episodes]
     for number, row in enumerate(rows):
