@@ -6,9 +6,10 @@
     python tools/env_tables.py verify runs/random docs/results/*.jsonl
 
 `measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and appends
-one line per id to the file. It skips ids that the file already has with at least as many episodes, so it can
-be stopped and restarted. `fill` writes the parts of a page between ``<!-- table: PATTERN -->``,
-``<!-- rules: PATTERN -->``, ``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
+one line per id to the file. It skips ids that the file already has with at least as many episodes and with
+the same fingerprint (see `gem_core.checker.fingerprint`), so it can be stopped and restarted. `fill` writes
+the parts of a page between ``<!-- table: PATTERN -->``, ``<!-- rules: PATTERN -->``,
+``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
 The first two list the ids that can be created without further arguments, the third the ids that read a data
 set, and the fourth the ids whose floor (see tools/floors.py) is above `HIGH`. `verify` compares an evaluation
 of ``random`` or ``oracle`` with the figures, and fails if they differ by more than `ERRORS` standard errors.
@@ -21,6 +22,7 @@ import argparse
 import inspect
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,6 +30,7 @@ from typing import Any
 
 import gem_core
 from gem_core import Env
+from gem_core.checker.fingerprint import fingerprint
 from gem_core.checker.floors import documented
 
 EPISODES = 1000
@@ -59,17 +62,22 @@ def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[s
 
 
 def measure(pattern: str, out: Path, episodes: int) -> None:
-    """Append the figures of each id that the file lacks."""
+    """Append the figures of each id that the file lacks, or has for another fingerprint."""
     known = read(out)
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     for id in gem_core.list_envs(pattern):
-        if known.get(id, {}).get("episodes", 0) >= episodes:
-            continue
+        last = known.get(id, {})
         with gem_core.make(id) as env:
+            marks = fingerprint(env)
+            if last.get("episodes", 0) >= episodes and last.get("fingerprint") == marks:
+                continue
             record = {
                 "id": id,
                 "episodes": episodes,
+                "fingerprint": marks,
                 "random": play(env, episodes, lambda env: env.sample_random_action()),
                 "oracle": play(env, episodes, lambda env: env.oracle_action()),
+                "commit": commit,
             }
         with out.open("a") as file:
             file.write(json.dumps(record) + "\n")

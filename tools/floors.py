@@ -5,8 +5,9 @@
 
 `measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and appends one
 line per id: the success rate and the mean return of each policy, in each form that the environment can read
-on the first three seeds. It skips ids that the file already has with at least as many seeds, so it can be
-stopped and restarted; `--again` measures them again. `write` takes the best policy from an id's last line.
+on the first three seeds, and the fingerprint of the environment. It skips ids that the file already has with
+at least as many seeds, so it can be stopped and restarted; `--again` measures them again. `write` takes the
+best policy from an id's last line.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import gem_core
 from gem_core._util.files import write_atomically
+from gem_core.checker.fingerprint import fingerprint
 from gem_core.checker.null_policies import FORMS, POLICIES, play, readable_forms
 from gem_core.errors import DataError, MissingDependency
 
@@ -41,6 +43,7 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
         sys.stderr.write(f"{id} was skipped: {error}\n")
         return None
     with env:
+        marks = fingerprint(env)
         trials = [outcome for seed in range(min(TRIAL_SEEDS, seeds)) for outcome in play(env, seed)]
         forms = readable_forms(trials)
         outcomes = [outcome for outcome in trials if outcome.form in forms]
@@ -55,7 +58,9 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
         for form, players in played.items()
     }  # fmt: skip
     seconds = round(time.perf_counter() - start, 1)
-    return {"id": id, "seeds": seeds, "seconds": seconds, "success, return": means}
+    return {
+        "id": id, "seeds": seeds, "seconds": seconds, "fingerprint": marks, "success, return": means
+    }  # fmt: skip
 
 
 def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> None:

@@ -120,7 +120,7 @@ def play(
         One outcome per form and policy, in the order of `FORMS` and `POLICIES`.
     """
     observation, info = env.reset(seed=seed)
-    prompt = _text(render_observation(observation, info))[:_LONGEST]
+    prompt = visible_text(render_observation(observation, info))[:_LONGEST]
     stateful = env.spec is None or env.spec.stateful
     start = env.get_state() if stateful else None
     known: dict[tuple[str, ...], _Result] = {}
@@ -177,7 +177,7 @@ def _episode(env: Env, answers: Sequence[str], max_turns: int) -> _Result:
     return _Result(False, total, readable, max_turns)
 
 
-def _text(observation: Any) -> str:
+def visible_text(observation: Any) -> str:
     """Return the text of an observation, without images."""
     if isinstance(observation, str):
         return observation

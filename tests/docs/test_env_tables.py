@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import gem_core
 from gem_core import cli
+from gem_core.checker.fingerprint import WIDTH, fingerprint
 from gem_core.checker.floors import documented
+from gem_core.envs.datasets.base import Graded
+from gem_core.envs.rg import installed_version
+from gem_core.errors import MissingDependency
 from gem_core.sandbox import self_check
 from tests.docs.blocks import ROOT
 
@@ -75,6 +81,54 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
             f"python tools/floors.py write ({id})"
         )
+
+
+RECORDS = ("floors", "games", "datasets", "databases", "terminal", "vision", "webshop")
+SLOW = {"rg:futoshiki", "rg:ab", "rg:knight_swap", "database:Clinic-v0"}
+"""Ids whose first items take more than a second of CPU time."""
+RG_VERSION = "0.1.25"
+IMPORTS = ("numpy", "sympy")
+"""Packages that prompts for programs mention where they are installed."""
+
+
+@pytest.mark.parametrize("kind", ["game", "rg", "other"])
+def test_recorded_results_describe_the_environments_of_today(kind: str) -> None:
+    """If this fails, measure the ids again with tools/floors.py and tools/env_tables.py."""
+    if kind == "rg" and installed_version() != RG_VERSION:
+        pytest.skip(f"the records are from version {RG_VERSION} of reasoning-gym")
+    files = [tables.read(ROOT / "docs" / "results" / f"{name}.jsonl") for name in RECORDS]
+    recorded: dict[str, set[str]] = {}
+    for id, record in [item for records in files for item in records.items()]:
+        prefix = id.partition(":")[0]
+        if (prefix if prefix in ("game", "rg") else "other") == kind and "fingerprint" in record:
+            recorded.setdefault(id, set()).add(record["fingerprint"][:WIDTH])
+    changed, compared = [], 0
+    for id in recorded.keys() - SLOW:
+        if gem_core.spec(id).deterministic and (id[:5] != "code:" or all(map(find_spec, IMPORTS))):
+            try:
+                env = gem_core.make(id)
+            except MissingDependency:
+                continue
+            with env:
+                compared += 1
+                if recorded[id] != {fingerprint(env, range(1))}:
+                    changed.append(id)
+    assert not changed, "prompt, items, or rewards differ from those of the recorded results"
+    if not compared:
+        pytest.skip("the packages of these environments are not installed")
+
+
+def test_a_fingerprint_depends_on_the_items_and_the_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(seeds: range = range(2), **kwargs: Any) -> str:
+        return fingerprint(gem_core.make("math:Arithmetic-v0-easy", **kwargs), seeds)
+
+    assert of() == of()
+    assert len(of()) == 2 * WIDTH
+    assert of(range(1)) == of()[:WIDTH]
+    assert of(split="test") != of()
+    env = gem_core.make("math:Arithmetic-v0-easy")
+    monkeypatch.setattr(env.unwrapped, "grade", lambda answer, row: Graded(0.5, ""))
+    assert fingerprint(env, range(2)) != of()
 
 
 def test_measured_floors_are_those_of_the_best_player(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ _RELATIONS = (
     _Relation("country", "city", "The capital of {s} is {o}.", "the capital of {s}"),
     _Relation("country", "person", "{s} is led by {o}.", "the leader of {s}"),
 )
+_SEARCH = "The facts are in an encyclopedia: search it with a tool before you answer."
 _ASK = ("What is the name of {p}?", "Name {p}.", "What is {p} called?", "Find out the name of {p}.")
 
 
@@ -198,7 +199,7 @@ class MultiHopEnv(QaEnv):
     def question(self, row: Row) -> str:
         asked = super().question(row)
         if not self.documents:
-            return asked
+            return f"{_SEARCH}\n\n{asked}"
         pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
         return f"{pages}\n\n{asked}"
 

@@ -196,6 +196,7 @@ def _hand_over(database: Database, summary: str) -> str:
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
+_EMAIL = {"type": "string", "examples": ["jane.doe@post.example"]}
 
 
 def _operation(name: str, description: str, act: Any, optional: Any = None, **properties: Any) -> Operation:
@@ -206,12 +207,13 @@ def _operation(name: str, description: str, act: Any, optional: Any = None, **pr
     return Operation(name, description, parameters, act, ends=name == "hand_over")
 
 
+_SUMMARY = {"type": "string", "examples": ["The customer has a question about a gift card."]}
 _PLACE = {"street": _TEXT, "city": _TEXT, "postcode": _TEXT}
 _SWAP = {"order": _TEXT, "variant": _TEXT, "new_variant": _TEXT}
 _REASON = {"type": "string", "enum": ["changed mind", "ordered by mistake"]}
 
 OPERATIONS = (
-    _operation("find_customer_by_email", "Number of a customer.", _find_by_email, email=_TEXT),
+    _operation("find_customer_by_email", "Number of a customer.", _find_by_email, email=_EMAIL),
     _operation("find_customer_by_name", "Number of a customer.", _find_by_name,
                first_name=_TEXT, last_name=_TEXT, postcode=_TEXT),
     _operation("get_customer", "Account of a customer, with payments and orders.", _get_customer,
@@ -230,7 +232,7 @@ OPERATIONS = (
     _operation("exchange_item", "Exchange a delivered item for another variant.", _exchange_item, **_SWAP),
     _operation("change_profile", "Change the details of an account.", _change_profile,
                {"email": _TEXT, "phone": _TEXT, "newsletter": {"type": "boolean"}, **_PLACE}, customer=_TEXT),
-    _operation("hand_over", "Hand the conversation over to a person.", _hand_over, summary=_TEXT),
+    _operation("hand_over", "Hand the conversation over to a person.", _hand_over, summary=_SUMMARY),
 )  # fmt: skip
 
 

@@ -23,7 +23,10 @@ _RULES = """You have a Linux shell. Its folder is /app and holds the files of th
 
 {instruction}
 
-Give one command per turn, of one or more lines, in a block that starts with ```bash and ends with ```.
+Give one command per turn, of one or more lines, in a block such as
+```bash
+ls -l
+```
 You see its output. Variables and the working folder persist from turn to turn; a command may take {seconds:g}
 seconds and gets no input. When the task is done, give the command {submit} by itself."""
 

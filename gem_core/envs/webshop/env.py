@@ -27,9 +27,9 @@ from gem_core.text import command
 _FOUND = 50
 """Maximum number of search results."""
 _RULES = r"""You are shopping on a website. Buy a product that fits the instruction, with the right options.
-Each turn, do one thing: \boxed{search[words]} searches the shop, \boxed{click[text]} clicks a button, a
-product code or an option of the page. \boxed{click[buy now]} on the page of a product buys it, and ends
-the visit."""
+Each turn, do one thing. Search the shop for some words, for example \boxed{search[warm socks]}. Or click a
+button, a product code or an option of the page: \boxed{click[buy now]} on the page of a product buys it, and
+ends the visit."""
 
 
 class WebShop(TurnBasedEnv[tuple[str, str]]):

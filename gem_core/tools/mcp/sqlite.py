@@ -15,12 +15,16 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from gem_core.tools.mcp import sdk
 from gem_core.tools.mcp.database import opened, path_of, shown, statements
 
 _LONGEST = 20_000
+_Query = Annotated[str, Field(examples=["SELECT count(*) FROM orders WHERE year = 2020"])]
+_Statements = Annotated[str, Field(examples=["UPDATE orders SET year = 2021 WHERE id = 7"])]
 
 
 def sqlite_server(find: Callable[[str], Path]) -> Any:
@@ -60,12 +64,12 @@ def sqlite_server(find: Callable[[str], Path]) -> Any:
         )
 
     @sdk.tool(server)
-    async def query(sql: str, database: str = "") -> str:
+    async def query(sql: _Query, database: str = "") -> str:
         """Read: run one SELECT and return its rows, 200 at most."""
         return await work(database, sql, False)
 
     @sdk.tool(server)
-    async def execute(sql: str, database: str = "") -> str:
+    async def execute(sql: _Statements, database: str = "") -> str:
         """Write: run one or more SQL statements with semicolons between them, all of them or none."""
         return await work(database, sql, True)
 

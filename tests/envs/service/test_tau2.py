@@ -11,10 +11,9 @@ import pytest
 pytest.importorskip("pydantic", reason="the tools of tau2-bench need pydantic")
 
 import gem_core
-from gem_core.envs.service.env import ASSISTANT, USER, Service
 from gem_core.envs.service.tau2 import load_tau2
 from gem_core.errors import ConfigError, DataError
-from tests.envs.service.test_tau_bench import call
+from tests.envs.service.test_tau_bench import call, unsolved
 
 MODEL = """
 from tau2.domains.retail.utils import RETAIL_DB_PATH
@@ -163,16 +162,11 @@ def test_tasks_that_cannot_be_graded_are_rejected(checkout):
         load_tau2(str(checkout))
 
 
+@pytest.mark.timeout(1800)  # the reference solutions of more than a hundred tasks
 def test_the_real_one():
     root = os.environ.get("GEM_CORE_TAU2_BENCH")
     if not root:
         pytest.skip("GEM_CORE_TAU2_BENCH names no checkout of tau2-bench")
     domain = load_tau2(root, "base")
     assert (len(domain.tasks), len(domain.operations)) == (114, 16)
-    for index in range(0, 114, 10):
-        env = Service(domain, task=index, max_turns=200)
-        env.reset(seed=0)
-        while env.agents:
-            (agent,) = env.active_agents()
-            rewards = env.step({agent: env.oracle_action(agent)})[1]
-        assert rewards == {ASSISTANT: 1.0, USER: 1.0}
+    assert unsolved(domain) == []

@@ -85,6 +85,20 @@ def call(name, **arguments):
     return f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>"
 
 
+def unsolved(domain):
+    """Return the names of the tasks that the reference actions do not solve."""
+    names = []
+    for index, task in enumerate(domain.tasks):
+        env = Service(domain, task=index, max_turns=200)
+        env.reset(seed=0)
+        while env.agents:
+            (agent,) = env.active_agents()
+            rewards = env.step({agent: env.oracle_action(agent)})[1]
+        if rewards != {ASSISTANT: 1.0, USER: 1.0}:
+            names.append(task.name)
+    return names
+
+
 def test_tasks_tools_and_grades_of_a_checkout(checkout):
     env = gem_core.make("service:TauBenchRetail-v0", root=checkout, task=0)
     observation, _ = env.reset(seed=0)
@@ -117,17 +131,11 @@ def test_what_is_no_checkout_is_one_clear_line(checkout, tmp_path):
         gem_core.make("service:TauBenchRetail-v0")
 
 
+@pytest.mark.timeout(1800)  # the reference solutions of more than a hundred tasks
 def test_the_real_one():
     root = os.environ.get("GEM_CORE_TAU_BENCH")
     if not root:
         pytest.skip("GEM_CORE_TAU_BENCH names no checkout of tau-bench")
     domain = load_tau_bench(root)
-    assert len(domain.tasks) == 115
-    assert len(domain.operations) == 16
-    for index in range(0, 115, 5):
-        env = Service(domain, task=index, max_turns=200)
-        env.reset(seed=0)
-        while env.agents:
-            (agent,) = env.active_agents()
-            rewards = env.step({agent: env.oracle_action(agent)})[1]
-        assert rewards == {ASSISTANT: 1.0, USER: 1.0}
+    assert (len(domain.tasks), len(domain.operations)) == (115, 16)
+    assert unsolved(domain) == []
