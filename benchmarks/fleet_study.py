@@ -244,7 +244,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
         "| episodes | answers/s | of the ideal | late p50 (ms) | late p99 (ms) | KB per episode | cores |",
         "|---|---|---|---|---|---|---|",
     ]
-    for episodes in EPISODES:
+    for episodes in sorted({run["episodes"] for run in runs}):
         points = [run for run in runs if run["episodes"] == episodes]
         figures = {key: median(point[key] for point in points) for key in COLUMNS}
         cells = [form.format(figures[key]) for key, form in COLUMNS.items()]
@@ -262,20 +262,21 @@ def draw(runs: list[dict[str, Any]]) -> None:
         axis.set_xlabel("concurrent episodes")
     for run in runs:
         left.plot(run["episodes"], run["efficiency"], "o", color=COLORS[0], alpha=0.5)
-    middle = [median(run["efficiency"] for run in runs if run["episodes"] == n) for n in EPISODES]
-    left.plot(EPISODES, middle, color=COLORS[0], linewidth=2)
+    numbers = sorted({run["episodes"] for run in runs})
+    middle = [median(run["efficiency"] for run in runs if run["episodes"] == n) for n in numbers]
+    left.plot(numbers, middle, color=COLORS[0], linewidth=2)
     left.axhline(LEAST, color="gray", linestyle="--", linewidth=1)
     left.set_ylim(0, 1.05)
     left.set_title("answers, as a share of the ideal", loc="left", fontsize=11)
-    base = [0.0] * len(EPISODES)
-    for color, role in zip(COLORS, ("server", "actors", "ray", "load"), strict=False):
+    base = [0.0] * len(numbers)
+    for color, role in zip(COLORS, ("server", "actors", "ray"), strict=True):
         cpu = [
-            median(run["cpu_us_per_answer"][role] for run in runs if run["episodes"] == n) for n in EPISODES
+            median(run["cpu_us_per_answer"][role] for run in runs if run["episodes"] == n) for n in numbers
         ]
         top = [low + value for low, value in zip(base, cpu, strict=True)]
-        right.fill_between(EPISODES, base, top, color=color, alpha=0.7, label=role)
+        right.fill_between(numbers, base, top, color=color, alpha=0.7, label=role)
         base = top
-    right.set_yscale("log")
+    right.set_ylim(bottom=0)
     right.set_title("CPU time per answer (µs, summed)", loc="left", fontsize=11)
     right.legend(frameon=False)
     save_figure(figure, FIGURE)

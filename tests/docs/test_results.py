@@ -114,3 +114,9 @@ def test_the_table_of_openenv_servers_is_that_of_its_records(tool: ModuleType) -
         few, many = (f"{tool.ratios(runs, 'steps_per_s', peer, sessions):.1f}" for sessions in tool.SESSIONS)
         assert few in page
         assert many in page
+
+
+@pytest.mark.parametrize("tool", ["fleet_study"], indirect=True)
+def test_the_table_of_fleets_is_that_of_its_records(tool: ModuleType) -> None:
+    page = (ROOT / "docs" / "bridges" / "openenv.md").read_text(encoding="utf-8")
+    assert "\n".join(tool.table(tool.read_record())) in page
