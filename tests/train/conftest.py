@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import pickle
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -96,6 +97,18 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def draws_curves():
+    """Requested by tests whose runs draw their curves."""
+
+
+@pytest.fixture(autouse=True)
+def skip_curves(request, monkeypatch):
+    """Draw no curves in other tests, because drawing one takes half the time of a short run."""
+    if "draws_curves" not in request.fixturenames and "gem_core.train.report" in sys.modules:
+        monkeypatch.setattr("gem_core.train.report.plot_curve", lambda *args: None)
 
 
 @pytest.fixture(autouse=True)

@@ -300,7 +300,9 @@ def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp
     assert read_metrics(tmp_path) == []
 
 
-def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder, tmp_path, caplog):
+def test_evaluation_that_fails_as_a_whole_after_training_is_reported(
+    tiny_folder, tmp_path, caplog, draws_curves
+):
     # It fails after 4 episodes of the first evaluation and 8 of training.
     env = "faulty:Faulty-v0(nan_after=12)"
     outcome = train(TrainConfig(**options(tiny_folder, tmp_path, env=[env], steps=1)))
