@@ -2,8 +2,8 @@
 
 `BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`. All pending
 requests are sampled in one left-padded batch, and the KV cache of each episode is kept, so the cost of a turn
-depends on its new tokens only. Random numbers are drawn per request, not per batch: a request gives the same
-response in any batch.
+depends on its new tokens only. Equal prompts are processed once, and rows leave the batch as responses end.
+Random numbers are drawn per request, not per batch: a request gives the same response in any batch.
 """
 
 from __future__ import annotations
@@ -33,6 +33,17 @@ class _Prefix(NamedTuple):
     """Per layer: keys and values of the whole batch, each (rows, heads, tokens, head size). Rows are padded
     on the left, and the prefixes of the batch share the tensors."""
     row: int
+
+
+class _Columns(NamedTuple):
+    """Layout of a batch: [left padding, cached tokens][left padding, new tokens][response ...]."""
+
+    past: int
+    """Number of columns for cached tokens."""
+    width: int
+    """Number of columns for new tokens."""
+    cached: list[int]
+    """Number of cached tokens by row."""
 
 
 @dataclass
@@ -88,7 +99,7 @@ class BatchingPolicy:
         self.top_k = top_k
         self.seed = seed
         self.max_batch = max_batch
-        self.reuse_prefix = reuse_prefix and _full_attention(model.config)
+        self.reuse_prefix = reuse_prefix and full_attention(model.config)
         self.image_processor = image_processor
         self._batcher = Batcher(self._sample_all)
         self._prefixes: dict[str, _Prefix] = {}
@@ -142,68 +153,91 @@ class BatchingPolicy:
 
     def _sample(self, requests: list[_Request]) -> None:
         device = self.model.device
-        prefixes = [self._prefix(request) for request in requests]
-        past = max(0 if prefix is None else len(prefix.token_ids) for prefix in prefixes)
-        new_ids = [
-            request.prompt_ids[0 if prefix is None else len(prefix.token_ids) :]
-            for request, prefix in zip(requests, prefixes, strict=True)
-        ]
+        # Equal prompts, such as those of a group of episodes, are processed once.
+        prompts: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
+        unique: list[_Request] = []
+        prompt_of = []
+        for request in requests:
+            prompt = prompts.setdefault((tuple(request.prompt_ids), request.images), len(prompts))
+            prompt_of.append(prompt)
+            if prompt == len(unique):
+                unique.append(request)
+        prefixes = [self._prefix(request) for request in unique]
+        cached = [0 if prefix is None else len(prefix.token_ids) for prefix in prefixes]
+        past = max(cached)
+        new_ids = [request.prompt_ids[length:] for request, length in zip(unique, cached, strict=True)]
         width = max(map(len, new_ids))
-        # Columns: [left padding, cached tokens][left padding, new tokens][response ...]
-        ids = torch.full((len(requests), width), self.pad_token_id, dtype=torch.long)
-        mask = torch.zeros((len(requests), past + width), dtype=torch.long)
-        for row, (new, prefix) in enumerate(zip(new_ids, prefixes, strict=True)):
-            ids[row, width - len(new) :] = torch.tensor(new, dtype=torch.long)
-            mask[row, past + width - len(new) :] = 1
-            if prefix is not None:
-                mask[row, past - len(prefix.token_ids) : past] = 1
+        ids = torch.tensor([[self.pad_token_id] * (width - len(new)) + new for new in new_ids])
+        mask = torch.tensor(
+            [
+                [0] * (past - length) + [1] * length + [0] * (width - len(new)) + [1] * len(new)
+                for new, length in zip(new_ids, cached, strict=True)
+            ]
+        )
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
         ids, mask, positions = ids.to(device), mask.to(device), positions.to(device)
-        seen, positions = self._look(requests, ids, mask[:, past:], positions)
-        cache = self._join(prefixes, past)
+        seen, positions = self._look(unique, ids, mask[:, past:], positions)
+        output = self._forward(ids, mask, positions, self._join(prefixes, past), **seen)
+        cache, logits = output.past_key_values, output.logits[:, -1]
+        if len(unique) < len(requests):
+            copies = torch.tensor(prompt_of, device=device)
+            cache.reorder_cache(copies)
+            logits, mask, positions = logits[copies], mask[copies], positions[..., copies, :]
 
+        columns = _Columns(past, width, [cached[prompt] for prompt in prompt_of])
+        rows = requests
         generators = [
             derive_rng(self.seed, request.request_id, len(request.prompt_ids), sep="/")
             for request in requests
         ]
-        running = list(range(len(requests)))
-        rows = {number: number for number in running}  # request -> row of the batch
-        for _ in range(max(request.max_tokens for request in requests)):
-            output = self.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-                **seen,
-            )
-            seen = {}  # images are in the cache now
-            cache = output.past_key_values
-            uniforms = torch.zeros(len(requests), dtype=torch.float64)
-            for number in running:
-                uniforms[rows[number]] = generators[number].random()
-            tokens, logprobs = self._draw(output.logits[:, -1], uniforms.to(device))
+        running = list(range(len(rows)))
+        while True:
+            uniforms = [0.0] * len(rows)
+            for row in running:
+                uniforms[row] = generators[row].random()
+            tokens, logprobs = self._draw(logits, torch.tensor(uniforms, dtype=torch.float64, device=device))
             sampled, sampled_logprobs = tokens.tolist(), logprobs.tolist()
-            still_running = []
-            for number in running:
-                request, token = requests[number], sampled[rows[number]]
+            previous, running = running, []
+            for row in previous:
+                request, token = rows[row], sampled[row]
                 request.token_ids.append(token)
-                request.logprobs.append(sampled_logprobs[rows[number]])
+                request.logprobs.append(sampled_logprobs[row])
                 if token in self.eos_token_ids:
                     request.finish_reason = "stop"
                 elif len(request.token_ids) < request.max_tokens:
-                    still_running.append(number)
-            previous, running = running, still_running
+                    running.append(row)
             if not running:
                 break
             ids = tokens[:, None]
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-            step = positions.new_zeros(len(requests), 1)
-            step[[rows[number] for number in previous]] = 1  # finished rows stay within the model's positions
+            step = positions.new_zeros(len(rows), 1)
+            step[previous] = 1  # finished rows stay within the model's positions
             positions = positions[..., -1:] + step
-        if self.reuse_prefix:
-            self._keep(requests, cache, past, [len(new) for new in new_ids], width)
+            if len(running) <= len(rows) // 2:  # continue without the finished rows
+                finished = sorted(set(range(len(rows))) - set(running))
+                self._keep(rows, finished, cache, columns)
+                left = torch.tensor(running, device=device)
+                cache.reorder_cache(left)
+                ids, mask, positions = ids[left], mask[left], positions[..., left, :]
+                rows, generators = [rows[row] for row in running], [generators[row] for row in running]
+                columns = columns._replace(cached=[columns.cached[row] for row in running])
+                running = list(range(len(rows)))
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            output = self._forward(ids, mask, positions, cache)
+            cache, logits = output.past_key_values, output.logits[:, -1]
+        self._keep(rows, range(len(rows)), cache, columns)
+
+    def _forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any, **seen: torch.Tensor
+    ) -> Any:
+        return self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+            **seen,
+        )
 
     def _look(
         self, requests: list[_Request], ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor
@@ -270,16 +304,18 @@ class BatchingPolicy:
             cache.update(stack(layer, 0), stack(layer, 1), layer)
         return cache
 
-    def _keep(
-        self, requests: list[_Request], cache: Any, past: int, new_lengths: list[int], width: int
-    ) -> None:
-        layers = _layers(cache)
-        columns = layers[0][0].shape[2]
+    def _keep(self, requests: list[_Request], rows: Sequence[int], cache: Any, columns: _Columns) -> None:
+        """Keep the keys and values of these rows of the batch for the next turns of their episodes."""
+        if not self.reuse_prefix:
+            return
+        layers = cache_layers(cache)
+        past, width = columns.past, columns.width
         kept = []
-        for request, new_length in zip(requests, new_lengths, strict=True):
+        for row in rows:
+            request, cached = requests[row], columns.cached[row]
+            new_length = len(request.prompt_ids) - cached
             # The model has not processed the last sampled token yet, unless other rows continued.
-            response = min(len(request.token_ids), columns - past - width)
-            cached = len(request.prompt_ids) - new_length
+            response = min(len(request.token_ids), layers[0][0].shape[2] - past - width)
             kept.append(
                 [
                     *range(past - cached, past),
@@ -287,28 +323,28 @@ class BatchingPolicy:
                 ]
             )
         longest = max(map(len, kept))
-        index = torch.tensor(
-            [[0] * (longest - len(some)) + some for some in kept], device=layers[0][0].device
-        )
+        device = layers[0][0].device
+        index = torch.tensor([[0] * (longest - len(some)) + some for some in kept], device=device)
+        which = torch.tensor(rows, device=device)[:, None]
 
         def pick(states: torch.Tensor) -> torch.Tensor:
-            rows, heads, _, size = states.shape
-            return states.gather(2, index[:, None, :, None].expand(rows, heads, longest, size))
+            return states.transpose(1, 2)[which, index].transpose(1, 2)
 
         block = [(pick(keys), pick(values)) for keys, values in layers]
-        for row, (request, some) in enumerate(zip(requests, kept, strict=True)):
+        for number, (row, some) in enumerate(zip(rows, kept, strict=True)):
+            request = requests[row]
             token_ids = (request.prompt_ids + request.token_ids)[: len(some)]
-            self._prefixes[request.request_id] = _Prefix(token_ids, block, row)
+            self._prefixes[request.request_id] = _Prefix(token_ids, block, number)
 
 
-def _layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def cache_layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return the keys and values per layer, for the cache classes of transformers 4 and 5."""
     if hasattr(cache, "layers"):
         return [(layer.keys, layer.values) for layer in cache.layers]
     return list(zip(cache.key_cache, cache.value_cache, strict=True))
 
 
-def _full_attention(config: Any) -> bool:
+def full_attention(config: Any) -> bool:
     """Return whether every layer attends to the whole context, which makes a joined cache exact."""
     kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
     return set(kinds) == {"full_attention"}

@@ -320,13 +320,18 @@ def jsonable(value: Any) -> Any:
     Numpy scalars and arrays become numbers and lists, tuples and sets become lists, non-finite floats become
     None, and other objects become their `repr`. Lone surrogates become U+FFFD.
     """
+    kind = type(value)
+    if kind is str:
+        return encodable(value)
+    if value is None or kind is bool or kind is int:  # most values; isinstance is slower
+        return value
     if isinstance(value, str):
         return encodable(value)
-    if value is None or isinstance(value, bool | int):
+    if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
+    if kind is dict or isinstance(value, Mapping):
         return {encodable(str(key)): jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [jsonable(item) for item in value]

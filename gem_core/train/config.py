@@ -111,7 +111,7 @@ class TrainConfig(EpisodeLimits):
     seed: Annotated[int, "random seed"] = 0
     device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
     dtype: Annotated[Dtype, "data type of the weights"] = "float32"
-    threads: Annotated[int, "torch threads; 0 for torch's default"] = 0
+    threads: Annotated[int, "torch threads; 0 for one on a tiny model, else torch's default"] = 0
     tensorboard: Annotated[bool, "write TensorBoard events"] = False
     wandb: Annotated[str, "Weights & Biases project to log to; requires wandb"] = ""
 

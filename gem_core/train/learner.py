@@ -61,6 +61,11 @@ class Learner:
             weight_decay=config.weight_decay,
         )
 
+    @property
+    def size(self) -> int:
+        """Number of parameters of the model."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
     def policy(self, seed: str) -> BatchingPolicy:
         """Return a policy that samples with the current weights.
 
@@ -151,7 +156,7 @@ class Learner:
         values = torch.zeros(int(batch.turn_ids.max()) + 1)
         for part in batch.chunks(self.config.max_tokens_per_pass):
             part = part.to(self.model.device)
-            hidden = score_tokens(self.model, part, hidden=True).hidden
+            hidden = score_tokens(self.model, part, hidden=True, share_prompt=True).hidden
             predicted, turns = self._turn_values(part, hidden)
             values[turns.cpu()] = predicted.cpu()
         remaining = iter(values.tolist())
@@ -223,6 +228,7 @@ class Learner:
             temperature=config.temperature,
             entropy=True,
             hidden=self.critic is not None,
+            share_prompt=True,
         )
         assert scores.entropy is not None
         loss = policy_loss(
@@ -242,7 +248,9 @@ class Learner:
             loss = loss - regular.entropy * entropy
         if self.reference is not None:
             with torch.no_grad():
-                first = score_tokens(self.reference, part, temperature=config.temperature).distribution
+                first = score_tokens(
+                    self.reference, part, temperature=config.temperature, share_prompt=True
+                ).distribution
             gap = (scores.distribution.exp() * (scores.distribution - first)).sum() / tokens
             loss = loss + regular.kl * gap
         if self.critic is not None:

@@ -18,10 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from transformers import DynamicCache
 
+from gem_core.engines.sampling import cache_layers, full_attention
 from gem_core.errors import ConfigError
 from gem_core.rollout.rows import rows_of
 from gem_core.rollout.trajectory import Episode, Row
@@ -30,6 +35,9 @@ from gem_core.rollout.vision_model import image_inputs
 
 LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
 Rows: TypeAlias = Literal["auto", "episode", "turn"]
+
+_MIN_SAVED = 128
+"""Tokens that sharing a prompt must save at least, because it takes a forward pass of its own."""
 
 
 @dataclass
@@ -154,21 +162,23 @@ def make_batch(
             laid_out.append(row)
             turn_ids.append([first + turn if turn >= 0 else -1 for turn in row.turn_ids])
         turns += len(episode.turns)
-    width = max(map(len, laid_out), default=0)
+    lengths = np.array([len(row) for row in laid_out], dtype=np.int64)
+    width = int(lengths.max(initial=0))
+    inside = np.arange(width) < lengths[:, None]
 
-    def stack(columns: Iterable[Sequence[float]], fill: float, dtype: torch.dtype) -> torch.Tensor:
-        padded = [[*column, *[fill] * (width - len(column))] for column in columns]
-        return torch.tensor(padded, dtype=dtype).reshape(len(laid_out), width)
+    def stack(columns: Iterable[Sequence[float]], fill: float, dtype: type) -> torch.Tensor:
+        padded: npt.NDArray[Any] = np.full(inside.shape, fill, dtype)
+        padded[inside] = np.fromiter(chain.from_iterable(columns), dtype, int(lengths.sum()))
+        return torch.from_numpy(padded)
 
-    lengths = torch.tensor([len(row) for row in laid_out])
-    turn_ids_tensor = stack(turn_ids, -1, torch.int64)
+    turn_ids_tensor = stack(turn_ids, -1, np.int64)
     return Batch(
-        token_ids=stack((row.token_ids for row in laid_out), 0, torch.int64),
-        attention_mask=(torch.arange(width)[None] < lengths[:, None]).long().reshape(len(laid_out), width),
+        token_ids=stack((row.token_ids for row in laid_out), 0, np.int64),
+        attention_mask=torch.from_numpy(inside).long(),
         response_mask=(turn_ids_tensor >= 0).float(),
         turn_ids=turn_ids_tensor,
-        logprobs=stack((row.logprobs_or_zeros() for row in laid_out), 0.0, torch.float32),
-        advantages=torch.zeros(len(laid_out), width),
+        logprobs=stack((row.logprobs_or_zeros() for row in laid_out), 0.0, np.float32),
+        advantages=torch.zeros(inside.shape),
         images=[row.images for row in laid_out],
         image_processor=image_processor,
     ).with_advantages(trainable)
@@ -181,27 +191,49 @@ def score_tokens(
     temperature: float = 1.0,
     entropy: bool = False,
     hidden: bool = False,
+    share_prompt: bool = False,
 ) -> TokenScores:
     """Run one forward pass over the batch, with gradients unless the caller disabled them.
 
     The vocabulary layer is applied only at the positions before response tokens.
+
+    Args:
+        model: Causal language model.
+        batch: The rows, on the device of the model.
+        temperature: Sampling temperature, by which the logits are divided.
+        entropy: Whether to compute `TokenScores.entropy`.
+        hidden: Whether to return `TokenScores.hidden`.
+        share_prompt: Whether to process the tokens with which all rows begin only once. The results are equal
+            up to rounding.
     """
+    start = _shared_length(model, batch) if share_prompt else 0
     targets = batch.response_mask[:, 1:] > 0
     # A token is drawn from the logits at the position before it. Selecting positions before the
     # vocabulary layer rather than after it works for every architecture and saves most of the cost,
     # because few tokens of a long episode are responses.
+    selected = targets[:, start:]
     head = model.get_output_embeddings()
-    handle = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, :-1][targets][None],))
+    handle = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, :-1][selected][None],))
+    arguments: dict[str, Any] = {"use_cache": False, **batch.seen_by(model)}
+    states = []
     try:
+        if start:
+            selected, rest = targets[:1, : start - 1], selected  # no response token: no logits
+            output = model(input_ids=batch.token_ids[:1, :start], use_cache=True, output_hidden_states=hidden)
+            selected = rest
+            arguments = {"use_cache": True, "past_key_values": _expanded(output.past_key_values, len(batch))}
+            if hidden:
+                states.append(output.hidden_states[-1].expand(len(batch), -1, -1))
         output = model(
-            input_ids=batch.token_ids,
+            input_ids=batch.token_ids[:, start:],
             attention_mask=batch.attention_mask,
-            use_cache=False,
             output_hidden_states=hidden,
-            **batch.seen_by(model),
+            **arguments,
         )
     finally:
         handle.remove()
+    if hidden:
+        states.append(output.hidden_states[-1])
     distribution = (output.logits[0].float() / temperature).log_softmax(-1)
     chosen = distribution.gather(-1, batch.token_ids[:, 1:][targets][:, None]).squeeze(-1)
 
@@ -214,8 +246,28 @@ def score_tokens(
         place(chosen),
         place(-(distribution.exp() * distribution).sum(-1)) if entropy else None,
         distribution,
-        output.hidden_states[-1] if hidden else None,
+        torch.cat(states, dim=1) if hidden else None,
     )
+
+
+def _shared_length(model: Any, batch: Batch) -> int:
+    """Return the number of columns to process once; 0 if that would not save work."""
+    if any(batch.images) or not full_attention(model.config):
+        return 0
+    different = (batch.token_ids != batch.token_ids[:1]).any(0)
+    # The last column before a response stays in the rows, because the response is drawn from its logits.
+    ends = different | (batch.response_mask > 0).any(0) | (batch.attention_mask == 0).any(0)
+    start = int(ends.nonzero()[0]) - 1 if bool(ends.any()) else 0
+    return start if start > 1 and start * (len(batch) - 1) >= _MIN_SAVED else 0
+
+
+def _expanded(cache: Any, rows: int) -> DynamicCache:
+    """Return a cache in which each of `rows` rows has the keys and values of the only row of `cache`."""
+    expanded = DynamicCache()
+    for number, layer in enumerate(cache_layers(cache)):
+        keys, values = (states.expand(rows, -1, -1, -1) for states in layer)
+        expanded.update(keys, values, number)
+    return expanded
 
 
 def compute_logprobs(model: Any, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:

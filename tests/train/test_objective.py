@@ -129,6 +129,34 @@ def test_logprobs_and_entropy_are_those_of_the_plain_model(model):
     assert not scores.logprobs[:, 0].any()
 
 
+def test_a_shared_prompt_is_processed_once_with_equal_results(model):
+    shared = [3, 4, 5, 6, 7, 8]
+    episodes = [episode((number % 3 + 1, 2, 1.0), (2, 3, -0.5), seed=number) for number in range(40)]
+    for one in episodes:
+        one.turns[0].context_ids[:0] = shared
+    batch, counts, results = make_batch(episodes), [], []
+    for share in (False, True):
+        model.zero_grad()
+        tokens = []
+        handle = model.register_forward_pre_hook(
+            lambda _, __, kwargs, tokens=tokens: tokens.append(kwargs["input_ids"].numel()), with_kwargs=True
+        )
+        scores = score_tokens(model, batch, entropy=True, hidden=True, share_prompt=share)
+        handle.remove()
+        (scores.logprobs.square().sum() + scores.entropy.sum() + scores.hidden.tanh().sum()).backward()
+        counts.append(sum(tokens))
+        gradients = {name: value.grad.clone() for name, value in model.named_parameters()}
+        results.append((scores, gradients))
+    inside = batch.attention_mask.bool()
+    (plain, gradients), (faster, same_gradients) = results
+    assert counts[0] - counts[1] == (len(shared) - 1) * (len(batch) - 1)
+    torch.testing.assert_close(faster.logprobs, plain.logprobs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(faster.entropy, plain.entropy, rtol=0, atol=1e-5)
+    torch.testing.assert_close(faster.hidden[inside], plain.hidden[inside], rtol=0, atol=1e-4)
+    torch.testing.assert_close(faster.distribution, plain.distribution, rtol=0, atol=1e-4)
+    assert_same(same_gradients, gradients)
+
+
 def test_a_model_that_fails_is_left_as_it_was(model):
     batch = make_batch(EPISODES)
     broken = make_batch(EPISODES)

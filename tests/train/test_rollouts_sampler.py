@@ -111,8 +111,23 @@ def test_the_kept_cache_saves_work_and_changes_nothing(model, tokenizer, tmp_pat
     for one, other in zip(with_cache, without, strict=True):
         assert [turn.response_ids for turn in one.turns] == [turn.response_ids for turn in other.turns]
         for turn, same in zip(one.turns, other.turns, strict=True):
-            assert turn.logprobs == pytest.approx(same.logprobs, abs=1e-4)
+            assert turn.logprobs == pytest.approx(same.logprobs, abs=1e-5)
     assert counts[0] < 0.8 * counts[1]
+
+
+def test_equal_prompts_are_processed_once_and_finished_rows_are_dropped(make_policy, model, prompts):
+    shapes = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, kwargs: shapes.append(tuple(kwargs["input_ids"].shape)), with_kwargs=True
+    )
+    together = ask(make_policy(), [prompts[0]] * 20 + [prompts[1]] * 20)
+    hook.remove()
+    assert shapes[0][0] == 2
+    rows = [shape[0] for shape in shapes[1:]]
+    for number, count in enumerate(rows, 1):  # never more than twice the rows that still run
+        assert count <= max(1, 2 * sum(len(generation.token_ids) > number for generation in together))
+    alone = [ask(make_policy(), [prompts[number // 20]], first=number)[0] for number in range(40)]
+    assert_same(together, alone)
 
 
 def distribution(model, prompt):
