@@ -9,6 +9,7 @@ import hmac
 import json
 import logging
 from collections import deque
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -86,15 +87,15 @@ class Connection(asyncio.BufferedProtocol):
     without waiting for answers, is not read from until it does.
 
     Attributes:
-        active_at: Time of the last data from the client, in seconds of the loop's clock. Pings do not count
+        active_at: Time of the last data from the client, in seconds of `time.monotonic`. Pings do not count
             once the session is open, because libraries send them for programs that have stopped.
         running: Whether an episode is running.
         seat: The session, as the host knows it; None without a session.
     """
 
     __slots__ = (
-        "_buffer", "_frames", "_full", "_server", "_task", "_transport", "_waiting", "active_at", "env",
-        "running", "seat",
+        "_buffer", "_frames", "_full", "_inline", "_server", "_task", "_transport", "_waiting", "active_at",
+        "env", "running", "seat",
     )  # fmt: skip
 
     def __init__(self, server: Acceptor) -> None:
@@ -105,7 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: deque[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._full = False  # the client does not read
-        self.active_at = server.loop.time()
+        self._inline = False  # the session answers on the event loop
+        self.active_at = monotonic()
         self.env: ServedEnv | None = None
         self.seat: Any = None
         self.running = False
@@ -138,7 +140,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _read(self, data: bytes) -> None:
         if self._frames is None:
-            self.active_at = self._server.loop.time()
+            self.active_at = monotonic()
             self._read_http(data)
             return
         try:
@@ -157,10 +159,10 @@ class Connection(asyncio.BufferedProtocol):
     # -- the session --------------------------------------------------------------------------
 
     def _receive(self, payload: bytes) -> None:
-        self.active_at = self._server.loop.time()
+        self.active_at = monotonic()
         if self.env is None or self.seat is None:
             return
-        if self.env.inline and not (self._waiting or self._full):
+        if self._inline and not (self._waiting or self._full):
             self._send(self.seat.answer(payload), self.active_at)
             return
         if self._waiting is None:
@@ -177,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer_waiting(self) -> None:
         try:
             while self._waiting and self.seat is not None and self.env is not None and not self._full:
-                began = self._server.loop.time()
+                began = monotonic()
                 payload = self._waiting.popleft()
                 try:
                     reply = await self.env.host.answer(self.seat, payload)
@@ -193,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send(self, reply: Reply, began: float) -> None:
         server = self._server
-        server.metrics.count(reply.event, server.loop.time() - began)
+        server.metrics.count(reply.event, monotonic() - began)
         if self.running and not reply.running and reply.event == "step":
             server.metrics.episodes += 1
         self.running = reply.running
@@ -304,7 +306,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             self.end(frames.TRY_LATER, "at capacity")
             return
-        self.env, self.seat = env, env.host.open()
+        self.env, self.seat, self._inline = env, env.host.open(), env.inline
         server.sessions += 1
         server.metrics.opened += 1
 

@@ -59,6 +59,10 @@ def _xor(data: bytes | bytearray, mask: bytes | bytearray) -> bytes:
     return (int.from_bytes(data, "little") ^ int.from_bytes(key, "little")).to_bytes(size, "little")
 
 
+_SHORT = [bytes((0x80 | TEXT, 0x80 | size)) for size in range(126)]
+"""Heads of whole masked text messages by their size."""
+
+
 class FrameReader:
     """Turns the bytes of one connection into messages.
 
@@ -83,6 +87,10 @@ class FrameReader:
         Raises:
             FrameError: The bytes break the protocol, or a message exceeds the limit.
         """
+        size = len(data) - 6
+        between = self._masked and not self._buffer and not self._opcode
+        if between and 0 <= size < 126 and data[:2] == _SHORT[size]:
+            return [(TEXT, _xor(data[6:], data[2:6]))]  # one short message, as nearly always
         buffer: bytes | bytearray = data
         if self._buffer:
             if not isinstance(self._buffer, bytearray):

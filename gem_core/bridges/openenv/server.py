@@ -14,6 +14,7 @@ import contextlib
 import logging
 import os
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -196,7 +197,7 @@ class OpenEnvServer(Acceptor):
             return
         while True:
             await asyncio.sleep(min(timeout / 4, 5.0))
-            now = self.loop.time()
+            now = time.monotonic()
             for connection in list(self.connections):
                 if now - connection.active_at > timeout and not connection.busy:
                     self.metrics.ends["idle"] += 1

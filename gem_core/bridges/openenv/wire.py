@@ -8,6 +8,7 @@ the turn and ``done`` have their own places in OpenEnv's messages.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,7 +88,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
         ValueError: A number is not finite.
         TypeError: A value has no JSON form.
     """
-    return encodable(_encode(message)).encode()
+    return _utf8(_encode(message))
 
 
 def error_message(text: str, code: str, **details: Any) -> dict[str, Any]:
@@ -95,38 +96,68 @@ def error_message(text: str, code: str, **details: Any) -> dict[str, Any]:
     return {"type": "error", "data": {"message": text[:2000], "code": code, **details}}
 
 
-def first_observation(observation: Observation, info: Info) -> dict[str, Any]:
-    """Return the message that answers a reset."""
-    fields = _fields(observation, info)
-    return {"type": "observation", "data": {"observation": fields, "reward": None, "done": False}}
+def first_observation(observation: Observation, info: Info) -> bytes:
+    """Return the message that answers a reset.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: A value has no JSON form.
+    """
+    return _utf8(f'{_START}{_fields(observation, info)}}},"reward":null,"done":false}}}}')
 
 
 def step_observation(
     observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info
-) -> dict[str, Any]:
-    """Return the message that answers a step."""
+) -> bytes:
+    """Return the message that answers a step.
+
+    Raises:
+        ValueError: A number is not finite.
+        TypeError: A value has no JSON form.
+    """
     fields = _fields(observation, info)
-    done = terminated or truncated
-    if done:
-        fields["terminated"], fields["truncated"] = terminated, truncated
-    return {"type": "observation", "data": {"observation": fields, "reward": reward, "done": done}}
+    if not (terminated or truncated):
+        return _utf8(f'{_START}{fields}}},"reward":{_value(reward)},"done":false}}}}')
+    flags = f'"terminated":{_value(terminated)},"truncated":{_value(truncated)}'
+    return _utf8(f'{_START}{fields},{flags}}},"reward":{_value(reward)},"done":true}}}}')
 
 
-def _fields(observation: Observation, info: Info) -> dict[str, Any]:
+_START = '{"type":"observation","data":{"observation":{'
+
+
+def _fields(observation: Observation, info: Info) -> str:
+    """Return the fields of an observation as JSON, without braces.
+
+    The message is put together from text, which takes a third of the time of a dict for the JSON encoder.
+    """
     shown = render_observation(observation, info)
     if isinstance(shown, str):
-        fields: dict[str, Any] = {"text": shown}
+        fields = f'"text":{_encode(shown)}'
     else:
         texts = [part["text"] for part in shown if part.get("type") == "text"]
-        fields = {"text": "\n".join(texts), "parts": shown}
-    if info:
-        rest = {}
-        for key, value in info.items():
-            if key in ("success", "invalid"):
-                if value is not None:
-                    fields[key] = value
-            elif key not in _SHOWN:
-                rest[key] = value
-        if rest:
-            fields["info"] = rest
-    return fields
+        fields = f'"text":{_encode(chr(10).join(texts))},"parts":{_encode(shown)}'
+    rest = {}
+    for key, value in info.items():
+        if key in ("success", "invalid"):
+            if value is not None:
+                fields += f',"{key}":{_value(value)}'
+        elif key not in _SHOWN:
+            rest[key] = value
+    return f'{fields},"info":{_encode(rest)}' if rest else fields
+
+
+def _value(value: Any) -> str:
+    """Return a value as JSON; the encoder takes ten times as long for a number or a truth value."""
+    kind = type(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is float and math.isfinite(value):
+        return repr(value)
+    return _encode(value)
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return encodable(text).encode()
