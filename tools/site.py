@@ -5,8 +5,10 @@ mkdocs loads this file as a hook; see ``mkdocs.yml``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+from io import StringIO
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -33,11 +35,20 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
-    """Return a notebook without outputs as Markdown."""
+    """Run a notebook and return it as Markdown, with what each cell prints."""
     parts = []
+    namespace: dict[str, Any] = {"__name__": "__notebook__"}
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
-        parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        if cell["cell_type"] != "code":
+            parts.append(text)
+            continue
+        parts.append(f"```python\n{text}\n```")
+        printed = StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(text, namespace)
+        if printed.getvalue():
+            parts.append(f"```text\n{printed.getvalue().rstrip()}\n```")
     return "\n\n".join(parts) + "\n"
 
 

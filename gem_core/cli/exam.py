@@ -60,7 +60,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--aggregation",
         default="token-sum",
         choices=("token-sum", "turn-mean", "episode-mean", "token-mean"),
-        help="aggregation in the table; the JSON document has all (default token-sum)",
+        metavar="NAME",
+        help="token-sum, turn-mean, episode-mean, or token-mean: aggregation in the table; the JSON document "
+        "has all (default token-sum)",
     )
     parser.add_argument(
         "--budget", type=positive_int, default=60_000, metavar="TURNS",

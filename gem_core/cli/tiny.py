@@ -26,19 +26,29 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--env",
         action="append",
         metavar="ID[(KEY=VALUE)]",
-        help="environment that the model will play (repeatable)",
+        help="environment that the model will play (repeatable; default game:GuessTheNumber-v0-easy)",
     )
-    parser.add_argument("--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32")
-    parser.add_argument("--layers", type=positive_int, metavar="N", help="number of decoder layers")
-    parser.add_argument("--vocab-size", type=positive_int, metavar="N", help="size of the vocabulary")
-    parser.add_argument("--max-positions", type=positive_int, metavar="N", help="longest context in tokens")
+    parser.add_argument(
+        "--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32 (default 64)"
+    )
+    parser.add_argument(
+        "--layers", type=positive_int, metavar="N", help="number of decoder layers (default 2)"
+    )
+    parser.add_argument(
+        "--vocab-size", type=positive_int, metavar="N", help="size of the vocabulary (default 2048)"
+    )
+    parser.add_argument(
+        "--max-positions", type=positive_int, metavar="N", help="longest context in tokens (default 4096)"
+    )
     parser.add_argument(
         "--warm-start-steps",
         type=whole_number(0),
         metavar="N",
-        help="supervised steps on random legal actions",
+        help="supervised steps on random legal actions (default 600)",
     )
-    parser.add_argument("--seed", type=seed, metavar="N", help="seed of the weights and the random play")
+    parser.add_argument(
+        "--seed", type=seed, metavar="N", help="seed of the weights and the random play (default 0)"
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 

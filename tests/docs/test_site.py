@@ -84,7 +84,9 @@ def test_the_site_builds_without_a_warning_and_each_page_shows_its_source(tmp_pa
         assert f"]({page}): " in listed
     for page, path in NOTEBOOKS.items():
         built = Article((tmp_path / page).with_suffix(".html").read_text(encoding="utf-8"))
-        assert built.code == [code.strip() for code in code_cells(path)]
+        cells = [code.strip() for code in code_cells(path)]
+        assert [code for code in built.code if code in cells] == cells
+        assert len(built.code) > len(cells)  # what the cells print
         assert len(built.headings) > 1
     for page in PAGES:
         text = (DOCS / page).read_text(encoding="utf-8")

@@ -1,0 +1,84 @@
+r"""Pictures of episodes, one for each family of environments, for the documentation.
+
+    python tools/pictures.py                # writes docs/images/episodes/*.svg
+    python tools/pictures.py math terminal  # some of them
+
+Each picture shows an episode that the environment's oracle plays. It requires rich; the families in `SANDBOXED`
+also require the namespace level of the sandbox.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+from screenshot import FONTS
+
+import gem_core
+from gem_core.observations import render_observation
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "episodes"
+FAMILIES = {
+    "math": "math:Arithmetic-v0-retry",
+    "logic": "logic:Proofs-v0-d1",
+    "qa": "qa:MultiHop-v0-search",
+    "code": "code:SmallTasks-v0-easy",
+    "databases": "database:Library-v0",
+    "terminal": "terminal:Files-v0",
+}
+"""Maps the name of each picture to an environment."""
+SANDBOXED = ("code", "databases", "terminal")
+WIDTH, LINES, TURNS = 96, 14, 4
+
+
+def episode(env_id: str) -> Text:
+    """Return the first turns of the episode with seed 0, with long texts shortened."""
+    shown = Text()
+    with gem_core.make(env_id) as env:
+        observation, info = env.reset(seed=0)
+        for turn in range(1, TURNS + 1):
+            _add(shown, "environment", "bold green", render_observation(observation, info))
+            action = env.oracle_action()
+            if action is None:
+                break
+            _add(shown, "model", "bold cyan", action)
+            observation, reward, terminated, truncated, info = env.step(action)
+            shown.append(f"turn {turn}: reward {reward:+g}\n\n", "bold yellow")
+            if terminated or truncated:
+                shown.append("solved" if info.get("success") else "not solved", "bold")
+                break
+    return shown
+
+
+def picture(env_id: str) -> str:
+    """Return the episode of an environment as SVG."""
+    console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
+    console.print(episode(env_id))
+    return FONTS.sub("", console.export_svg(title=env_id))
+
+
+def main(names: list[str]) -> None:
+    """Write the pictures with these names; an empty list means all."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in names or FAMILIES:
+        (FOLDER / f"{name}.svg").write_text(picture(FAMILIES[name]), encoding="utf-8")
+
+
+def _add(shown: Text, label: str, style: str, text: object) -> None:
+    lines = [
+        part
+        for line in str(text).strip().splitlines()
+        for part in textwrap.wrap(line, WIDTH - 2, replace_whitespace=False) or [""]
+    ]
+    if len(lines) > LINES:
+        lines = [*lines[: LINES - 3], "...", *lines[-2:]]
+    shown.append(f"{label}\n", style)
+    shown.append("\n".join(f"  {line}" for line in lines) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
