@@ -1,10 +1,10 @@
-r"""Pictures of episodes, one for each family of environments, for the documentation.
+"""Pictures of episodes, one for each family of environments, for the documentation.
 
     python tools/pictures.py                # writes docs/images/episodes/*.svg
     python tools/pictures.py math terminal  # some of them
 
-Each picture shows an episode that the environment's oracle plays. It requires rich; the families in `SANDBOXED`
-also require the namespace level of the sandbox.
+Each picture shows an episode that the environment's oracle plays. The tool requires rich; the families in
+`SANDBOXED` also require the namespace level of the sandbox.
 """
 
 from __future__ import annotations
