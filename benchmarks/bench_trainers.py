@@ -22,8 +22,10 @@ from gem_core.trainers.facts import pack_facts, unpack_facts
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.player import EpisodePlayer
 
-ROWS, TOKENS, TURNS = 500, 32_768, 32
-"""Size of the batch whose advantages are computed. Larger batches are assumed to cost as much per row."""
+ROWS, TOKENS, TURNS = 250, 32_768, 32
+"""Size of the batch whose advantages are computed."""
+MORE_ROWS = (500, 1_000)
+"""Larger batches, which may cost hardly more per row."""
 STEP_ROWS, STEP_TOKENS, STEP_TURNS = 1_024, 8_192, 16
 """Size of the batch of the step."""
 PLAYED = 32
@@ -173,27 +175,33 @@ def step_seconds(quick: bool) -> tuple[float, float, float, float]:
     return seconds * of_worker, tokenizing * of_worker, at_the_end, tokens * factor / ENGINE_RATE
 
 
+def per_row(
+    name: str, ours: Callable[[], int], peer: Callable[[], int], limit: float | None, note: str, quick: bool
+) -> common.Result:
+    """Return a line with the milliseconds per row of both sides."""
+    pair = common.compare(ours, peer, seconds=0.02, rounds=3 if quick else 5)
+    return common.Result(
+        name, 1e3 / pair.ours, 1e3 / pair.peer, 1 / pair.ratio, unit="ms", at_most=limit, note=note
+    )
+
+
 def run(quick: bool) -> list[common.Result]:
     if importlib.util.find_spec("transformers") is None:
         raise SystemExit("bench_trainers needs transformers: pip install 'gem-core[train]'")
     torch.set_num_threads(1)  # waiting threads would count as CPU time
     rows = 20 if quick else ROWS
     results = []
-    # Chat templates separate turns; adjacent ones need turn ids, which are read like the mask.
-    for name, adjacent, limit in (("turns apart", False, 1.5), ("adjacent turns", True, None)):
+    # Chat templates separate turns; adjacent ones need turn ids, which are written, then read like the mask.
+    for name, adjacent, limit in (("turns apart", False, 1.5), ("adjacent turns", True, 2.4)):
         ours, peer = from_facts(rows, TOKENS, TURNS, adjacent)
-        pair = common.compare(ours, peer, seconds=0.02, rounds=3 if quick else 5)
-        results.append(
-            common.Result(
-                f"trainers: from facts to advantages, {name}",
-                1e3 / pair.ours,
-                1e3 / pair.peer,
-                1 / pair.ratio,
-                unit="ms",
-                at_most=limit,
-                note=f"per row of {TOKENS:,} tokens, {TURNS} turns, {rows} rows; peer: ReBN on the mask",
+        note = f"per row of {TOKENS:,} tokens, {TURNS} turns, {rows} rows; peer: ReBN on the mask"
+        results.append(per_row(f"trainers: from facts to advantages, {name}", ours, peer, limit, note, quick))
+        for more in (2 * rows,) if quick else MORE_ROWS:
+            larger, _ = from_facts(more, TOKENS, TURNS, adjacent)
+            note = f"per row of {more:,} rows; peer: of {rows} rows"
+            results.append(
+                per_row(f"trainers: {name}, {more:,} rows", larger, ours, None if quick else 1.3, note, quick)
             )
-        )
     played, tokenizing, at_the_end, whole = step_seconds(quick)
     for name, ours, limit in (
         (f"one of {WORKERS} workers plays", played, 0.01),

@@ -214,13 +214,13 @@ def turn_ids_from_mask(response_mask: torch.Tensor) -> torch.Tensor:
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
 
     Returns:
-        int64 (rows, tokens): the index of the run within its row, counted from 0; -1 elsewhere.
+        int32 (rows, tokens): the index of the run within its row, counted from 0; -1 elsewhere.
 
     Raises:
         ConfigError: The mask is not a tensor of two dimensions, or holds values other than 0 and 1.
     """
     layout = TurnLayout(response_mask)
-    return layout.spread(layout.columns, fill=-1)
+    return layout.spread(layout.columns.astype(np.int32), fill=-1)
 
 
 def _masked(response_mask: torch.Tensor, truncated: Any) -> torch.Tensor:

@@ -231,15 +231,23 @@ def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
 def _segment_starts(labels: list[torch.Tensor]) -> IntArray:
     """Return the flat positions where a row begins or one of the (rows, tokens) labels changes."""
     if _is_host(labels[0].device):
-        begins = np.ones(labels[0].shape, dtype=np.bool_)
-        first, *others = map(to_numpy, labels)
-        np.not_equal(first[:, 1:], first[:, :-1], out=begins[:, 1:])
-        for array in others:
-            begins[:, 1:] |= array[:, 1:] != array[:, :-1]
-        return np.flatnonzero(begins)
-    marks = torch.ones_like(labels[0], dtype=torch.bool)
-    marks[:, 1:] = torch.stack([label[:, 1:] != label[:, :-1] for label in labels]).any(0)
-    return to_numpy(marks.view(-1).nonzero().squeeze(1))
+        rows, length = labels[0].shape
+        step = max(BLOCK // max(length, 1), 1)
+        begins, differs = np.ones((2, min(rows, step), length), dtype=np.bool_)
+        positions = []
+        arrays = [to_numpy(label) for label in labels]
+        for first in range(0, rows, step):
+            blocks = [array[first : first + step] for array in arrays]
+            marks, other = begins[: len(blocks[0]), 1:], differs[: len(blocks[0]), 1:]
+            np.not_equal(blocks[0][:, 1:], blocks[0][:, :-1], out=marks)
+            for block in blocks[1:]:
+                np.not_equal(block[:, 1:], block[:, :-1], out=other)
+                np.logical_or(marks, other, out=marks)
+            positions.append(np.flatnonzero(begins[: len(blocks[0])]) + first * length)
+        return np.concatenate([*positions, np.zeros(0, dtype=np.intp)])
+    begin = torch.ones_like(labels[0], dtype=torch.bool)
+    begin[:, 1:] = torch.stack([label[:, 1:] != label[:, :-1] for label in labels]).any(0)
+    return to_numpy(begin.view(-1).nonzero().squeeze(1))
 
 
 def _take(tokens: torch.Tensor, positions: IntArray) -> NDArray[Any]:

@@ -9,6 +9,7 @@ policy saw (``rows="turn"``). Both hold the same response tokens, log-probs and 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -19,6 +20,8 @@ from gem_core.rollout.trajectory import Episode, Row
 
 RowKind: TypeAlias = Literal["episode", "turn"]
 """What a row of a training batch holds: a whole episode or a single turn."""
+Spans: TypeAlias = tuple[Sequence[Sequence[int]], int]
+"""The spans of a row's responses (`Row.spans`), and the index of the token in a tensor's first column."""
 
 
 def rows_of(episode: Episode, rows: RowKind = "episode", *, pad_id: int | None = None) -> list[Row]:
@@ -44,18 +47,24 @@ def masked_row(pad_id: int) -> Row:
     return Row([pad_id, pad_id], [-1, -1], [0.0, 0.0], None, 1, range(0))
 
 
-def turn_ids_of(spans: Sequence[Sequence[int]], width: int, *, start: int = 0) -> npt.NDArray[np.int64]:
-    """Return the turn ids of a row, or of a part of it, from the spans of its responses.
+def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.int32]:
+    """Return the turn ids of rows, or of parts of them, from the spans of their responses.
 
     Args:
-        spans: Start and end of each response, as in `Row.spans`.
-        width: Number of turn ids to return, padding included.
-        start: Index of the first token of the part, such as `Row.prompt_length`.
+        rows: For each row, the spans of its responses and the index of the first token of the part.
+        width: Number of turn ids per row, padding included.
 
     Returns:
-        Array of shape (width,): index of the turn on response tokens, -1 elsewhere.
+        int32 (rows, width): index of the turn on response tokens, -1 elsewhere.
     """
-    turn_ids = np.full(width, -1)
-    for turn, (first, end) in enumerate(spans):
-        turn_ids[first - start : end - start] = turn
-    return turn_ids
+    turns = np.array([len(spans) for spans, _ in rows], dtype=np.int64)
+    numbers = itertools.chain.from_iterable(itertools.chain.from_iterable(spans) for spans, _ in rows)
+    edges = np.fromiter(numbers, dtype=np.int64).reshape(-1, 2)
+    edges -= np.repeat(np.array([start for _, start in rows], dtype=np.int64), turns)[:, None]
+    np.clip(edges, 0, width, out=edges)
+    edges += np.repeat(np.arange(len(rows)) * width, turns)[:, None]
+    # All rows, one after the other, alternate between other tokens and the tokens of a turn.
+    of_parts = np.full(2 * len(edges) + 1, -1, dtype=np.int32)
+    of_parts[1::2] = np.arange(len(edges)) - np.repeat(np.cumsum(turns) - turns, turns)
+    lengths = np.diff(edges.reshape(-1), prepend=0, append=len(rows) * width)
+    return np.repeat(of_parts, lengths).reshape(len(rows), width)

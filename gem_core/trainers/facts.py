@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.advantages.stats import ReturnStats
 from gem_core.rollout import Episode, Row, RowKind, without_tokens
-from gem_core.rollout.rows import turn_ids_of
+from gem_core.rollout.rows import Spans, turn_ids_of
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +26,8 @@ class BatchFacts:
     """Facts about the rows of a batch.
 
     Attributes:
-        turn_ids: For episode rows, (rows, tokens), -1 outside of responses. None if the runs of 1s in the
-            response mask are the turns.
+        turn_ids: For episode rows, int32 (rows, tokens), -1 outside of responses. None if the runs of 1s in
+            the response mask are the turns.
         episodes: For turn rows, the number of each row's episode; None for episode rows.
         turns: For turn rows, the index of each row within its episode; None for episode rows.
         stats: Statistics of the returns, set by the estimator.
@@ -81,13 +81,30 @@ def unpack_facts(
         batch.episodes = [numbers.setdefault(key, len(numbers)) for key in keys]
         batch.turns = list(indices)
     elif any("spans" in of_row for of_row in played):
-        import torch
-
-        from gem_core.advantages.tensors import turn_ids_from_mask
-
-        batch.turn_ids = turn_ids_from_mask(read_mask())
-        for number, row in enumerate(facts):
-            if row is not None and "spans" in row:
-                ids = turn_ids_of(row["spans"], batch.turn_ids.shape[1], start=row["prompt_length"])
-                batch.turn_ids[number] = torch.from_numpy(ids)
+        spans = [
+            (of_row["spans"], of_row["prompt_length"]) if of_row and "spans" in of_row else None
+            for of_row in facts
+        ]
+        batch.turn_ids = batch_turn_ids(spans, read_mask())
     return batch, episodes
+
+
+def batch_turn_ids(spans: Sequence[Spans | None], response_mask: torch.Tensor) -> torch.Tensor:
+    """Return the turn ids of the rows of a batch.
+
+    Args:
+        spans: The spans of each row; None if the runs of 1s in the mask are its turns.
+        response_mask: Response mask, (rows, tokens); read only in rows without spans.
+
+    Returns:
+        int32 (rows, tokens) on the device of the mask: index of the turn on response tokens, -1 elsewhere.
+    """
+    import torch
+
+    from gem_core.advantages.tensors import turn_ids_from_mask
+
+    of_rows = turn_ids_of([of_row or ((), 0) for of_row in spans], response_mask.shape[1])
+    turn_ids = torch.from_numpy(of_rows).to(response_mask.device)
+    if unknown := [number for number, of_row in enumerate(spans) if of_row is None]:
+        turn_ids[unknown] = turn_ids_from_mask(response_mask[unknown])
+    return turn_ids

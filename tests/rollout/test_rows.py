@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from gem_core.errors import ConfigError
@@ -84,10 +85,22 @@ def test_a_row_has_the_images_that_its_prompt_shows(mode: str, kept: list[tuple[
 
 def test_spans_give_the_turn_ids_back() -> None:
     (row,) = rows_of(episode(0.25, 0.5, 1.0))
-    assert turn_ids_of(row.spans, len(row)).tolist() == row.turn_ids
-    part = turn_ids_of(row.spans, 12, start=row.prompt_length).tolist()
-    assert part == row.turn_ids[2:] + [-1] * (12 - len(row) + 2)
-    assert turn_ids_of([], 2).tolist() == [-1, -1]
+    whole, part = (row.spans, 0), (row.spans, row.prompt_length)
+    assert turn_ids_of([whole], len(row)).tolist() == [row.turn_ids]
+    assert (
+        turn_ids_of([whole, part], len(row) - 1).tolist()
+        == [
+            row.turn_ids[:-1],  # cut
+            (row.turn_ids[row.prompt_length :] + [-1] * row.prompt_length)[:-1],
+        ]
+    )
+    padded = turn_ids_of([part, ((), 0), whole], 12)
+    assert padded.dtype == np.int32
+    assert padded.tolist() == [
+        (ids + [-1] * 12)[:12] for ids in (row.turn_ids[row.prompt_length :], [], row.turn_ids)
+    ]
+    assert turn_ids_of([((), 0)], 2).tolist() == [[-1, -1]]
+    assert turn_ids_of([], 2).shape == (0, 2)
 
 
 @pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("abort", "length")])

@@ -17,10 +17,9 @@ from openrlhf.utils.logging_utils import init_logger
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError
-from gem_core.rollout.rows import turn_ids_of
 from gem_core.trainers.estimators import EstimatorChoice, TurnLog
+from gem_core.trainers.facts import batch_turn_ids
 from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
@@ -107,10 +106,7 @@ class _Batch:
         self._rows = rows
         self._width = max(experience.action_mask.shape[1] for experience in experiences)
         self.mask = self.pad("action_mask")
-        self.turn_ids = turn_ids_from_mask(self.mask)
-        for number, row in enumerate(rows):
-            if row is not None:
-                self.turn_ids[number] = torch.tensor(turn_ids_of(row.spans, self._width, start=1))
+        self.turn_ids = batch_turn_ids([row and (row.spans, 1) for row in rows], self.mask)
         if ((self.turn_ids >= 0) != (self.mask != 0)).any():
             raise ConfigError(
                 "the agent's spans are not where OpenRLHF's action mask is 1: was a row cut to "
