@@ -1,16 +1,14 @@
 """The step that all trainers take for the comparison: tasks, scripted answers, and gem_core's results.
 
-The first test session creates everything in the folder ``GEM_CONSISTENCY`` (``runs/consistency`` if that is
-not set); the others reuse it. Their records are in its folder ``records``.
+The first test session creates everything in the shared folder (`tests.trainers.shared`); the others reuse it.
+Their records are in its folder ``records``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,9 +23,8 @@ from gem_core.consistency import Played, Record
 from gem_core.core import Env
 from gem_core.rollout import AppendContext, Context, Episode, EpisodeLimits, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from tests.trainers.shared import shared_folder
 from tests.trainers.spies import gem_script, gem_trouble
-
-ROOT = Path(__file__).resolve().parents[2]
 
 TOOL = "math:FileArithmetic-v0-python"
 SOURCES = ("game:GuessTheNumber-v0-easy", "game:Minesweeper-v0-easy(num_mines=5)=2", "test:Raises", TOOL)
@@ -104,14 +101,12 @@ def register() -> None:
 
 def scenario() -> Scenario:
     """Return the scenario; make it if it is missing or was made by another version of this file."""
-    made = Scenario(Path(os.environ.get("GEM_CONSISTENCY") or ROOT / "runs" / "consistency"))
-    made.folder.mkdir(parents=True, exist_ok=True)
     version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    with (made.folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # test sessions may run concurrently
+    with shared_folder() as folder:
+        made = Scenario(folder)
         if not made.version.exists() or made.version.read_text() != version:
-            for folder in (made.model, made.records):
-                shutil.rmtree(folder, ignore_errors=True)
+            for old in (made.model, made.records):
+                shutil.rmtree(old, ignore_errors=True)
             make(made)
             write_atomically(made.version, [version])
     return made

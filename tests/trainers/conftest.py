@@ -30,20 +30,19 @@ def tokenizer(tiny: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def warm() -> Path:
     """Folder of a tiny model that has learned the format of two games, so that episodes have several turns.
 
     Its 512 tokens need no padding to a multiple of 64: verl's engine samples only from the tokenizer's
     tokens, while its actor counts the padding as well.
     """
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_core.train import TinyOptions
+    from tests.trainers.shared import shared_model
 
-    folder = tmp_path_factory.mktemp("model") / "warm"
     options = TinyOptions(
         envs=GAMES, vocab_size=512, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50
     )
-    save_tiny(folder, options)
-    return folder
+    return shared_model("warm", options)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from pathlib import Path
 from gem_core.consistency.learning import REFERENCE
 from gem_core.errors import ConfigError
 from gem_core.trainers.discovery import load_trainer, register_trainer
-from tests.consistency.scenario import ROOT, Scenario
+from tests.consistency.scenario import Scenario
 from tests.trainers.learning import TRAINERS
+from tests.trainers.shared import ROOT
 
 
 def register() -> None:

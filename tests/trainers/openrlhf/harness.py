@@ -33,8 +33,11 @@ ENVIRONMENT = {
     "RAY_ADDRESS": "local",
     "RAY_OVERRIDE_RESOURCES": json.dumps({"CPU": 8, "GPU": 4, "object_store_memory": 400_000_000}),
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
-"""Number of GPUs in Ray's configuration; no code looks for a real GPU."""
+"""No code looks for the GPUs that Ray's configuration declares. Ray starts no idle workers, and vLLM runs its
+engine and its worker in one process, as on a single GPU."""
 
 GEM = {
     "train.agent_func_path": gem_openrlhf.agent.__file__,
