@@ -11,12 +11,12 @@ The signatures follow Gymnasium, with text instead of arrays. This module import
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from gem_core._util.checks import check_int
+from gem_core._util.copies import copy_state
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError, ResetNeeded
@@ -244,7 +244,7 @@ class Env:
             "running": self._running,
             "random": _rng_state(self.random),
             "action_random": _rng_state(self._action_random),
-            "fields": {name: copy.deepcopy(getattr(self, name, None)) for name in self.state_fields},
+            "fields": {name: copy_state(getattr(self, name, None)) for name in self.state_fields},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -256,7 +256,7 @@ class Env:
             self._action_random = Random()
             self._action_random.setstate(_rng_tuple(state["action_random"]))
         for name in self.state_fields:
-            setattr(self, name, copy.deepcopy(state["fields"][name]))
+            setattr(self, name, copy_state(state["fields"][name]))
 
     def spawn(self, same_state: bool = False) -> Self:
         """Return a new environment with the same arguments; `same_state` copies the running episode too."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
+from gem_core._util.copies import copy_state
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult
 from gem_core.errors import ConfigError
 
@@ -142,13 +142,13 @@ class Wrapper(Env):
     def get_state(self) -> dict[str, Any]:
         return {
             "env": self.env.get_state(),
-            "fields": {name: copy.deepcopy(getattr(self, name)) for name in self.state_fields},
+            "fields": {name: copy_state(getattr(self, name)) for name in self.state_fields},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.env.set_state(state["env"])
         for name in self.state_fields:
-            setattr(self, name, copy.deepcopy(state["fields"][name]))
+            setattr(self, name, copy_state(state["fields"][name]))
 
     def spawn(self, same_state: bool = False) -> Self:
         args, kwargs = self._init_args
@@ -175,7 +175,7 @@ class Wrapper(Env):
     def _restore_fields(self, options: ResetOptions | None) -> None:
         if options is not None and "state" in options:
             for name, value in options["state"]["fields"].items():
-                setattr(self, name, copy.deepcopy(value))
+                setattr(self, name, copy_state(value))
 
     @property
     def unwrapped(self) -> Env:
