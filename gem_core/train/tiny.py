@@ -69,7 +69,8 @@ class TinyOptions:
         vocab_size: Maximum size of the vocabulary; the model rounds it up to a multiple of 64.
         max_positions: Longest context in tokens.
         warm_start_steps: Number of supervised steps on random legal play; 0 keeps the weights random.
-        warm_start_tokens: Number of tokens of random play to learn from, over all environments.
+        warm_start_tokens: Number of tokens of random play to learn from, over all environments; a short warm
+            start plays no more than it reads.
         warm_start_batch: Number of tokens per step, but at least one episode.
         warm_start_lr: Learning rate of Adam.
         corpus_episodes: Number of random episodes per environment from which the tokenizer learns.
@@ -343,13 +344,14 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
     """
     if not options.warm_start_steps:
         return
+    tokens = min(options.warm_start_tokens, options.warm_start_steps * options.warm_start_batch)
     episodes: list[Episode] = []
     for env in envs:
         play = _random_play(
             env,
             processor,
             derive_seed(options.seed, "warm start", sep="/"),
-            tokens=options.warm_start_tokens / len(envs),
+            tokens=tokens / len(envs),
             max_total_tokens=options.max_positions,
         )
         episodes += asyncio.run(play)
