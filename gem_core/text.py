@@ -71,7 +71,7 @@ def boxes(text: str) -> Iterable[str]:
 
     Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
     read, unclosed boxes are skipped, and at most the last 100 boxes are read. If there are none,
-    ``\fbox{...}`` and ``\boxed {...}`` are boxes, too.
+    ``\fbox{...}`` and ``\boxed {...}`` also count.
 
     >>> list(boxes(r"first \boxed{1}, then \boxed{\frac{1}{2}}"))
     ['\\frac{1}{2}', '1']

@@ -2,7 +2,7 @@
 
     python tools/rg_examples.py gem_core/envs/rg/examples.json
 
-The examples come from a data set with a seed of its own, so they answer no item that the environments show.
+The examples come from a data set with a separate seed, so they answer no item that the environments show.
 """
 
 from __future__ import annotations

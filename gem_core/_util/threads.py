@@ -167,7 +167,7 @@ class ThreadPool(Executor):
                         self._threads.discard(thread)
                         return
                 continue
-            if call is None:  # closed; the other threads end, too
+            if call is None:  # closed; the other threads end as well
                 self._queue.put(None)
                 return
             call.thread = thread

@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 
     observation: Any
     reward: Any
-    """Reward of a step; None for a reset, as are the two flags."""
+    """Reward of a step; None for a reset, like the two flags."""
     terminated: Any
     truncated: Any
     info: Any

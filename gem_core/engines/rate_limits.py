@@ -46,7 +46,7 @@ class Patience:
     """The rules for retries: how long to wait before a retry, and when to give up.
 
     A failed call is retried as long as any calls to the endpoint succeed. If no call has succeeded for
-    `give_up_after` seconds, the endpoint counts as down. A call is also given up after `MOST_ATTEMPTS` failed
+    `give_up_after` seconds, the endpoint counts as down. A call is abandoned after `MOST_ATTEMPTS` failed
     attempts, even if other calls succeed.
 
     Args:

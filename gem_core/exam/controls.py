@@ -24,8 +24,8 @@ PER_ROW = 7
 """Number of controls, the first ones, that have coefficients for each row of the policy."""
 
 PRIOR = 10.0
-"""Number of observations that say that a row needs no coefficients of its own, so that a row that is hardly
-ever visited gets none."""
+"""Weight, in observations, of the assumption that a row needs no separate coefficients, so that a rarely
+visited row gets none."""
 
 LAMBDA = 0.95
 """Decay of the sum of temporal differences that is a control; the default of `gem_core.advantages.gae`."""
@@ -61,7 +61,7 @@ def control_variates(
     sums = np.add.reduceat(to_go - level, first)
     per_turn, discounted = (gradient(task, policy, gamma, kind) for kind in ("per turn", "discounted"))
     nothing = np.zeros(task.shape)
-    # The scores of an episode are independent of what the others earn, and of its own past.
+    # An episode's scores depend neither on the rewards of other episodes nor on its own earlier rewards.
     controls = [
         (to_go, per_turn),
         (whole[episode], discounted),

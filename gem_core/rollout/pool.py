@@ -172,7 +172,7 @@ class EnvPool:
             ConfigError: The environment has several agents despite `one_agent`; an option is out of
                 range; or `on_turn` is combined with "retry", which would play turns again that were
                 already reported.
-            PolicyError: As in `run_episode`. Other exceptions of the policy propagate, too.
+            PolicyError: As in `run_episode`. Other exceptions of the policy also propagate.
         """
         limits.check_limits()
         if task.get("item") is not None:

@@ -37,7 +37,7 @@ LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
 Rows: TypeAlias = Literal["auto", "episode", "turn"]
 
 _MIN_SAVED = 128
-"""Tokens that sharing a prompt must save at least, because it takes a forward pass of its own."""
+"""Minimum number of tokens that sharing a prompt must save, because it adds a forward pass."""
 
 
 @dataclass

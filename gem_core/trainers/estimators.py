@@ -196,7 +196,7 @@ class EstimatorChoice:
         """Compute the advantages of all turns of an update, in one process.
 
         A trainer that sends the turns of all ranks to each rank needs no merged statistics and no groups that
-        stay on one rank: each rank computes the same advantages and uses those of its own episodes.
+        stay on one rank: each rank computes all advantages and keeps those of its episodes.
 
         Args:
             episodes: The episodes of all ranks in the same order on each rank. One without turns, such as a

@@ -15,7 +15,7 @@ MAX_MESSAGE = 100 << 20
 """Maximum size in bytes of an answer, that of OpenEnv's client."""
 
 _OUR_FAULT = (frames.PROTOCOL_ERROR, frames.BAD_TEXT, frames.TOO_BIG)
-"""Codes of close frames after which the same message would end the next session, too."""
+"""Codes of close frames after which the same message would also end the next session."""
 
 
 class SessionLost(Exception):

@@ -92,7 +92,7 @@ def worker_host(env_spec: EnvSpec, workers: int | None, call_timeout: float | No
 class OpenEnvServer(Acceptor):
     """Serves environments to OpenEnv's clients and to ``openenv:`` ids.
 
-    With one environment, the server's address is that of the environment. Each environment also has
+    With one environment, the server's address is also the environment's address. Each environment also has
     its own address, ``http://HOST:PORT/ID``.
 
     Args:

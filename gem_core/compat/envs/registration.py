@@ -53,7 +53,7 @@ class GemEnv(Wrapper):
 
     @property
     def dataset(self) -> list[Any]:
-        """Rows of the data set, which `make` accepts as ``dataset=``; an AttributeError if there is none."""
+        """Rows of the data set, which `make` accepts as ``dataset=``; without one, raises AttributeError."""
         env: Any = self.env.unwrapped
         return [env.rows[i] for i in range(len(env.rows))]
 

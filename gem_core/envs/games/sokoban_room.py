@@ -76,7 +76,7 @@ def _with_targets(cells: str, targets: list[int]) -> str:
 
 
 def _carve(random: Random, rows: int, cols: int) -> str:
-    """Return floor with about a fifth of inner walls; unreachable cells become walls, too."""
+    """Return a floor, about a fifth of it inner walls; unreachable cells also become walls."""
     inner = [row * cols + col for row in range(1, rows - 1) for col in range(1, cols - 1)]
     cells = [WALL] * (rows * cols)
     for cell in inner:

@@ -69,7 +69,7 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
 
 
 def redrawn(data: Any) -> Any:
-    """Return a data set of the package with its items of propositional_logic replaced, in a mix, too."""
+    """Return a data set with its items of propositional_logic replaced, also inside a mix."""
     if type(data) is PropositionalLogicDataset:
         data = Conclusions(data.config)
         data[0]  # settings without items are rejected here

@@ -264,7 +264,7 @@ def declines(said: str) -> bool:
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
     """Return whether a tool call identified the customer.
 
-    If the task requires no output, the account or one of its orders must have been looked up, too.
+    If the task requires no output, the account or one of its orders must also have been looked up.
     """
     database = shop_database()
     customer = task.actions[1][1]["customer"]

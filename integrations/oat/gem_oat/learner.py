@@ -113,7 +113,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         """
         info: dict[str, float] = super().learn(learning_round)
         if not self._computed:
-            raise UnsupportedTrainer("gem_oat: Oat has updated the model with advantages of its own")
+            raise UnsupportedTrainer("gem_oat: Oat has updated the model with its own advantages")
         info.update(self._gem_metrics())
         self._collected, self._computed = [], False
         return info

@@ -128,7 +128,7 @@ def test_an_update_with_other_advantages_is_an_error(monkeypatch: pytest.MonkeyP
     made = learner()
     made.process_feedback_data(collected([[0.0, 1.0]], wanted=2))
     monkeypatch.setattr(PPOLearner, "learn", lambda self, learning_round: {})
-    with pytest.raises(UnsupportedTrainer, match="Oat has updated the model with advantages of its own"):
+    with pytest.raises(UnsupportedTrainer, match="Oat has updated the model with its own advantages"):
         made.learn(1)
 
 
