@@ -237,6 +237,8 @@ def read_estimator(
     gamma: float = 1.0,
     prefix: str = "",
     gamma_option: str = "gamma",
+    option: str = "estimator",
+    own_names: Collection[str] = (),
     names: Mapping[str, str] | None = TRAINER_NAMES,
     supplies: Collection[str] = ("group_ids",),
 ) -> EstimatorChoice:
@@ -249,16 +251,20 @@ def read_estimator(
         gamma: Discount per turn.
         prefix: Text that a user writes before the name of an option, for messages.
         gamma_option: Name that a user writes for `gamma`, for messages.
+        option: Text that a user writes before `name`, for messages.
+        own_names: Names of the trainer's own estimators, for messages.
         names: Maps names in the trainer's config to names of estimators. None if `name` is
             the registered name.
         supplies: What the trainer supplies: names of needs (`gem_core.advantages.registry.NEEDS`), and
             "truncated" if it knows which episodes were truncated.
 
     Raises:
-        ConfigError: An option is unknown, a value is out of range, or the trainer does not supply what the
-            estimator needs.
-        UnknownName: The estimator does not exist.
+        ConfigError: The estimator or an option is unknown, a value is out of range, or the trainer does not
+            supply what the estimator needs.
+        UnknownName: `names` is None, and the estimator does not exist.
     """
+    if names is not None and name not in names:
+        raise unknown_estimator(option, name, [*own_names, *names])
     estimator = get_estimator(name if names is None else names[name])
     chosen = {key: value for key, value in options.items() if value is not None}
     truncation: Any = "keep"

@@ -30,15 +30,9 @@ SUPPORTED = SupportedTrainer(
 )
 INTERFACE = Path(__file__).with_name("interface.json")
 """The parts of ROLL that this plugin overrides or calls."""
-TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_roll.export:write", recipe_writer="gem_roll.repro:write")
+TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_roll.repro:write")
 
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,
-    {
-        "GemTrajEnvManager": "managers",
-        "GemStepEnvManager": "managers",
-        "TrajEnvManager": "managers",
-        "StepEnvManager": "managers",
-        "ReBNAgenticPipeline": "pipeline",
-    },
+    {"GemTrajEnvManager": "managers", "GemStepEnvManager": "managers", "ReBNAgenticPipeline": "pipeline"},
 )

@@ -14,10 +14,8 @@ import torch
 
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode
 from gem_core.trainers.estimators import EstimatorChoice
-from gem_core.trainers.failures import unpack_outline
-from gem_roll.rows import EPISODE_JSON, TURN_IDS
+from gem_roll.rows import TURN_IDS
 
 
 def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
@@ -43,11 +41,6 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
         turns=columns["step"] if turn_rows else None,
         group_ids=list(columns["traj_group_id"]) if choice.needs_groups else None,
     )
-
-
-def episodes_of(data: Any) -> list[Episode]:
-    """Return outlines of the episodes behind the rows; rows of other env managers have none."""
-    return [unpack_outline(text) for text in data.non_tensor_batch.get(EPISODE_JSON, ()) if text]
 
 
 def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

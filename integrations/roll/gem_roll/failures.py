@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from roll.distributed.scheduler.protocol import DataProto
 from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
-from roll.pipeline.agentic import agentic_pipeline
 from roll.utils.import_utils import safe_import_class
 
 from gem_core.rollout import Episode, episode_metrics, nothing_trainable
 from gem_core.trainers.failures import pack_outline, unpack_outline
-from gem_core.trainers.imports import replaced
-from gem_core.trainers.interface import unsupported
-from gem_roll import SUPPORTED
 from gem_roll.rows import EPISODE_JSON, object_array
 
 FAILED = "gem_failed"
 """Key of a batch's ``meta_info`` with the outlines, as JSON, of the dropped episodes."""
 RATES = ("error_rate", "retry_rate")
 """Metrics that count failed episodes, named ``gem/<rate>`` and ``env/<tag>/<rate>``."""
+DEFAULT_FILTER = "roll.pipeline.agentic.agentic_pipeline.GroupFilter"
+"""ROLL's default for ``group_filter_cls``, which keeps all groups."""
 
 
 class PlayedOnly(RolloutScheduler):  # type: ignore[misc]
@@ -69,14 +66,20 @@ def played_only(rollouts: Sequence[DataProto], training: bool, what: str) -> lis
     for rollout, episode in zip(rollouts, episodes, strict=True):
         if episode is not None:
             by_prefix.setdefault(f"env/{rollout.non_tensor_batch['tags'][0]}", []).append(episode)
-    for prefix, played in by_prefix.items():
-        metrics = episode_metrics(played)
-        for rate in RATES:
-            for rollout in kept:  # ROLL averages over the rollouts that have a metric
-                rollout.meta_info["metrics"].pop(f"{prefix}/{rate}", None)
-            kept[0].meta_info["metrics"][f"{prefix}/{rate}"] = metrics[f"gem/{rate}"]
+    rates = {
+        f"{prefix}/{rate}": episode_metrics(played)[f"gem/{rate}"]
+        for prefix, played in by_prefix.items()
+        for rate in RATES
+    }
+    for rollout in kept:  # equal values, because ROLL averages over the rollouts that have a metric
+        rollout.meta_info["metrics"] |= rates
     kept[0].meta_info[FAILED] = [pack_outline(episode) for episode in ours if not episode.trainable]
     return kept
+
+
+def episodes_of(data: Any) -> list[Episode]:
+    """Return outlines of the episodes behind the rows; rows of other env managers have none."""
+    return [unpack_outline(text) for text in data.non_tensor_batch.get(EPISODE_JSON, ()) if text]
 
 
 def take_failed(data: DataProto) -> list[Episode]:
@@ -88,17 +91,6 @@ def outline_of(rollout: DataProto) -> Episode | None:
     """Return the outline of a rollout's episode; None if the env manager is not ours."""
     outlines = rollout.non_tensor_batch.get(EPISODE_JSON)
     return None if outlines is None else unpack_outline(outlines[0])
-
-
-def schedulers_drop_failed() -> AbstractContextManager[None]:
-    """Make a pipeline constructed inside this block use the scheduler of this module.
-
-    Raises:
-        UnsupportedTrainer: ROLL's pipeline gets its scheduler from elsewhere.
-    """
-    if getattr(agentic_pipeline, "RolloutScheduler", None) is not RolloutScheduler:
-        raise unsupported(SUPPORTED, f"{agentic_pipeline.__name__} does not use ROLL's RolloutScheduler")
-    return replaced(agentic_pipeline, "RolloutScheduler", PlayedOnly)
 
 
 class PlayedGroupFilter:
@@ -125,6 +117,5 @@ def guard_group_filter(section: Any) -> None:
         section: ``train_env_manager`` or ``val_env_manager``.
     """
     guard = f"{PlayedGroupFilter.__module__}.{PlayedGroupFilter.__name__}"
-    default = type(section).__dataclass_fields__["group_filter_cls"].default
-    if section.group_filter_cls not in (default, guard):
+    if section.group_filter_cls not in (DEFAULT_FILTER, guard):
         section.gem_group_filter_cls, section.group_filter_cls = section.group_filter_cls, guard

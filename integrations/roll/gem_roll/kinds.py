@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
 from gem_core._util.messages import error_line, suggest
@@ -13,8 +12,7 @@ from gem_core.rollout import RowKind
 SECTION = "gem"
 """The key of ``custom_envs`` with GEM's options; all other keys are tags of environments."""
 
-TRAJECTORY, STEP = "gem_roll.GemTrajEnvManager", "gem_roll.GemStepEnvManager"
-ROLL_OWN = ("gem_roll.TrajEnvManager", "gem_roll.StepEnvManager")
+OURS = TRAJECTORY, STEP = "gem_roll.GemTrajEnvManager", "gem_roll.GemStepEnvManager"
 _ROLL = "roll.pipeline.agentic.env_manager"
 _DEFAULT = f"{_ROLL}.traj_env_manager.TrajEnvManager"
 _PROXIES = ("openai", "random")
@@ -32,9 +30,9 @@ def managers_of(config: Any) -> dict[str, type]:
     for name in ("train_env_manager", "val_env_manager"):
         section = getattr(config, name)
         for tag in section.tags:
-            path = manager_of(tag_section(config, tag))
+            path = tag_section(config, tag)["env_manager_cls"]
             managers[path] = _load(path, f"custom_envs.{tag}.env_manager_cls")
-            if path in (TRAJECTORY, STEP) and section.llm_proxy.proxy_type in _PROXIES:
+            if path in OURS and section.llm_proxy.proxy_type in _PROXIES:
                 raise ConfigError(
                     f"{name}.llm_proxy.proxy_type={section.llm_proxy.proxy_type}: {path} needs the tokens "
                     "and log-probs of ROLL's own engine; leave it at policy"
@@ -57,24 +55,21 @@ def rows_of(manager: type) -> RowKind | None:
     return "episode" if getattr(manager, pack, None) is getattr(_load(_DEFAULT, "ROLL"), pack) else None
 
 
-def manager_of(section: Mapping[str, Any]) -> str:
-    """Return the dotted path of a tag's env manager."""
-    return str(section.get("env_manager_cls") or _DEFAULT)
-
-
-def tag_section(config: Any, tag: str) -> Mapping[str, Any]:
-    """Return ``custom_envs.<tag>``.
+def tag_section(config: Any, tag: str) -> dict[str, Any]:
+    """Return ``custom_envs.<tag>`` with its env manager, without OmegaConf's containers.
 
     Raises:
         ConfigError: There is no such tag.
     """
-    if tag == SECTION or tag not in config.custom_envs:
-        known = [name for name in config.custom_envs if name != SECTION]
+    from omegaconf import OmegaConf
+
+    known = [name for name in config.custom_envs if name != SECTION]
+    if tag not in known:
         raise ConfigError(
             f"tag {tag!r} is not in custom_envs.{suggest(tag, known)} There are: {', '.join(known)}"
         )
-    section: Mapping[str, Any] = config.custom_envs[tag]
-    return section
+    section: Any = OmegaConf.to_container(config.custom_envs[tag])
+    return {"env_manager_cls": _DEFAULT, **section}
 
 
 def _load(path: str, where: str) -> Any:

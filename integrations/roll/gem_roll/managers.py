@@ -1,8 +1,7 @@
 """Env managers for a YAML's ``env_manager_cls``.
 
 `GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the numbers of
-the group and the episode, the sampled tokens stay unchanged, and limits end an episode. `TrajEnvManager` and
-`StepEnvManager` are ROLL's own managers with our environments registered in `gem.make`.
+the group and the episode, the sampled tokens stay unchanged, and limits end an episode.
 """
 
 from __future__ import annotations
@@ -15,100 +14,53 @@ from typing import Any
 
 import ray
 from roll.distributed.scheduler.protocol import DataProto
-from roll.pipeline.agentic.env_manager.step_env_manager import StepEnvManager as RollStepEnvManager
-from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager as RollTrajEnvManager
+from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
 
 from gem_core.core import Split
-from gem_core.rollout import Episode, RowKind
-from gem_core.tasks import EnvChoice
+from gem_core.rollout import RowKind
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
 from gem_roll import INTERFACE, SUPPORTED
-from gem_roll.env import PREFIX, GemEnv, read_env_type, register
+from gem_roll.env import register_placeholder
 from gem_roll.options import GemOptions, check_tag
 from gem_roll.policy import ProxyPolicy, Stopped
-from gem_roll.rows import object_array, pack_episode
+from gem_roll.rows import pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
 expect_listed(SUPPORTED, INTERFACE, "managers")
 
 
-class _RegistersEnv:
-    """Registers the environment of the tag, for its split, before ROLL's constructor creates it.
+class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
+    """Plays episodes with gem_core and returns episode rows. ROLL passes all arguments by name."""
 
-    ROLL passes all arguments by name.
-    """
+    rows: RowKind = "episode"
 
-    env: Any
-
-    def __init__(self, *, pipeline_config: Any, env_config: Any, mode: str = "train", **others: Any) -> None:
-        GemOptions.from_config(pipeline_config)  # imports the modules that register environments
+    def __init__(self, *, env_config: Any, mode: str = "train", **others: Any) -> None:
+        options = GemOptions.from_config(others["pipeline_config"])  # imports modules with environments
+        self._source, wrappers = check_tag(others["pipeline_config"], str(env_config["tag"]))
+        env_config = copy.copy(env_config)
+        env_config["env_type"], env_config["config"] = register_placeholder(), {}
+        super().__init__(env_config=env_config, mode=mode, **others)
         self.split: Split = "train" if mode == "train" else "eval"
-        if str(env_config["env_type"]).startswith(PREFIX):
-            env_id = read_env_type(env_config["env_type"], "env_type")
-            register(env_id)
-            env_config = copy.copy(env_config)
-            source = EnvChoice(env_id, dict(env_config["config"])).for_split(self.split)
-            env_config["config"] = source.env_kwargs
-        super().__init__(pipeline_config=pipeline_config, env_config=env_config, mode=mode, **others)  # type: ignore[call-arg]
-        if isinstance(self.env, GemEnv):
-            self.env.split = self.split
-
-
-class _BuildsEnv(_RegistersEnv):
-    """Also builds the environment at once, so that errors are reported before any episode is played."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        if isinstance(self.env, GemEnv):
-            self.env.build()
-
-
-class TrajEnvManager(_BuildsEnv, RollTrajEnvManager):  # type: ignore[misc]
-    """ROLL's own manager of episode rows."""
-
-    rows: RowKind = "episode"
-
-
-class StepEnvManager(_BuildsEnv, RollStepEnvManager):  # type: ignore[misc]
-    """ROLL's own manager of turn rows."""
-
-    rows: RowKind = "turn"
-
-
-class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc]
-    """Plays episodes with gem_core and returns episode rows."""
-
-    rows: RowKind = "episode"
-
-    def __init__(self, *, worker_config: Any, pipeline_config: Any, env_config: Any, **others: Any) -> None:
-        check_tag(pipeline_config, str(env_config["tag"]))
-        super().__init__(
-            worker_config=worker_config, pipeline_config=pipeline_config, env_config=env_config, **others
-        )
         self._group_id, self._env_id = int(env_config["group_id"]), int(env_config["env_id"])
-        generating = worker_config.generating_args
+        generating = self.worker_config.generating_args
         longest = generating.max_new_tokens
         self._options = replace(
-            GemOptions.from_config(pipeline_config),
-            wrappers=self.env.wrappers,
+            options,
+            wrappers=wrappers,
             system_prompt=self.agent_system_template or None,
-            max_turns=self.env_config.get("max_steps"),
-            max_tokens_per_turn=min(self.env_config.get("max_tokens_per_step") or longest, longest),
+            max_turns=env_config.get("max_steps"),
+            max_tokens_per_turn=min(env_config.get("max_tokens_per_step") or longest, longest),
         )
         self._player, pad_id = EpisodePlayer(self._options, self.tokenizer), self.tokenizer.pad_token_id
         self._player.require_engine_stops(
             [pad_id], f"make it the model's eos_token, which is {self.tokenizer.eos_token!r}"
         )
+        stop_ids = self._player.stop_ids | {pad_id}
         self._policy = ProxyPolicy(
-            self.llm_proxy,
-            generating.to_dict(),
-            self._env_id,
-            self._player.stop_ids | {pad_id},
-            lambda: self.running,
+            self.llm_proxy, generating.to_dict(), self._env_id, stop_ids, lambda: self.running
         )
-        self._section = getattr(pipeline_config, f"{'train' if self.split == 'train' else 'val'}_env_manager")
         self._first_step: int | None = None
 
     @functools.cached_property
@@ -116,9 +68,9 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         """Tasks of the tag; not created if ROLL never validates."""
         return table_of(
             self.pipeline_config,
-            self._section,
+            self.worker_config,
             str(self.env_config["tag"]),
-            self.env.source,
+            self._source,
             self.split,
             self._options.tasks if self.split == "train" else self._options.eval_tasks,
         )
@@ -133,18 +85,14 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
         """Play one episode after another until ROLL's queue closes or ROLL stops this manager."""
         self.running = True
         self.group_seed = data.meta_info["seed"] + self.env_config["group_seed"]
-        for number in iter(self._next_number, None):
+        queue, slot = self.output_queue, (self._group_id, self._env_id)
+        while (number := ray.get(queue.get_episode_id.remote(*slot))) is not None:  # None means closed
             self.episode_id, step = number, self.current_step  # the queue drops rollouts older than its step
             try:
                 self._put(step, self._play())
             except Stopped:
                 break
         self._put(self.current_step, None)
-
-    def _next_number(self) -> int | None:
-        """Wait for the number of the next episode; None once the queue is closed."""
-        number: int | None = ray.get(self.output_queue.get_episode_id.remote(self._group_id, self._env_id))
-        return number
 
     def _put(self, step: int, rollout: DataProto | None) -> None:
         """Put an episode that started at `step` into the queue; None means that this manager is done."""
@@ -153,14 +101,13 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
     def _play(self) -> DataProto:
         """Play the episode with the number `episode_id`; return its rows."""
         group = f"{self.env_config['tag']}_{self._group_id}_{self.episode_id}_{self.group_seed}"
-        name = f"{group}_{self._env_id}"
-        attributes = {"traj_id": name, "traj_group_id": group}
+        names = {"traj_id": f"{group}_{self._env_id}", "traj_group_id": group}
         # ROLL numbers the episodes of each process from 0, with this many per step.
-        earlier = (self._first_step or 0) * self._section.max_traj_per_env
-        task = self._tasks.task(self._group_id, earlier + self.episode_id)
+        earlier = (self._first_step or 0) * self.worker_config.max_traj_per_env
+        task = self._tasks(self._group_id, earlier + self.episode_id)
         with (
             attach_trace_context(self.trace_meta),
-            get_tracer("env_manager").start_as_current_span("trajectory", attributes=attributes),
+            get_tracer("env_manager").start_as_current_span("trajectory", attributes=names),
         ):
             episode = asyncio.run(
                 self._player.play(
@@ -169,23 +116,16 @@ class GemTrajEnvManager(_RegistersEnv, RollTrajEnvManager):  # type: ignore[misc
                     split=self.split,
                     metadata={"index": task["index"], "step": max(self.current_step, 0), "group": group},
                     max_total_tokens=self.pipeline_config.sequence_length,
-                    request_id=name,
+                    request_id=names["traj_id"],
                 )
             )
-        rollout = self.formulate_rollouts(episode)
-        for key, value in attributes.items():
-            rollout.non_tensor_batch[key] = object_array([value] * len(rollout))
-        return rollout
-
-    def formulate_rollouts(self, episode: Episode) -> DataProto:
-        """Return the rows of an episode."""
         return pack_episode(
             episode,
             self.rows,
             length=self.pipeline_config.sequence_length,
             pad_id=self.tokenizer.pad_token_id,
             with_logprobs=self._policy.wants_logprobs,
-            fields={f"{name}s": self.env_config[name] for name in ("env_id", "group_id", "tag")},
+            fields={f"{name}s": self.env_config[name] for name in ("env_id", "group_id", "tag")} | names,
         )
 
 

@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_int
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import count_items
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
+from gem_core.rollout import RowKind
+from gem_core.tasks import EnvChoice
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import PluginOptions, option_at, read_refusals, reject_changed
 from gem_core.trainers.tasks import check_environment
-from gem_roll.env import NO_IMAGES, GemEnv, read_env_type
-from gem_roll.kinds import ROLL_OWN, SECTION, STEP, TRAJECTORY, manager_of, managers_of, rows_of, tag_section
+from gem_roll.env import NO_IMAGES, read_env_type
+from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, rows_of, tag_section
 from gem_roll.tasks import table_of
 
 PREFIX = f"custom_envs.{SECTION}."
 UNSUPPORTED = Path(__file__).with_name("unsupported.json")
+STEP_REWARD_GAMMA = 0.95
+"""ROLL's default for ``step_reward_gamma``, which our pipeline does not use."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,7 @@ class GemOptions(PluginOptions):
         """
         section = config.custom_envs.get(SECTION) or {}
         reject_changed(section, read_refusals(UNSUPPORTED, "section gem"), prefix=PREFIX)
-        options = cls.read(section, PREFIX)
-        if options.estimator not in TRAINER_NAMES:
-            raise unknown_estimator(f"{PREFIX}estimator", options.estimator, tuple(TRAINER_NAMES))
-        return options
+        return cls.read(section, PREFIX)
 
     def choose_estimator(self, config: Any) -> EstimatorChoice:
         """Return the estimator with its options and the gamma of ROLL's `config`."""
@@ -63,6 +62,7 @@ class GemOptions(PluginOptions):
             self.estimator_options,
             gamma=config.gamma,
             prefix=f"{PREFIX}estimator_options.",
+            option=f"{PREFIX}estimator",
         )
 
 
@@ -80,9 +80,7 @@ def check_config(config: Any) -> GemOptions:
     managers = managers_of(config)
     kinds = {rows_of(manager) for manager in managers.values()}
     choice = options.choose_estimator(config)
-    sections = ["estimator"] if kinds == {"episode"} else ["estimator", "turn rows"]
-    reject_changed(config, read_refusals(UNSUPPORTED, *sections, estimator=choice.name))
-    _check_estimator(config, choice)
+    _check_estimator(config, choice, kinds)
     for name in ("rollout_batch_size", "val_batch_size"):  # the tasks never end
         check_int(name, option_at(config, name), 1)
     if {"episode", "turn"} <= kinds:
@@ -90,73 +88,53 @@ def check_config(config: Any) -> GemOptions:
             f"custom_envs mixes episode rows and turn rows ({', '.join(sorted(managers))}); a run can "
             "have only one kind of rows"
         )
-    if TRAJECTORY in managers and options.context == "rebuild":
-        raise ConfigError(
-            f"{PREFIX}context=rebuild needs env_manager_cls: {STEP}; the turns of a rebuilt context share no "
-            "prefix"
-        )
+    if TRAJECTORY in managers:
+        reject_changed(options, read_refusals(UNSUPPORTED, "episode rows"), prefix=PREFIX)
     sides: list[tuple[Split, Any, str | None]] = [
         ("train", config.train_env_manager, options.tasks),
         ("eval", config.val_env_manager, options.eval_tasks),
     ]
     for split, section, path in sides:
         for tag in section.tags:
-            env = check_tag(config, tag)
-            if env is None or (split == "eval" and config.eval_steps <= 0):
-                continue
-            if manager_of(tag_section(config, tag)) in ROLL_OWN:
-                count_items(env.source, split)  # rejects an environment without items for this split
-            else:
-                table_of(config, section, tag, env.source, split, path)
+            if tag_section(config, tag)["env_manager_cls"] in OURS:
+                source, _ = check_tag(config, tag)
+                if split == "train" or config.eval_steps > 0:
+                    table_of(config, section, tag, source, split, path)
     return options
 
 
-def check_tag(config: Any, tag: str) -> GemEnv | None:
-    """Build the environment of a tag, once per process, and reject settings that its manager would ignore.
+def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
+    """Build the environment of a tag, once per process, and reject settings that our managers would ignore.
 
     Returns:
-        The environment, not yet built; None if the manager is not from this package.
+        The environment and its wrappers.
 
     Raises:
         GemError: See `check_config`.
     """
     section, where = tag_section(config, tag), f"custom_envs.{tag}"
-    manager = manager_of(section)
-    if manager not in (TRAJECTORY, STEP, *ROLL_OWN):
-        return None
-    env_id = read_env_type(section.get("env_type"), f"{where}.env_type")
-    env = GemEnv(env_id, **dict(section.get("env_config") or {}))
-    check_environment(env.source, env.wrappers, no_images=NO_IMAGES)
-    if manager not in ROLL_OWN:
-        ignored = read_refusals(UNSUPPORTED, "gem-core's env managers", manager=manager)
-        reject_changed(section, ignored, prefix=f"{where}.")
-    return env
+    arguments = dict(section.get("env_config") or {})
+    wrappers = arguments.pop("wrappers", "")
+    source = EnvChoice(read_env_type(section.get("env_type"), f"{where}.env_type"), arguments)
+    check_environment(source, wrappers, no_images=NO_IMAGES)
+    ignored = read_refusals(UNSUPPORTED, "gem-core's env managers", manager=section["env_manager_cls"])
+    reject_changed(section, ignored, prefix=f"{where}.")
+    return source, wrappers
 
 
-def _check_estimator(config: Any, choice: EstimatorChoice) -> None:
-    if config.step_reward_gamma not in (_default(config, "step_reward_gamma"), config.gamma):
-        raise ConfigError(
-            f"step_reward_gamma={config.step_reward_gamma}: has no effect here; gamma is the discount per "
-            "turn for episode rows and turn rows"
-        )
+def _check_estimator(config: Any, choice: EstimatorChoice, kinds: set[RowKind | None]) -> None:
+    unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
+    reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
+    sections = {"turn rows": kinds != {"episode"}, "all collected turns": choice.scope == "collected"}
+    applying = [name for name, applies in sections.items() if applies]
+    reject_changed(config, read_refusals(UNSUPPORTED, "estimator", *applying, estimator=choice.name))
     section = config.train_env_manager
     choice.check_group_size("train_env_manager.group_size", section.group_size)
-    remedy = f"{PREFIX}estimator_options: {{scope: trained}}"
-    if section.group_filter_cls != _default(section, "group_filter_cls"):
-        choice.check_collected("train_env_manager.group_filter_cls drops groups", remedy)
-    if section.group_size_redundancy:
-        choice.check_collected(
-            "train_env_manager.group_size_redundancy drops the slowest episodes of a group", remedy
-        )
     episodes = section.num_env_groups * section.group_size * section.max_traj_per_env
     if episodes > config.rollout_batch_size:
         choice.check_collected(
             f"train_env_manager plays {episodes} episodes for a rollout_batch_size of "
             f"{config.rollout_batch_size} (num_env_groups x group_size x max_traj_per_env), and ROLL drops "
             "the slowest episodes",
-            f"make the two equal, or {remedy}",
+            f"make the two equal, or {PREFIX}estimator_options: {{scope: trained}}",
         )
-
-
-def _default(config: Any, name: str) -> Any:
-    return type(config).__dataclass_fields__[name].default

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 from roll.distributed.scheduler.protocol import DataProto
+from roll.pipeline.agentic import agentic_pipeline
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, unsupported
 from gem_roll import INTERFACE, SUPPORTED
-from gem_roll.advantages import compute_advantages, episodes_of
-from gem_roll.failures import guard_group_filter, schedulers_drop_failed, take_failed
+from gem_roll.advantages import compute_advantages
+from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
 from gem_roll.kinds import managers_of, rows_of
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
@@ -43,7 +45,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             pipeline_config.enable_old_logprobs_recompute = True
         for section in (pipeline_config.train_env_manager, pipeline_config.val_env_manager):
             guard_group_filter(section)
-        with schedulers_drop_failed():
+        with replaced(agentic_pipeline, "RolloutScheduler", PlayedOnly):
             super().__init__(pipeline_config)
         self._train_step = self.actor_train.train_step
         self.actor_train.train_step = self._train_with_advantages

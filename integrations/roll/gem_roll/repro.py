@@ -1,4 +1,7 @@
-"""`gem-core repro --to roll`: a recipe as a YAML of ROLL's agentic pipeline, and the table of tasks."""
+"""`gem-core repro --to roll`: a recipe as a YAML of ROLL's agentic pipeline.
+
+From the seed, the plugin generates the tasks that other trainers read from a file.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import Any
 from gem_core._util.files import write_atomically
 from gem_core._util.yaml import to_yaml
 from gem_core.repro import Recipe, Verbatim, read_settings, reject_unsupported, write_script
-from gem_core.tasks import EnvChoice, make_tasks, write_tasks
-from gem_roll.env import NO_IMAGES
-from gem_roll.export import tag_names, tag_section
+from gem_core.tasks import EnvChoice
+from gem_roll.env import NO_IMAGES, PREFIX
 from gem_roll.kinds import STEP, TRAJECTORY
 
 HERE = "${oc.env:GEM_REPRO,.}"
 """The folder of the recipe, as referred to in the YAML."""
+SET_ELSEWHERE = ("max_turns", "system_prompt", "wrappers", "traces")
 BEFORE = """\
 export GEM_REPRO="$PWD" ROLL_HOME="${ROLL_HOME:?set it to the checkout of ROLL}"
 export PYTHONPATH="$ROLL_HOME:${PYTHONPATH:-}"
@@ -24,7 +27,7 @@ cd "$ROLL_HOME\""""
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
-    """Write ``run.yaml``, ``run.sh`` and ``tasks.jsonl``.
+    """Write ``run.yaml`` and ``run.sh``.
 
     Returns:
         The differences from the other trainers: with several environments, how they are mixed.
@@ -36,12 +39,6 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     folder = Path(folder)
     groups = _groups(recipe)
     notes = ["Each step has the same number of tasks of each environment."] if len(groups) > 1 else []
-    rows = [
-        task
-        for source, count in zip(recipe.sources, groups, strict=True)
-        for task in make_tasks([source], recipe.steps * count, seed=recipe.seed)
-    ]
-    write_tasks(rows, folder / "tasks.jsonl")
     write_atomically(folder / "run.yaml", [to_yaml(_config(recipe, groups))])
     lines = [["--config_path", Verbatim('"$place"')], ["--config_name", "run"]]
     command = "python examples/start_agentic_pipeline.py"
@@ -62,8 +59,7 @@ def _groups(recipe: Recipe) -> list[int]:
 
 def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
     micro = recipe.micro_batch(4)
-    tags = tag_names([source.label for source in recipe.sources])
-    beta1, beta2 = recipe.adam_betas
+    tags = _tag_names([source.label for source in recipe.sources])
     return read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
@@ -73,30 +69,30 @@ def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
         eval_groups=[1] * len(tags),
         micro=micro,
         micro_batches=recipe.episodes_per_gpu // micro,
-        adam_beta1=beta1,
-        adam_beta2=beta2,
         devices=f"list(range(0,{recipe.gpus}))",
-        options=_options(recipe),
+        # ROLL runs in its own checkout.
+        traces=recipe.traces and os.path.join(HERE, recipe.traces),
+        options={k: v for k, v in recipe.rollout_options().items() if k not in SET_ELSEWHERE},
         sections={tag: _section(recipe, source) for tag, source in zip(tags, recipe.sources, strict=True)},
     )
 
 
-def _options(recipe: Recipe) -> dict[str, Any]:
-    """Return the options of the rollout that ROLL's own config lacks."""
-    options = recipe.rollout_options()
-    for name in {"max_turns", "system_prompt", "wrappers"} & options.keys():
-        del options[name]
-    if recipe.traces:
-        options["traces"] = os.path.join(HERE, recipe.traces)  # ROLL runs in its own checkout
-    return options
-
-
 def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
-    return tag_section(
-        source,
-        env_manager_cls=STEP if recipe.context == "rebuild" else TRAJECTORY,
-        max_steps=recipe.max_turns,
-        max_tokens_per_step=recipe.max_tokens_per_turn,
-        agent_system_template=recipe.system_prompt,
-        env_config=source.env_kwargs | ({"wrappers": recipe.wrappers} if recipe.wrappers else {}),
-    )
+    """Return ``custom_envs.<tag>`` for an environment."""
+    return {
+        "env_type": PREFIX + source.env_id,
+        "env_manager_cls": STEP if recipe.context == "rebuild" else TRAJECTORY,
+        "max_steps": recipe.max_turns,
+        "max_tokens_per_step": recipe.max_tokens_per_turn,
+        "agent_system_template": recipe.system_prompt,
+        "agent_template": "{observation}",
+        "env_config": source.env_kwargs | ({"wrappers": recipe.wrappers} if recipe.wrappers else {}),
+    }
+
+
+def _tag_names(labels: list[str]) -> list[str]:
+    """Return a short name for each label of an environment, without group and version if that is unique."""
+    names = [label.partition("(")[0].rpartition(":")[2].partition("-")[0] for label in labels]
+    return [
+        name if names.count(name) == 1 else f"{name}{number}" for number, name in enumerate(names, start=1)
+    ]

@@ -76,10 +76,7 @@ def pack_episode(
 
 def object_array(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     """Return an object array with one entry per row, even if the entries are lists."""
-    array = np.empty(len(values), dtype=object)
-    for number, value in enumerate(values):
-        array[number] = value
-    return array
+    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _padded(rows: list[list[Any]], length: int, value: Any) -> torch.Tensor:

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task
 from gem_core.trainers.tasks import check_tasks, read_tasks
 
+TaskTable: TypeAlias = Callable[[int, int], TaskRow]
+"""Returns the task of a group's n-th episode of a run, both numbered from 0.
 
-@dataclass(frozen=True)
-class TaskTable:
-    """The tasks of one tag.
-
-    Attributes:
-        row: Returns the task with a given number, starting at 0.
-        first_group: Number of the tag's first group.
-        groups: Number of the tag's groups.
-        rounds: Number of episodes of a group after which the table starts over; None means never.
-    """
-
-    row: Callable[[int], TaskRow]
-    first_group: int
-    groups: int
-    rounds: int | None = None
-
-    def task(self, group_id: int, episode_id: int) -> TaskRow:
-        """Return the task of a group's n-th episode of a run; each step plays the next rows of the table.
-
-        All samples of a group play the same task.
-        """
-        number = episode_id if self.rounds is None else episode_id % self.rounds
-        return self.row(number * self.groups + group_id - self.first_group)
+Each step plays the next rows of the tag's tasks, and all samples of a group play the same task.
+"""
 
 
 def table_of(
@@ -62,43 +42,42 @@ def table_of(
     if tags.count(tag) != 1:
         raise ConfigError(f"tag {tag!r} is in tags {tags.count(tag)} times; expected once")
     position = tags.index(tag)
-    groups = partition[position]
-    rounds = section.max_traj_per_env if split == "eval" else None
-    if path is None:
-        if rounds is not None:
-            _check_items(source, tag, groups * rounds)
-        row: Callable[[int], TaskRow] = partial(_generated, source, config.seed, split)
-        row(0)  # reports errors now
-    else:
-        played = source.for_split(split)
-        wanted = (played.env_id, played.env_kwargs)
-        located = [item for item in _read_file(path) if (item[1]["env_id"], item[1]["env_kwargs"]) == wanted]
-        if not located:
-            raise ConfigError(
-                f"{path} has no task of {played.label}, the environment of tag {tag!r}; "
-                "`gem-core export --to roll` writes tasks and custom_envs that fit"
-            )
-        if split == "train":
-            check_tasks(located, for_training=True)
-        row = partial(_repeated, [task for _, task in located])
-    return TaskTable(row, sum(partition[:position]), groups, rounds)
+    first, groups = sum(partition[:position]), partition[position]
+    rounds: int | None = section.max_traj_per_env if split == "eval" else None
+    rows = None if path is None else _rows_of(path, tag, source.for_split(split), training=split == "train")
 
+    def task(group_id: int, episode_id: int) -> TaskRow:
+        number = (episode_id if rounds is None else episode_id % rounds) * groups + group_id - first
+        if rows is not None:
+            return rows[number % len(rows)]
+        return next(make_tasks([source], 1, seed=config.seed, split=split, start=number))
 
-def _check_items(source: EnvChoice, tag: str, tasks: int) -> None:
-    items = count_items(source, "eval")
-    if items is not None and tasks > items:
+    items = count_items(source, split) if rows is None and rounds is not None else None
+    if items is not None and rounds is not None and groups * rounds > items:
         raise ConfigError(
-            f"a validation plays {tasks} tasks of tag {tag!r}, but {source.label} has {items} evaluation "
-            "items; lower val_batch_size, or raise val_env_manager.group_size for more samples of each"
+            f"a validation plays {groups * rounds} tasks of tag {tag!r}, but {source.label} has {items} "
+            "evaluation items; lower val_batch_size, or raise val_env_manager.group_size for more samples of "
+            "each"
         )
+    task(first, 0)  # reports errors now
+    return task
 
 
-def _generated(source: EnvChoice, seed: int, split: Split, number: int) -> TaskRow:
-    return next(make_tasks([source], 1, seed=seed, split=split, start=number))
-
-
-def _repeated(rows: Sequence[TaskRow], number: int) -> TaskRow:
-    return rows[number % len(rows)]
+def _rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[TaskRow]:
+    """Return the tasks of an environment in a file."""
+    tasks = [
+        (place, row)
+        for place, row in _read_file(path)
+        if (row["env_id"], row["env_kwargs"]) == (source.env_id, source.env_kwargs)
+    ]
+    if not tasks:
+        raise ConfigError(
+            f"{path} has no task of {source.label}, the environment of tag {tag!r}; `gem-core export "
+            "--to tasks` writes such files"
+        )
+    if training:
+        check_tasks(tasks, for_training=True)
+    return [row for _, row in tasks]
 
 
 @lru_cache

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll.export import write
 from gem_roll.kinds import managers_of, rows_of
 from gem_roll.options import UNSUPPORTED, GemOptions, check_config
 from gem_roll.pipeline import needs_old_logprobs
 from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, make_tasks
 from tests.docs.blocks import ROOT, blocks
 from tests.trainers.example import EXAMPLE, load_example
 from tests.trainers.roll import harness
@@ -87,23 +85,6 @@ def test_the_page_names_every_option() -> None:
     in_rolls_words = json.loads(UNSUPPORTED.read_text())["section gem"]
     for name in GemOptions.__dataclass_fields__.keys() - in_rolls_words.keys():
         assert f"| `{name}`" in PAGE or f", `{name}` |" in PAGE
-
-
-def test_what_is_exported_is_a_config(folder: Path) -> None:
-    sources = [EnvChoice.parse("game:GuessTheNumber-v0(max_number=9)=2"), EnvChoice("game:Mastermind-v0")]
-    write(make_tasks(sources, 30), folder / "tasks.yaml")
-    tags = "{tags: [GuessTheNumber, Mastermind]}"
-    both = f"train_env_manager: {tags}\nval_env_manager: {tags}\n"
-    (folder / "whole.yaml").write_text(f"defaults: [rebn, tasks, _self_]\n{both}")
-    config = read_config(folder / "whole.yaml")
-    options = check_config(config)
-    assert options.tasks == str(folder / "tasks.jsonl")
-    assert config.custom_envs.GuessTheNumber.env_config == {"max_number": 9}
-    assert config.custom_envs.GuessTheNumber.max_tokens_per_step is None  # the engine's limit applies
-    text = (folder / "tasks.yaml").read_text()
-    assert text.startswith("# Tasks of each tag, for num_groups_partition: ")
-    with pytest.raises(ConfigError, match=r"the name must end with \.yaml"):
-        write(make_tasks(sources, 3), folder / "tasks.json")
 
 
 def test_rolls_own_yaml_of_gem_needs_three_changed_lines(tmp_path: Path) -> None:

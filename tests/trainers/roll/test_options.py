@@ -132,8 +132,6 @@ def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
     [
         ("gem_roll.GemTrajEnvManager", False),
         ("gem_roll.GemStepEnvManager", True),
-        ("gem_roll.StepEnvManager", True),
-        ("gem_roll.TrajEnvManager", False),
         (f"{OWN}.traj_env_manager.TrajEnvManager", False),
         (f"{OWN}.step_env_manager.StepEnvManager", True),
         (STEP_CONCAT, True),

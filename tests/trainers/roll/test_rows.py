@@ -12,7 +12,7 @@ import gem_roll
 import pytest
 import torch
 from gem_roll import managers
-from gem_roll.advantages import episodes_of
+from gem_roll.failures import episodes_of
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict

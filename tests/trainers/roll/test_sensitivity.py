@@ -19,7 +19,6 @@ from gem_roll.managers import GemTrajEnvManager
 from gem_roll.options import GemOptions
 from gem_roll.pipeline import ReBNAgenticPipeline, use_advantages
 from gem_roll.rows import EPISODE_JSON
-from gem_roll.tasks import TaskTable
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
@@ -106,15 +105,20 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
 
 def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each environment of a group play its own seed."""
-    original, seen = TaskTable.task, set()
+    original, seen = managers.table_of, set()
 
-    def task(self: TaskTable, group_id: int, episode_id: int) -> Any:
-        found = original(self, group_id, episode_id)
-        found = {**found, "seed": found["seed"] + 1_000 * (group_id in seen)}
-        seen.add(group_id)
-        return found
+    def table_of(*arguments: Any) -> Any:
+        table = original(*arguments)
 
-    monkeypatch.setattr(TaskTable, "task", task)
+        def task(group_id: int, episode_id: int) -> Any:
+            chosen = table(group_id, episode_id)
+            chosen = {**chosen, "seed": chosen["seed"] + 1_000 * (group_id in seen)}
+            seen.add(group_id)
+            return chosen
+
+        return task
+
+    monkeypatch.setattr(managers, "table_of", table_of)
 
 
 @pytest.fixture(autouse=True)

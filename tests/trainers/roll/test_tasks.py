@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_roll.env import GemEnv
 from gem_roll.tasks import table_of
 
 from gem_core.errors import ConfigError
@@ -26,19 +25,19 @@ def section(**changed: Any) -> Any:
 
 def test_a_step_plays_the_next_rows_of_the_table() -> None:
     table = table_of(CONFIG, section(), "B", MASTERMIND, "train", None)
-    tasks = [table.task(group, episode) for episode in range(4) for group in (3, 4)]
+    tasks = [table(group, episode) for episode in range(4) for group in (3, 4)]
     assert [task["index"] for task in tasks] == list(range(8))
     wanted = make_tasks([MASTERMIND], 8, seed=7)
     assert tasks == list(wanted)
     assert all(task["seed"] in TRAIN_SEEDS for task in tasks)
-    far = [table.task(3, episode)["seed"] for episode in range(5_000, 6_000)]
+    far = [table(3, episode)["seed"] for episode in range(5_000, 6_000)]
     assert len(set(far)) == 1_000  # the tasks do not end
 
 
 def test_each_validation_plays_the_same_tasks() -> None:
     table = table_of(CONFIG, section(), "A", GUESS, "eval", None)
-    first = [table.task(group, episode)["seed"] for episode in (0, 1) for group in range(3)]
-    again = [table.task(group, episode)["seed"] for episode in (2, 3) for group in range(3)]
+    first = [table(group, episode)["seed"] for episode in (0, 1) for group in range(3)]
+    again = [table(group, episode)["seed"] for episode in (2, 3) for group in range(3)]
     assert first == again == list(EVAL_SEEDS[:6])
 
 
@@ -48,7 +47,7 @@ def test_a_file_holds_the_tasks_of_all_tags(tmp_path: Path) -> None:
     write_tasks(rows, path)
     table = table_of(CONFIG, section(), "A", GUESS, "train", str(path))
     mine = [row for row in rows if row["env_id"] == GUESS.env_id]
-    assert [table.task(group, 0) for group in range(3)] == mine[:3]
+    assert [table(group, 0) for group in range(3)] == mine[:3]
 
 
 @pytest.mark.parametrize(
@@ -76,32 +75,14 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     source = source_of(kind, tmp_path)
     items, num_eval = (count_items(source, split) or 0 for split in ("train", "eval"))
     table = table_of(CONFIG, section(), "B", source, "train", None)
-    tasks = [table.task(group, episode) for episode in range(items) for group in (3, 4)]
+    tasks = [table(group, episode) for episode in range(items) for group in (3, 4)]
     check_epochs(source, tasks)
     one = section(num_groups_partition=[1, 1], max_traj_per_env=num_eval)
     table = table_of(CONFIG, one, "A", source, "eval", None)
-    check_eval_tasks(source, [table.task(0, episode) for episode in range(num_eval)])
-    assert table.task(0, num_eval) == table.task(0, 0)
+    check_eval_tasks(source, [table(0, episode) for episode in range(num_eval)])
+    assert table(0, num_eval) == table(0, 0)
     with pytest.raises(ConfigError, match="lower val_batch_size"):
         table_of(CONFIG, section(max_traj_per_env=num_eval), "A", source, "eval", None)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rolls_own_managers_play_items_of_their_split(tmp_path: Path, kind: str) -> None:
-    source = source_of(kind, tmp_path)
-    played: dict[str, set[int]] = {}
-    for split in ("train", "eval"):
-        arguments = source.for_split(split).env_kwargs  # type: ignore[arg-type]
-        env = GemEnv(source.env_id, **arguments)
-        env.split = split  # type: ignore[assignment]
-        items = env.build().items(env.split)
-        assert items
-        played[split] = set()
-        for seed in range(7, 7 + len(items)):  # ROLL uses consecutive seeds
-            env.reset(seed)
-            inner: Any = env.build().unwrapped
-            played[split].add(inner.env.task_index if kind == "service" else inner.index)
-        assert played[split] == set(items)
 
 
 def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
@@ -109,7 +90,7 @@ def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
     rows: list[TaskRow] = list(make_tasks([source], 40, split="eval"))
     write_tasks(rows, path)
     table = table_of(CONFIG, section(), "A", source, "eval", str(path))
-    assert [table.task(group, 0) for group in range(3)] == rows[:3]
+    assert [table(group, 0) for group in range(3)] == rows[:3]
 
 
 def test_a_file_of_evaluation_items_is_not_trained_on(tmp_path: Path) -> None:

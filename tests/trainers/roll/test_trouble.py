@@ -62,14 +62,9 @@ def test_a_run_survives_environments_that_misbehave(
 def test_the_documented_step_layout_without_our_pipeline(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    """ROLL's own estimator and env manager approximate ReBN if the number of rows fits."""
+    """ROLL's own estimator approximates ReBN if the number of rows fits."""
     names = ("Guess", "Mastermind")
-    section = {
-        "env_manager_cls": "gem_roll.StepEnvManager",
-        "history_length": 8,
-        "agent_template": "{env_instruction}\n{history}\n{current_observation}",
-        "env_config": {"wrappers": "spy"},
-    }
+    section = {"env_manager_cls": "gem_roll.GemStepEnvManager", "env_config": {"wrappers": "spy"}}
     changed = {
         "pipeline_cls": "roll.pipeline.agentic.agentic_pipeline.AgenticPipeline",
         "max_steps": 1,
