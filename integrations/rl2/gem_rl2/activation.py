@@ -1,86 +1,58 @@
 """Activates GEM in a process of RL2: checks the config and replaces a few functions that RL2 looks up.
 
-`gem_rl2.train` does so in every process before RL2 starts. Without it, `gem_rl2.env` does when RL2's rank 0
-loads it as ``rollout.env_path``.
+`gem_rl2.train` does so in every process before RL2 starts.
 """
 
 from __future__ import annotations
 
 import atexit
 import importlib
-import math
 import multiprocessing
 import os
-import sys
 from typing import Any
 
-from gem_core.advantages.registry import TRAINER_NAMES
-from gem_core.errors import UnsupportedTrainer
-from gem_core.trainers.interface import expect
+from gem_core.trainers.interface import expect_listed, unsupported
 from gem_rl2 import SUPPORTED, session
 from gem_rl2.estimators import AdvantageHook
 from gem_rl2.options import check_config, plays_gem
-from gem_rl2.upstream import Upstream, find
-
-_active = False
+from gem_rl2.upstream import INTERFACE, Upstream
 
 
-def activate(config: Any = None) -> None:
-    """Check the config and install the hooks, once per process.
+def activate(config: Any, upstream: Upstream) -> None:
+    """Check the config and install the hooks.
 
     Args:
-        config: RL2's whole config. None composes it as hydra did for the running program.
+        config: RL2's whole config.
+        upstream: The installed RL2.
 
     Raises:
         GemError: The config or this version of RL2 is not supported.
     """
-    global _active
-    if _active:
-        return
-    upstream = find()
-    if config is None:
-        config = running_config()
     if int(os.environ.get("RANK", "0")) == 0:
         check_config(config, upstream)
         if plays_gem(config):
-            session.use(session.Session(config, upstream))
-            hook_rollout(session.current(), upstream)
+            session.current = session.Session(config, upstream)
+            hook_rollout(session.current, upstream)
         hook_advantages(config, upstream)
     if upstream.is_index:
         atexit.register(end_servers)  # before the handler of multiprocessing, which would wait for them
-    _active = True
-
-
-def running_config() -> Any:
-    """Compose the config of the running hydra program again from its overrides."""
-    from hydra import compose
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import OmegaConf
-
-    hydra = HydraConfig.get()
-    config = compose(hydra.job.config_name, list(hydra.overrides.task))
-    OmegaConf.resolve(config)
-    return config
 
 
 def hook_advantages(config: Any, upstream: Upstream) -> None:
-    """Replace the `compute_advantages` that RL2's trainer, a module or the main program, looks up."""
-    hook = AdvantageHook(
+    """Replace the `compute_advantages` that RL2's trainer looks up.
+
+    Raises:
+        UnsupportedTrainer: RL2's trainer does not use that function.
+    """
+    trainer: Any = importlib.import_module("RL2.trainer.ppo")
+    if getattr(trainer, "compute_advantages", None) is not upstream.compute_advantages:
+        raise unsupported(SUPPORTED, "RL2.trainer.ppo does not import compute_advantages")
+    trainer.compute_advantages = AdvantageHook(
         upstream,
         failures_are_nan=upstream.is_index and plays_gem(config),
         updates=config.actor.update_per_rollout,
-        episodes=(lambda: session.current().played) if plays_gem(config) else tuple,
+        episodes=(lambda: session.current.played) if plays_gem(config) else tuple,
     )
-    name = "compute_advantages"
-    places = [sys.modules.get(module) for module in ("RL2.trainer.ppo", "__main__")]
-    trainers = [place for place in places if getattr(place, name, None) is upstream.compute_advantages]
-    for trainer in trainers:
-        setattr(trainer, name, hook)
-    if not trainers and config.adv.estimator in TRAINER_NAMES:
-        raise UnsupportedTrainer(
-            "gem_rl2: found no trainer that looks up compute_advantages; start RL2 with python -m "
-            "gem_rl2.train or with python -m RL2.trainer.ppo"
-        )
 
 
 def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
@@ -89,28 +61,23 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
     A failed episode has a reward of NaN (in rl-square 0.0.2, a score of NaN), which is kept out of RL2's own
     metrics.
     """
+    expect_listed(SUPPORTED, INTERFACE, f"rollout of {upstream.version}")
     rollout: Any = importlib.import_module("RL2.workers.rollout")
-    group = "device_mesh" if upstream.is_index else "process_group"
-    log = expect(SUPPORTED, rollout, "gather_and_log", "metrics", "step", group, "metrics_to_sum")
+    log = rollout.gather_and_log
 
     def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
         is_test = any(name.endswith("/test") for name in metrics)
         split, suffix = ("eval", "/test") if is_test else ("train", "")
         numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
         own = playing.report(split, step, numbers)
-        metrics = {name: kept for name, values in metrics.items() if (kept := _without_nan(values))}
+        metrics = {name: [v for v in values if v == v] for name, values in metrics.items()}  # without NaN
+        metrics = {name: values for name, values in metrics.items() if values}
         log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
 
     rollout.gather_and_log = gather_and_log
     if upstream.is_index:
         return
-    hook_groups(importlib.import_module("RL2.datasets.rl").SampleGroup)
-    request = expect(
-        SUPPORTED,
-        rollout,
-        "async_request",
-        *("url", "endpoint", "method", "max_trials", "retry_delay", "kwargs"),
-    )
+    request = rollout.async_request
 
     def async_request(url: Any, endpoint: str, *args: Any, **kwargs: Any) -> Any:
         if endpoint in ("pause_generation", "continue_generation"):
@@ -118,23 +85,6 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
         return request(url, endpoint, *args, **kwargs)
 
     rollout.async_request = async_request
-
-
-def hook_groups(kind: Any) -> None:
-    """Exclude failed episodes from the rewards by which the newer tree filters groups of class `kind`."""
-    make = expect(SUPPORTED, kind, "to_all_tensor_dicts_and_metrics", "self")
-
-    def to_all_tensor_dicts_and_metrics(group: Any) -> Any:
-        tensor_dicts, metrics = make(group)
-        metrics["rewards"] = _without_nan(metrics["rewards"])
-        return tensor_dicts, metrics
-
-    kind.to_all_tensor_dicts_and_metrics = to_all_tensor_dicts_and_metrics
-
-
-def _without_nan(values: list[Any]) -> list[Any]:
-    """Return the values that are not NaN, the mark of a failed episode."""
-    return [value for value in values if not (isinstance(value, float) and math.isnan(value))]
 
 
 def end_servers() -> None:

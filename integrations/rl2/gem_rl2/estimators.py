@@ -14,17 +14,18 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from gem_core.advantages.registry import TRAINER_NAMES
-from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.tensors import turn_ids_from_mask
+from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.estimators import TurnLog
+from gem_core.trainers.imports import replaced
 from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
 
@@ -71,7 +72,7 @@ class AdvantageHook:
         else:
             reinforce = functools.partial(reinforce_of_valid, over_batch=not self.upstream.is_index)
             failed = not any_row(tensor_dict["action_mask"].any(1), cu_seqs).all()
-            with self.upstream.replace_reinforce(reinforce) if failed else contextlib.nullcontext():
+            with self._replaced(reinforce) if failed else contextlib.nullcontext():
                 self.upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
         spread_over_updates(tensor_dict, self.updates)
 
@@ -82,12 +83,9 @@ class AdvantageHook:
         from RL2.utils.logging import rank0_log
 
         choice = choose_estimator(adv)
-        stats = ReturnStats()
+        results: list[Advantages] = []
 
-        def compute(
-            packed: Mapping[str, torch.Tensor], responses_per_prompt: int, *unused: object
-        ) -> dict[str, torch.Tensor]:
-            nonlocal stats
+        def compute(packed: Mapping[str, torch.Tensor], responses_per_prompt: int, *unused: object) -> Any:
             on = packed["action_mask"] != 0
             result = choice.compute(
                 packed["rewards"],
@@ -95,24 +93,25 @@ class AdvantageHook:
                 turn_ids=torch.where(on, packed[TURN_IDS], -1),  # RL2 pads with 0
                 group_ids=(torch.arange(len(on)) // responses_per_prompt).tolist(),
             )
-            stats = result.stats
+            results.append(result)
             return {"advantages": result.advantages}
 
         changes = {"estimator": "reinforce"}
         changed = OmegaConf.merge(config, changes if self.upstream.is_index else {"adv": changes})
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
         try:
-            with self.upstream.replace_reinforce(compute):
+            with self._replaced(compute):
                 self.upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
             del tensor_dict[TURN_IDS]
-        _log_turns(
-            choice.name,
-            stats,
-            "the runs of action tokens in each row; their rewards are the sums of RL2's token rewards",
-        )
+        stats = results[0].stats
+        _log_turns(choice.name, stats, "the runs of action tokens in each row, with RL2's token rewards")
         if stats.count:
             rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
+
+    def _replaced(self, reinforce: Callable[..., Any]) -> AbstractContextManager[None]:
+        """Replace the function behind RL2's estimator "reinforce" inside a block."""
+        return replaced(self.upstream.algorithms, self.upstream.reinforce, reinforce)
 
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:

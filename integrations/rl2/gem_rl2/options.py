@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import PluginOptions, option_at, read_refusals, reject_changed
 from gem_rl2 import ENV_PATH
 from gem_rl2.rows import check_file
-from gem_rl2.upstream import INDEX, RolloutSplit, Upstream
+from gem_rl2.upstream import INDEX, SPLITS, Upstream
 
 RL2_ESTIMATORS = ("reinforce", "gae")
 UNSUPPORTED = Path(__file__).with_name("unsupported.json")
-SPLITS: tuple[RolloutSplit, ...] = get_args(RolloutSplit)
 
 
 def read_options(config: Any) -> PluginOptions:
@@ -54,14 +52,14 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
         ConfigError: The estimator or an option is unknown, or a value is out of range.
     """
     name = str(adv.estimator)
-    if name not in TRAINER_NAMES:
-        raise unknown_estimator("adv.estimator", name, (*RL2_ESTIMATORS, *TRAINER_NAMES))
     return read_estimator(
         name,
         adv.get(name) or {},
         gamma=adv.gamma,
         prefix=f"adv.{name}.",
         gamma_option="adv.gamma",
+        option="adv.estimator",
+        own_names=RL2_ESTIMATORS,
         supplies=("group_ids", "lengths"),
     )
 
@@ -77,12 +75,11 @@ def check_config(config: Any, upstream: Upstream) -> None:
     if config.adv.estimator not in RL2_ESTIMATORS:
         _check_estimator(config, upstream, choose_estimator(config.adv))
     if not plays_gem(config):
-        for name in config.get("gem") or {}:
-            if name != "modules":
-                raise ConfigError(
-                    f"gem.{name} has no effect: rollout.env_path={config.rollout.env_path} plays the "
-                    "episodes; leave one of the two out"
-                )
+        if unused := sorted(set(config.get("gem") or {}) - {"modules"}):
+            raise ConfigError(
+                f"gem.{unused[0]} has no effect: rollout.env_path={config.rollout.env_path} plays the "
+                "episodes; leave one of the two out"
+            )
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout
     _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
@@ -98,15 +95,11 @@ def check_config(config: Any, upstream: Upstream) -> None:
 
 
 def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -> None:
-    reject_changed(config, read_refusals(UNSUPPORTED, "estimator", estimator=choice.name))
-    where = upstream.rollout_section
-    responses = option_at(config, f"{where}.responses_per_prompt")
-    choice.check_group_size(f"{upstream.data_section('train')}.responses_per_prompt", responses)
-    if option_at(config, f"{where}.dynamic_filtering") and responses > 1:
-        choice.check_collected(
-            f"{where}.dynamic_filtering drops groups",
-            f"{where}.dynamic_filtering=false keeps all, and +adv.rebn.scope=trained",
-        )
+    option = f"{upstream.data_section('train')}.responses_per_prompt"
+    responses = option_at(config, option)
+    choice.check_group_size(option, responses)
+    sections = ["estimator"] + ["all collected turns"] * (choice.scope == "collected" and responses > 1)
+    reject_changed(config, read_refusals(UNSUPPORTED, *sections, estimator=choice.name))
 
 
 def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from gem_core.errors import ConfigError
 from gem_core.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
-from gem_rl2.export import write as write_rows
-from gem_rl2.rows import NO_IMAGES
+from gem_rl2 import rows
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"
 SHUFFLED = "RL2 shuffles the tasks, so the steps play the same ones in another order."
@@ -25,20 +24,19 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: RL2 has no equivalent of an option.
     """
-    reject_unsupported("RL2", recipe.images(NO_IMAGES) | recipe.critic())
-    parts, rows = recipe.updates_per_step, recipe.episodes_per_step
-    if recipe.context == "rebuild" and rows <= (parts - 1) ** 2:
+    reject_unsupported("RL2", recipe.images(rows.NO_IMAGES) | recipe.critic())
+    parts = recipe.updates_per_step
+    if recipe.context == "rebuild" and recipe.episodes_per_step <= (parts - 1) ** 2:
         why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut turn rows into {parts} parts"
         reject_unsupported("RL2", {"updates_per_step": why})
     folder = Path(folder)
-    write_rows(recipe.tasks(), folder / "train.jsonl")
+    rows.write(recipe.tasks(), folder / "train.jsonl")
     command = f"torchrun --nproc_per_node={recipe.gpus} -m gem_rl2.train"
     write_script(folder / TREE, command, _overrides(recipe, "tree"), notes=[SHUFFLED])
-    reasons = {}
+    kept = "this version keeps the responses of a failed episode; use mask"
+    reasons = dict.fromkeys(recipe.changed("on_env_error"), kept)
     if recipe.max_turns is None:
         reasons["max_turns"] = "this version needs a number of turns"
-    if recipe.on_env_error == "retry":
-        reasons["on_env_error"] = "this version keeps the responses of a failed episode; use mask"
     try:
         reject_unsupported("rl-square 0.0.2", reasons)
     except ConfigError as error:

@@ -67,25 +67,6 @@ class RouterPolicy:
         return Generation(ids, logprobs, "length")
 
 
-def context_length(model: Any) -> int | None:
-    """Return SGLang's default limit on the tokens of a request; None if the model has none.
-
-    Args:
-        model: Config of the model from transformers. As in SGLang's `get_context_length`, a rope scaling
-            multiplies the trained length unless the length already includes it.
-    """
-    text = model.get_text_config() if hasattr(model, "get_text_config") else model
-    length = getattr(text, "max_position_embeddings", None)
-    scaling = getattr(text, "rope_scaling", None) or {}
-    if (
-        length is None
-        or "original_max_position_embeddings" in scaling
-        or scaling.get("rope_type") == "llama3"
-    ):
-        return length
-    return int(length * scaling.get("factor", 1))
-
-
 def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     """Put a finished episode into an RL2 `Sample`.
 

@@ -1,4 +1,6 @@
-"""Task rows in RL2's data set, where ``extra_info`` holds the whole task.
+"""Task rows in RL2's data set, and `gem-core export --to rl2`.
+
+In a row, ``extra_info`` holds the whole task.
 
 RL2 0.0.2 passes a copy of ``extra_info`` to ``reset`` for each response of a group; the newer tree passes the
 whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
@@ -6,10 +8,12 @@ whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers.tasks import check_tasks, pack_task, read_tasks, unpack_task
@@ -20,6 +24,19 @@ NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF or `
 def rl2_row(task: TaskRow) -> dict[str, Any]:
     """Return a row for RL2."""
     return {"extra_info": pack_task(task)}
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write rows as JSON Lines; the file appears complete or not at all.
+
+    RL2 repeats each row ``responses_per_prompt`` times, so one row per task is enough.
+
+    Raises:
+        ConfigError: RL2 would not recognize the format from the name of the file.
+    """
+    if Path(path).suffix not in (".jsonl", ".json"):
+        raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")
+    write_atomically(path, (json.dumps(rl2_row(row)) + "\n" for row in rows))
 
 
 def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:

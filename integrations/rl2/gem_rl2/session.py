@@ -14,14 +14,14 @@ from dataclasses import replace
 from typing import Any
 
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout import Episode, Policy, episode_metrics
 from gem_core.trainers.player import EpisodePlayer
-from gem_rl2.options import SPLITS, read_options
+from gem_rl2.options import read_options
 from gem_rl2.play import Play
-from gem_rl2.router import RouterPolicy, context_length, fill
+from gem_rl2.router import RouterPolicy, fill
 from gem_rl2.rows import task_of
 from gem_rl2.texts import TextPlay, read_response
-from gem_rl2.upstream import Upstream
+from gem_rl2.upstream import SPLITS, Upstream
 
 EPISODE = "gem_episode"
 """Key of an episode's number: in ``extra_info`` (rl-square 0.0.2), or in the metrics of a sample."""
@@ -48,12 +48,9 @@ class Session:
     def __init__(self, config: Any, upstream: Upstream) -> None:
         from transformers import AutoTokenizer
 
-        self._config = config
-        self._upstream = upstream
-        options = read_options(config)
-        self._tokenizer = AutoTokenizer.from_pretrained(
-            config.rollout.server_args.model_path, trust_remote_code=True
-        )
+        self._config, self._upstream = config, upstream
+        model, options = config.rollout.server_args.model_path, read_options(config)
+        self._tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
         # `report` writes the traces, when it knows the step and the split.
         self._player = EpisodePlayer(replace(options, traces=None), self._tokenizer)
         self._traces = options.trace_writers(self._tokenizer)
@@ -109,58 +106,48 @@ class Session:
             resumed=play.wait if config.get("partial_rollout") else None,
         )
         limits = [n for n in (self._player.options.max_tokens_per_turn, params.get("max_new_tokens")) if n]
-        task = task_of(sample.sample.get("extra_info"))
-        play.start(
-            self._player.play(
-                task,
-                policy,
-                split="train",  # replaced by `report`
-                metadata={"index": task["index"]},
-                max_tokens_per_turn=min(limits, default=UNLIMITED),
-                max_total_tokens=self._max_row_length(),
-            )
+        self._begin(
+            play,
+            sample.sample.get("extra_info"),
+            policy,
+            max_tokens_per_turn=min(limits, default=UNLIMITED),
+            max_total_tokens=self._max_row_length,
         )
         return play
 
-    def _max_row_length(self) -> int | None:
-        """Return the limit above which RL2 fails on a row, or SGLang on a prompt."""
-        actor = self._config.actor
-        sizes = actor.get("tf_config") or actor  # Megatron has its own names
-        names = ("context_parallel_size", "tensor_model_parallel_size", "cp_size", "tp_size")
-        row = actor.max_length_per_device
-        prompt = self._config.rollout.server_args.get("context_length") or self._model_length
-        limits = [] if row is None else [row * math.prod(sizes.get(name, 1) for name in names)]
-        return min([*limits, prompt - 1] if prompt else limits, default=None)
-
     @functools.cached_property
-    def _model_length(self) -> int | None:
+    def _max_row_length(self) -> int | None:
+        """The limit above which RL2 fails on a row, or SGLang on a prompt."""
         from transformers import AutoConfig
 
-        path = self._config.rollout.server_args.model_path
-        return context_length(AutoConfig.from_pretrained(path, trust_remote_code=True))
+        actor, server = self._config.actor, self._config.rollout.server_args
+        sizes = actor.get("tf_config") or actor  # Megatron has its own names
+        names = ("context_parallel_size", "tensor_model_parallel_size", "cp_size", "tp_size")
+        row, prompt = actor.max_length_per_device, server.get("context_length")
+        if not prompt:
+            model = AutoConfig.from_pretrained(server.model_path, trust_remote_code=True).get_text_config()
+            prompt = getattr(model, "max_position_embeddings", None)
+        limits = [] if row is None else [row * math.prod(sizes.get(name, 1) for name in names)]
+        return min([*limits, prompt - 1] if prompt else limits, default=None)
 
     # -- rl-square 0.0.2: ``reset`` and ``step`` -----------------------------------------------------
 
     async def reset(self, extra_info: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Start an episode; return its first prompt, and ``extra_info`` with its number."""
         number, play = next(self._numbers), TextPlay(self._player.context)
-        task = task_of(extra_info)
-        play.start(
-            self._player.play(
-                task,
-                play,
-                split="train",  # replaced by `report`
-                metadata={"index": task["index"], "token_ids": "of texts"},
-                context=play.context,
-                max_turns=self._player.options.max_turns or self._config.rollout.max_turns,
-                max_tokens_per_turn=UNLIMITED,
-                on_turn=play.on_turn,
-            )
+        self._begin(
+            play,
+            extra_info,
+            play,
+            context=play.context,
+            max_turns=self._player.options.max_turns or self._config.rollout.max_turns,
+            max_tokens_per_turn=UNLIMITED,
+            on_turn=play.on_turn,
         )
         self._texts[number] = play
         failed = await play.resume()
         # RL2 samples once even if the environment failed here; `step` then ends the episode.
-        text = play.context.text if failed is None else self._player.context.first_text("(no environment)")
+        text = play.text if failed is None else self._player.context.first_text("(no environment)")
         return text, {**extra_info, EPISODE: number}
 
     async def step(self, state_text: str, action_text: str, extra_info: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,7 +172,7 @@ class Session:
             )
         play = self._texts[extra_info[EPISODE]]
         episode = await play.resume(read_response(action_text, self._tokenizer, self._stop_texts()))
-        next_state = play.context.text
+        next_state = play.text
         if episode is not None:
             del self._texts[extra_info[EPISODE]]
             self._keep(episode)
@@ -210,6 +197,12 @@ class Session:
 
     # -- both ----------------------------------------------------------------------------------------
 
+    def _begin(self, play: Play, extra_info: Any, policy: Policy, **options: Any) -> None:
+        task = task_of(extra_info)
+        metadata = {"index": task["index"], **({"token_ids": "of texts"} if self._upstream.is_index else {})}
+        # `report` replaces the split.
+        play.start(self._player.play(task, policy, split="train", metadata=metadata, **options))
+
     def _keep(self, episode: Episode) -> int:
         number = next(self._numbers)
         self._finished[number] = episode
@@ -223,9 +216,8 @@ class Session:
             step: Training step.
             numbers: Numbers of the episodes. None means all that finished since the last call.
         """
-        if numbers is None:
-            numbers = list(self._finished)
-        episodes = [self._finished.pop(number) for number in numbers]
+        finished = list(self._finished) if numbers is None else numbers
+        episodes = [self._finished.pop(number) for number in finished]
         if split == "train":
             self.played = episodes
         for episode in episodes:
@@ -235,16 +227,5 @@ class Session:
         return episode_metrics(episodes)
 
 
-_current: Session | None = None
-
-
-def use(session: Session) -> None:
-    """Make this the session of the process."""
-    global _current
-    _current = session
-
-
-def current() -> Session:
-    """Return the session of the process, which `gem_rl2.activate` creates."""
-    assert _current is not None
-    return _current
+current: Session
+"""The session of the process, which `gem_rl2.activation` creates."""

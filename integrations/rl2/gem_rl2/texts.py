@@ -6,67 +6,37 @@ episode of gem_core runs alongside and receives each response; its token ids are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gem_core.core import Observation
 from gem_core.rollout import Context, Generation, Turn
-from gem_core.rollout.trajectory import ContextMode
 from gem_rl2.play import Play
-
-
-class TextContext:
-    """A context of one episode that remembers the text that it encoded last.
-
-    Attributes:
-        text: Text that was encoded last.
-        first_text: See `Context`.
-        extend_text: See `Context`.
-        decode: See `Context`.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self.text = ""
-        self.first_text = context.first_text
-        self.extend_text = context.extend_text
-        self.decode = context.decode
-
-    @property
-    def mode(self) -> ContextMode:
-        """Mode of the wrapped context."""
-        return self._context.mode
-
-    @property
-    def image_processor(self) -> None:
-        """None, because RL2's batches contain only text."""
-        return None
-
-    def first(self, observation: Observation) -> list[int]:
-        """Return the whole prompt of the first turn."""
-        self.text = self._context.first_text(observation)
-        return self._context.first(observation)
-
-    def extend(
-        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
-    ) -> list[int]:
-        """Return the tokens that follow a response."""
-        self.text = self._context.extend_text(observation, response_ids, role=role)
-        return self._context.extend(observation, response_ids, role=role)
 
 
 class TextPlay(Play):
     """An episode whose responses arrive one by one, as texts.
 
     Attributes:
-        context: Context with the text that RL2 has to append.
+        context: Context of the episode, which stores the text of each message in `text`.
+        text: Text that RL2 has to append.
         rewards: Rewards of the turns so far.
     """
 
     def __init__(self, context: Context) -> None:
         super().__init__()
-        self.context = TextContext(context)
+        self.text = ""
         self.rewards: list[float] = []
+        self.context: Any = copy.copy(context)
+        self.context.first = self._keep_text(context.first_text, context.first)
+        self.context.extend = self._keep_text(context.extend_text, context.extend)
+
+    def _keep_text(self, text: Callable[..., str], ids: Callable[..., list[int]]) -> Callable[..., list[int]]:
+        def encode(*args: Any, **kwargs: Any) -> list[int]:
+            self.text = text(*args, **kwargs)
+            return ids(*args, **kwargs)
+
+        return encode
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
         """Act as the policy of the episode: wait for the response that RL2 sampled."""

@@ -9,6 +9,7 @@ setting is reported in one line before a model is loaded.
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gem_core.trainers.plugin import errors_in_one_line
 from gem_rl2 import SUPPORTED
 from gem_rl2.activation import activate
 from gem_rl2.options import check_config, prepare
-from gem_rl2.upstream import add_checkout, find
+from gem_rl2.upstream import Upstream, find
 
 
 def check(overrides: list[str]) -> None:
@@ -26,8 +27,7 @@ def check(overrides: list[str]) -> None:
     Raises:
         Exception: A run would reject them.
     """
-    add_checkout()
-    upstream = find()
+    upstream = _find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     config = compose_config(folder, "ppo", overrides)
     prepare(config, upstream)
@@ -37,8 +37,7 @@ def check(overrides: list[str]) -> None:
 def main() -> None:
     """Check the config and run RL2's `main` with it."""
     with errors_in_one_line(SUPPORTED):
-        add_checkout()
-        upstream = find()
+        upstream = _find()
     import hydra
 
     ppo: Any = importlib.import_module("RL2.trainer.ppo")
@@ -46,11 +45,18 @@ def main() -> None:
     def run(config: Any) -> None:
         with errors_in_one_line(SUPPORTED):
             prepare(config, upstream)
-            activate(config)
+            activate(config, upstream)
         ppo.main.__wrapped__(config)  # the function inside hydra's decorator
 
     folder = str(Path(ppo.__file__).parent / "config")
     hydra.main(config_path=folder, config_name="ppo", version_base=None)(run)()
+
+
+def _find() -> Upstream:
+    """Return RL2, from the checkout that the environment names if it names one."""
+    if home := SUPPORTED.source_checkout():
+        sys.path.insert(0, str(home))
+    return find()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 import shutil
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 from gem_rl2 import ENV_PATH
-from gem_rl2.export import write
 from gem_rl2.options import check_config, plays_gem, prepare
+from gem_rl2.rows import write
 from gem_rl2.upstream import find
 
+from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.options import PluginOptions
 from tests.docs.blocks import ROOT, blocks
@@ -28,7 +30,7 @@ PAGE = (ROOT / "docs/trainers/rl2.md").read_text()
 def commands() -> list[list[str]]:
     found = []
     for block in blocks("docs/trainers/rl2.md"):
-        for line in block.code.replace("\\\n", " ").replace("$(gem-core path rl2-env)", ENV_PATH).split("\n"):
+        for line in block.code.replace("\\\n", " ").split("\n"):
             words = shlex.split(line)
             if words[:1] == ["torchrun"]:
                 found.append(words)
@@ -42,8 +44,7 @@ def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> An
         if not (folder / f"{name}.jsonl").exists():
             write(make_tasks([EnvChoice("game:GuessTheNumber-v0")], 4), f"{name}.jsonl")
     config, upstream = compose_config(*words[words.index("-m") + 2 :]), find()
-    if "gem_rl2.train" in words:
-        prepare(config, upstream)
+    prepare(config, upstream)
     assert plays_gem(config)
     check_config(config, upstream)
     return config
@@ -65,11 +66,12 @@ def test_the_page_names_every_option() -> None:
         assert f"| `{name}` |" in PAGE
 
 
-def test_the_environment_file_is_where_the_page_says() -> None:
-    words = [sys.executable, "-m", "gem_core", "path", "rl2-env"]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == ENV_PATH
-    assert Path(ENV_PATH).is_file()
+def test_the_environment_file_names_the_launcher() -> None:
+    spec = importlib.util.spec_from_file_location("custom_module", ENV_PATH)  # as in RL2
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(ConfigError, match=r"start RL2 with python -m gem_rl2\.train"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 def test_the_doctor_finds_the_hook() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -246,11 +247,11 @@ def test_turns_are_counted_along_a_trajectory() -> None:
 
 def test_the_hook_takes_the_place_that_the_trainer_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
     config, upstream = gem_config()
-    with pytest.raises(UnsupportedTrainer, match="found no trainer"):
+    trainer: Any = types.ModuleType("RL2.trainer.ppo")
+    monkeypatch.setitem(sys.modules, "RL2.trainer.ppo", trainer)
+    with pytest.raises(UnsupportedTrainer, match=r"RL2\.trainer\.ppo does not import compute_advantages"):
         hook_advantages(config, upstream)
-    trainer: Any = types.ModuleType("__main__")
     trainer.compute_advantages = upstream.compute_advantages
-    monkeypatch.setitem(upstream_module.sys.modules, "__main__", trainer)
     hook_advantages(config, upstream)
     assert isinstance(trainer.compute_advantages, AdvantageHook)
 
@@ -262,6 +263,6 @@ def test_another_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedTrainer, match=r"takes \(config, batch\); expected .*rl-square>=0.0.2"):
         upstream_module.find()
     monkeypatch.undo()
-    monkeypatch.delattr(algorithms, upstream_module._REINFORCE[upstream_module.find().version])
+    monkeypatch.delattr(algorithms, upstream_module.find().reinforce)
     with pytest.raises(UnsupportedTrainer, match="is missing"):
         upstream_module.find()

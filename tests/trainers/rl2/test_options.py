@@ -8,10 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from gem_rl2 import ENV_PATH
-from gem_rl2.export import write
-from gem_rl2.options import SPLITS, check_config, plays_gem, prepare, read_options
-from gem_rl2.rows import check_file, task_of
-from gem_rl2.upstream import find
+from gem_rl2.options import check_config, plays_gem, prepare, read_options
+from gem_rl2.rows import check_file, task_of, write
+from gem_rl2.upstream import SPLITS, find
 
 from gem_core import register
 from gem_core.cli import main
@@ -50,7 +49,7 @@ def test_a_plain_gem_config_is_fine() -> None:
         (["adv.norm_var=true"], "adv.norm_var=True: has no effect on rebn"),
         (["adv.global_norm=true"], "adv.global_norm=True: has no effect"),
         (["adv.lamda=0.9"], "adv.lamda=0.9: has no effect"),
-        ([f"{RESPONSES}=2"], rf"{SECTION}.dynamic_filtering drops groups.*scope=trained"),
+        ([f"{RESPONSES}=2"], rf"{SECTION}.dynamic_filtering=True: drops groups.*scope=trained"),
         (["adv.estimator=gem_grpo"], "gem_grpo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["adv.estimator=gem_rloo"], "gem_rloo compares .*responses_per_prompt=1 every advantage would be 0"),
         (["actor.update_per_rollout=5"], "update_per_rollout=5 cannot cut the 8 episodes"),

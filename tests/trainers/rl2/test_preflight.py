@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gem_rl2.export import write
+from gem_rl2.rows import write
 from gem_rl2.upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
@@ -24,7 +24,7 @@ def test_mistakes_are_named(
         f"{section}.path=train.jsonl",
         f"{section}.prompts_per_rollout=16",
         f"{section}.responses_per_prompt=4",
-        f"{find().rollout_section}.dynamic_filtering=false",
+        f"{'rollout' if find().is_index else 'rollout.train'}.dynamic_filtering=false",
         "adv.estimator=rebn",
         "adv.gamma=0.9",
         "actor.model_name=org/no-such-model",

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_rl2.activation import hook_groups
-from gem_rl2.router import context_length
 from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
@@ -157,29 +153,6 @@ def test_a_failing_environment_is_played_again(
     assert len(router.requests) == 2 + 3
 
 
-def test_a_failed_episode_is_not_in_the_filter_of_its_group(
-    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
-) -> None:
-    """RL2 drops a group with equal rewards, and here all successful episodes have the same reward."""
-    fails = itertools.cycle([None, 0, None])
-
-    class SomeFail(ScriptedEnv):
-        def __init__(self) -> None:
-            super().__init__(fail_at=next(fails))
-
-    gem_core.register("rl2samples:SomeFail", SomeFail)
-    words = ["rollout.train.responses_per_prompt=3"]
-    played = Played(monkeypatch, tiny, Router(tokenizer), *words, env="SomeFail")
-    played.play()
-    kind = type("Groups", (type(played.group),), {})
-    hook_groups(kind)
-    played.group.__class__ = kind
-    tensors, metrics = played.group.to_all_tensor_dicts_and_metrics()
-    assert len(tensors) == 3
-    assert metrics["rewards"] == [1.5, 1.5]
-    assert metrics["turns"] == [3, 3]
-
-
 def test_without_a_limit_a_response_may_fill_the_row(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:
@@ -261,7 +234,7 @@ def test_an_abort_without_a_pause_is_an_error(
 
 
 def lengths(monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, *overrides: str) -> int | None:
-    return Played(monkeypatch, tiny, Router(tokenizer), *overrides).session._max_row_length()
+    return Played(monkeypatch, tiny, Router(tokenizer), *overrides).session._max_row_length
 
 
 def test_a_row_has_the_length_that_all_devices_of_a_group_hold(
@@ -289,18 +262,3 @@ def test_an_episode_ends_before_the_models_own_context_length(
     given = "+rollout.server_args.context_length=100"
     assert lengths(monkeypatch, tiny, tokenizer, long, given) == 99
     assert lengths(monkeypatch, tiny, tokenizer, "actor.max_length_per_device=20") == 20
-
-
-@pytest.mark.parametrize(
-    ("scaling", "length"),
-    [
-        (None, 1000),
-        ({"rope_type": "linear", "factor": 4.0}, 4000),
-        ({"rope_type": "llama3", "factor": 8.0}, 1000),
-        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 250}, 1000),
-    ],
-)
-def test_the_context_length_of_a_model_is_sglangs(scaling: dict[str, Any] | None, length: int) -> None:
-    model = SimpleNamespace(max_position_embeddings=1000, rope_scaling=scaling)
-    assert context_length(model) == length
-    assert context_length(SimpleNamespace()) is None

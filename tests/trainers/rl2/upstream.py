@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -36,8 +36,11 @@ def session() -> Iterator[None]:
             dist.destroy_process_group()
 
 
+_found = cache(find)  # it reads metadata and signatures, which takes longer than the estimators
+
+
 def _call(estimator: str, batch: Batch, *, global_norm: bool = False, norm_var: bool = False) -> torch.Tensor:
-    upstream = find()
+    upstream = _found()
     adv = SimpleNamespace(
         estimator=estimator, gamma=batch.gamma, lamda=batch.lam, global_norm=global_norm, norm_var=norm_var,
         responses_per_prompt=batch.group_size,
