@@ -208,7 +208,7 @@ def train(trainer: str) -> str:
     elif trainer == "oat":
         command = OAT
     elif trainer == "rl2":
-        from gem_rl2 import export as rl2
+        from gem_rl2 import rows as rl2
 
         rl2.write(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = RL2
