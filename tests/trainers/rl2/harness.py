@@ -102,6 +102,11 @@ def run_rl2(
     In the version ``index`` the number of tasks determines the number of steps.
     """
     variables = {**ENVIRONMENT, "GEM_RL2_TESTS": spies, "GEM_ENGINE_SEED": str(seed)}
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={free_port()}"]
+    if ranks == 1:  # torchrun would only add a process, which takes seconds to import torch
+        launcher = []
+        variables |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     env = run_environment(folder, CPU, variables=variables)
     env.pop("RL2_HOME", None)
     if version == "tree":
@@ -111,10 +116,8 @@ def run_rl2(
         f"actor.model_name={model}", f"hydra.run.dir={folder}/hydra", f"trainer.save_dir={folder}/saved",
     ]  # fmt: skip
     words += [f"+gem.wrappers={wrappers}"] if wrappers else []
-    command = [
-        sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}",
-        f"--master_port={free_port()}", str(CPU / "rl2_run.py"), module, *last_wins([*words, *overrides]),
-    ]  # fmt: skip
+    program = [str(CPU / "rl2_run.py"), module, *last_wins([*words, *overrides])]
+    command = [sys.executable, *launcher, *program]
     return run_to_the_end(command, folder=folder, env=env, timeout=timeout)
 
 
@@ -125,7 +128,7 @@ def last_wins(overrides: list[str]) -> list[str]:
 
 
 def free_port() -> int:
-    """Return a free port for torchrun, whose default port is fixed."""
+    """Return a free port for the ranks to meet."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port: int = bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The environments that a YAML names, and the object that gem-llm's `gem.make` creates for them. Needs no ROLL."""
+"""The environments that a YAML names, and what gem-llm makes for them. Needs no ROLL."""
 
 from __future__ import annotations
 
