@@ -123,11 +123,11 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
 
 
 def _check_estimator(config: Any, choice: EstimatorChoice, kinds: set[RowKind | None]) -> None:
-    unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
-    reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     sections = {"turn rows": kinds != {"episode"}, "all collected turns": choice.scope == "collected"}
     applying = [name for name, applies in sections.items() if applies]
     reject_changed(config, read_refusals(UNSUPPORTED, "estimator", *applying, estimator=choice.name))
+    unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
+    reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     section = config.train_env_manager
     choice.check_group_size("train_env_manager.group_size", section.group_size)
     episodes = section.num_env_groups * section.group_size * section.max_traj_per_env
