@@ -28,8 +28,10 @@ class TextPlay(Play):
         self.text = ""
         self.rewards: list[float] = []
         self.context: Any = copy.copy(context)
-        self.context.first = self._keep_text(context.first_text, context.first)
-        self.context.extend = self._keep_text(context.extend_text, context.extend)
+        vars(self.context).update(
+            first=self._keep_text(context.first_text, context.first),
+            extend=self._keep_text(context.extend_text, context.extend),
+        )
 
     def _keep_text(self, text: Callable[..., str], ids: Callable[..., list[int]]) -> Callable[..., list[int]]:
         def encode(*args: Any, **kwargs: Any) -> list[int]:

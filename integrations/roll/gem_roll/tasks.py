@@ -47,7 +47,7 @@ def table_of(
     rows = None if path is None else _rows_of(path, tag, source.for_split(split), training=split == "train")
 
     def task(group_id: int, episode_id: int) -> TaskRow:
-        number = (episode_id if rounds is None else episode_id % rounds) * groups + group_id - first
+        number: int = (episode_id if rounds is None else episode_id % rounds) * groups + group_id - first
         if rows is not None:
             return rows[number % len(rows)]
         return next(make_tasks([source], 1, seed=config.seed, split=split, start=number))
