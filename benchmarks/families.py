@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from records import OLDER_PROMPTS, ROOT, Record, read_records, write_records
+from records import OUTDATED, ROOT, Record, outdated, read_records, write_records
 from study import gem_core
 
 from gem_core._util.files import write_atomically
@@ -159,10 +159,9 @@ def draw(records: Mapping[str, Record], out: Path) -> None:
     missing = [run.family for run in RUNS if run not in runs]
     if missing:
         rows += ["", f"Not recorded yet: {', '.join(missing)}."]
+    if outdated(records.values()):
+        rows += ["", *OUTDATED]
     tail = [
-        "",
-        *OLDER_PROMPTS,
-        "MultiHop and Proofs have also had other items since then, with stronger distractors.",
         "",
         f"![learning curves]({out.name}/curves.png)",
         "",

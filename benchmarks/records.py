@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core.checker.fingerprint import fingerprint
+from gem_core.tasks import EnvChoice
 from gem_core.train.report import COLORS, new_figure, save_figure, smooth
 
 ROOT = Path(__file__).resolve().parents[1]
-OLDER_PROMPTS = (
-    "Recorded before the prompts showed an example of an action: the commits in runs.jsonl reproduce the",
-    "numbers, and the current prompts give different ones.",
+OUTDATED = (
+    "Prompts, items, or rewards have changed since these runs, which are due to be repeated. The commits in",
+    "runs.jsonl reproduce the numbers.",
 )
-"""Note below a table whose runs had other prompts; remove it when the runs are repeated."""
+"""Note below a table with `outdated` records."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,10 @@ class Record:
         before: Metrics for the table, on the evaluation tasks with the initial weights.
         after: Metrics for the table, on the evaluation tasks with the final weights.
         steps: Metrics for the figure, on the training episodes, one number per step.
+        machine: Processor, number of usable cores, and versions of Python and torch.
+        config: All options of the run, with the names of `TrainConfig`.
+        evaluation: All metrics of both evaluations: maps "before" and "after" to environments to metrics.
+        fingerprints: Maps each evaluation environment to its fingerprint when the run was recorded.
     """
 
     name: str
@@ -41,6 +52,10 @@ class Record:
     before: dict[str, float]
     after: dict[str, float]
     steps: dict[str, list[float | None]]
+    machine: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    evaluation: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    fingerprints: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of_run(
@@ -58,6 +73,7 @@ class Record:
         (before,), (after,) = evaluation["before"].values(), evaluation["after"].values()
         lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         history = [json.loads(line) for line in lines]
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return cls(
             name,
             seed,
@@ -66,6 +82,10 @@ class Record:
             {metric: before[metric] for metric in table},
             {metric: after[metric] for metric in table},
             {metric: [step.get(metric) for step in history] for metric in figure},
+            machine(),
+            {option: value for option, value in config.items() if option not in ("out", "model")},
+            evaluation,
+            {env: current_fingerprint(env) for env in config["eval_env"] or config["env"]},
         )
 
     def curve(self, metric: str) -> list[float]:
@@ -75,6 +95,31 @@ class Record:
     def change(self, metric: str) -> str:
         """Return a metric before and after training, for a table."""
         return f"{self.before[metric]:.3f} → {self.after[metric]:.3f}"
+
+
+@cache
+def current_fingerprint(env: str) -> str:
+    """Return the fingerprint of an environment, given as for `gem-core train --env`."""
+    with EnvChoice.parse(env).make() as made:
+        return fingerprint(made)
+
+
+def outdated(records: Iterable[Record]) -> bool:
+    """Return whether an environment has changed since one of the runs, or a run has no fingerprint."""
+    return any(
+        not record.fingerprints
+        or any(current_fingerprint(env) != recorded for env, recorded in record.fingerprints.items())
+        for record in records
+    )
+
+
+def machine() -> str:
+    """Return a description of this machine."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}, "
+        f"torch {version('torch')}, transformers {version('transformers')}"
+    )
 
 
 def read_records(path: Path) -> list[Record]:

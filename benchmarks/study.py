@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from records import OLDER_PROMPTS, ROOT, Record, plot_variants, read_records, write_records
+from records import OUTDATED, ROOT, Record, outdated, plot_variants, read_records, write_records
 
 from gem_core._util.files import write_atomically
 
@@ -44,7 +44,6 @@ class Study:
         panels: Metrics of the figure, with their captions.
         tiny: Options of `gem-core tiny`.
         one_model: Whether all runs start from the model of seed 0, instead of from the model of their seed.
-        note: Lines below the table.
     """
 
     title: str
@@ -54,7 +53,6 @@ class Study:
     panels: Sequence[tuple[str, str]]
     tiny: str = ""
     one_model: bool = False
-    note: Sequence[str] = OLDER_PROMPTS
 
     @property
     def table(self) -> list[str]:
@@ -252,7 +250,9 @@ def draw(study: Study, records: Sequence[Record], out: Path) -> None:
             lines.append(f"| {variant} | {record.seed} | {changes} |")
         means = " | ".join(mean_change(mine, metric) for metric in study.table)
         lines.append(f"| {variant} | mean | {means} |")
-    lines += ["", *study.note, "", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
+    if outdated(records):
+        lines += ["", *OUTDATED]
+    lines += ["", "![learning curves](curves.png)", "", "The commands:", "", "```text"]
     seed = "0" if study.one_model else "SEED"
     tiny = ["tiny", "--env", study.env, *shlex.split(study.tiny), "--seed", seed, "--out", "./tiny"]
     lines += [f"gem-core {shlex.join(tiny)}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -51,6 +52,14 @@ def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp
     (tmp_path / "evaluation.json").write_text(json.dumps(evaluation))
     steps = [{"step": 1, "gem/return": 0.5, "time/rollout": 3.0}, {"step": 2, "time/rollout": 3.0}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    options = {
+        "env": ["game:GuessTheNumber-v0-easy"],
+        "eval_env": None,
+        "gamma": 0.9,
+        "out": "run",
+        "model": "m",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(options))
     record = tool.Record.of_run(
         "ReBN", 3, "gem-core train", tmp_path, table=["gem/success"], figure=["gem/return"]
     )
@@ -58,6 +67,18 @@ def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp
     assert tool.read_records(tmp_path / "runs.jsonl") == [record]
     assert (record.change("gem/success"), record.steps) == ("0.100 → 0.900", {"gem/return": [0.5, None]})
     assert len(record.commit) >= 7
+    assert (record.evaluation, record.config["gamma"]) == (evaluation, 0.9)
+    assert "torch" in record.machine
+
+
+@pytest.mark.parametrize("tool", ["records"], indirect=True)
+def test_a_record_is_outdated_when_its_environment_has_changed(tool: ModuleType) -> None:
+    env = "game:GuessTheNumber-v0-easy"
+    record = tool.Record("ReBN", 0, "", "", {}, {}, {}, fingerprints={env: tool.current_fingerprint(env)})
+    assert not tool.outdated([record])
+    other = tool.current_fingerprint("game:GuessTheNumber-v0-hard")
+    assert tool.outdated([record, replace(record, fingerprints={env: other})])
+    assert tool.outdated([replace(record, fingerprints={})])  # recorded before there were fingerprints
 
 
 def test_the_evaluation_page_shows_the_figures_of_the_run() -> None:
