@@ -45,7 +45,7 @@ def notebook_page(notebook: dict[str, Any]) -> str:
             continue
         parts.append(f"```python\n{text}\n```")
         printed = StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(StringIO()):
             exec(text, namespace)
         if printed.getvalue():
             parts.append(f"```text\n{printed.getvalue().rstrip()}\n```")
@@ -63,7 +63,10 @@ def list_pages(nav: list[Any], pages: dict[str, str]) -> str:
     for section in nav:
         ((title, entries),) = section.items()
         lines += [f"## {title}", ""]
-        lines += [f"- [{name}]({page}): {summarize(pages[page])}" for name, page in _entries(entries)]
+        lines += [
+            f"- [{name}]({page.removesuffix('.md')}.html): {summarize(pages[page])}"
+            for name, page in _entries(entries)
+        ]
         lines.append("")
     return "\n".join(lines)
 

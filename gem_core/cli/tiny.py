@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> int:
     options = TinyOptions(**values)
     if not args.json:
         _console.note(f"warm start: {options.warm_start_steps} steps on random legal actions")
-    digest = save_tiny(args.out, options)
+    with _console.progress("warm start", options.warm_start_steps) as advance:
+        digest = save_tiny(args.out, options, advance)
     if args.json:
         _console.print_json({"folder": args.out, "sha256": digest})
     else:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -115,8 +115,12 @@ def recorded_options(folder: Path) -> dict[str, Any] | None:
     return options
 
 
-def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
+def make_tiny(options: TinyOptions, progress: Callable[[int], None] | None = None) -> tuple[Any, Any]:
     """Create the model and its tokenizer in memory.
+
+    Args:
+        options: Options of the model.
+        progress: Called with the number of finished steps of the warm start; None reports nothing.
 
     Returns:
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; if an environment
@@ -135,7 +139,7 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
             if any(env.shows_images for env in envs):
                 processor = make_processor(processor)
             model = _make_model(processor, options)
-            _warm_start(model, processor, envs, options)
+            _warm_start(model, processor, envs, options, progress)
     finally:
         torch.set_num_threads(threads)
         for env in envs:
@@ -143,12 +147,15 @@ def make_tiny(options: TinyOptions) -> tuple[Any, Any]:
     return model, processor
 
 
-def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
+def save_tiny(
+    folder: str | os.PathLike[str], options: TinyOptions, progress: Callable[[int], None] | None = None
+) -> str:
     """Create a tiny model and save it as a Hugging Face folder.
 
     Args:
         folder: Path of the folder, which is replaced atomically.
         options: Options of the model.
+        progress: As in `make_tiny`.
 
     Returns:
         SHA-256 of the files in the folder, also recorded in its ``gem_tiny.json``.
@@ -156,7 +163,7 @@ def save_tiny(folder: str | os.PathLike[str], options: TinyOptions) -> str:
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
         raise ConfigError(f"{target} exists and is not a tiny model; choose a new folder")
-    model, processor = make_tiny(options)
+    model, processor = make_tiny(options, progress)
     with replace_folder(target) as temporary:
         model.save_pretrained(temporary)
         save_processor(processor, temporary)
@@ -336,7 +343,13 @@ def _make_model(processor: Any, options: TinyOptions) -> Any:
     return LlamaForCausalLM(config)
 
 
-def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOptions) -> None:
+def _warm_start(
+    model: Any,
+    processor: Any,
+    envs: Sequence[Env],
+    options: TinyOptions,
+    progress: Callable[[int], None] | None,
+) -> None:
     """Train next-token prediction on transcripts of random legal play.
 
     The text of the environment is learned as well as the actions, because a model that can predict the
@@ -359,7 +372,9 @@ def _warm_start(model: Any, processor: Any, envs: Sequence[Env], options: TinyOp
     random = derive_rng(options.seed, "batches", sep="/")
     optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
     model.train()
-    for _ in range(options.warm_start_steps):
+    for step in range(options.warm_start_steps):
+        if progress is not None:
+            progress(step)
         batch = make_batch(_draw(episodes, options.warm_start_batch, random), image_processor=image_processor)
         batch.response_mask = batch.attention_mask.float()
         if image_processor is not None:

@@ -81,7 +81,7 @@ def test_the_site_builds_without_a_warning_and_each_page_shows_its_source(tmp_pa
     assert done.returncode == 0, done.stdout
     listed = (tmp_path / "llms.txt").read_text(encoding="utf-8")
     for page in (*PAGES, *NOTEBOOKS):
-        assert f"]({page}): " in listed
+        assert f"]({page.removesuffix('.md')}.html): " in listed
     for page, path in NOTEBOOKS.items():
         built = Article((tmp_path / page).with_suffix(".html").read_text(encoding="utf-8"))
         cells = [code.strip() for code in code_cells(path)]

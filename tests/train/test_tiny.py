@@ -33,6 +33,12 @@ def test_the_same_options_give_the_same_files(tmp_path):
     assert save_tiny(tmp_path / "c", TinyOptions(**QUICK, seed=1)) != digests[0]
 
 
+def test_the_steps_of_the_warm_start_are_reported():
+    steps = []
+    make_tiny(TinyOptions(**QUICK), steps.append)
+    assert steps == [0, 1]
+
+
 def test_making_a_model_leaves_torchs_random_state_and_threads_alone():
     torch.manual_seed(7)
     state, threads = torch.get_rng_state(), torch.get_num_threads()
