@@ -63,10 +63,9 @@ def list_pages(nav: list[Any], pages: dict[str, str]) -> str:
     for section in nav:
         ((title, entries),) = section.items()
         lines += [f"## {title}", ""]
-        lines += [
-            f"- [{name}]({page.removesuffix('.md')}.html): {summarize(pages[page])}"
-            for name, page in _entries(entries)
-        ]
+        for name, page in _entries(entries):
+            address = page.removesuffix(".md") + ".html"
+            lines.append(f"- [{name}]({address}): {summarize(pages[page])}")
         lines.append("")
     return "\n".join(lines)
 
