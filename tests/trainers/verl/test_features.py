@@ -31,6 +31,7 @@ DYNAMIC = [
 FEATURES = {
     "agent-workers": ["actor_rollout_ref.rollout.agent.num_workers=3"],
     "dynamic-micro-batches": DYNAMIC,
+    "remove-padding": ["actor_rollout_ref.model.use_remove_padding=True"],
 }
 
 
