@@ -19,7 +19,7 @@ from tests.trainers.processes import (
 )
 
 CPU = Path(__file__).resolve().parent / "cpu"
-TIMEOUT = 600
+TIMEOUT = 900
 
 DISTRIBUTIONS = {
     "vllm-0.30.0+cpu": "",

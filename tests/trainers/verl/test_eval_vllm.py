@@ -27,7 +27,7 @@ def test_a_folder_in_vllms_engine(warm, tmp_path):
     words = [sys.executable, "-m", "gem_core", "eval", "--model", f"vllm:{warm}", "--envs", EASY, "--json"]
     words += ["--episodes", "4", "--samples", "2", "--max-tokens-per-turn", "24", "--max-total-tokens", "512"]
     env = {**os.environ, **QUIET, **QUICK, "CUDA_VISIBLE_DEVICES": ""}
-    run_to_the_end([*words, "--out", str(tmp_path / "run")], folder=tmp_path, env=env, timeout=400).check()
+    run_to_the_end([*words, "--out", str(tmp_path / "run")], folder=tmp_path, env=env, timeout=800).check()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][EASY]
     assert (summary["episodes"], summary["errors"], list(summary["pass_at"])) == (8, 0, ["1", "2"])
     lines = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
