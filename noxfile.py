@@ -361,7 +361,9 @@ def openrlhf_older(session: nox.Session) -> None:
     install_trainer(session, "constraints/openrlhf.txt", prepare=COMPILE_DEEPSPEED)
     install(session, "--no-deps", "openrlhf==0.11.0")
     session.env["GEM_CORE_OPENRLHF"] = "1"
-    pytest(session, "tests/trainers/openrlhf", "-m", "not full", "-W", "ignore::DeprecationWarning")
+    table = "tests/trainers/openrlhf/test_upstream_estimators.py"  # describes the newest version
+    args = (f"--ignore={table}", "-m", "not full", "-W", "ignore::DeprecationWarning")
+    pytest(session, "tests/trainers/openrlhf", *args)
 
 
 @nox.session(python="3.11")
