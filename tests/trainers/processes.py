@@ -110,7 +110,8 @@ def run_to_the_end(
         except subprocess.TimeoutExpired:
             code = -1
         finally:
-            _end(process)
+            end_session(process.pid)
+            process.wait(60)
     return Run(folder, log.read_text(errors="replace"), code)
 
 
@@ -196,14 +197,13 @@ def _command(pid: int) -> str:
         return ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End all processes of the run's session; Ray gives them separate process groups."""
-    for pid in _session(process.pid):
+def end_session(leader: int) -> None:
+    """End all processes of a session; Ray gives them separate process groups."""
+    for pid in _session(leader):
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    process.wait(60)
 
 
 def _session(leader: int) -> Iterator[int]:

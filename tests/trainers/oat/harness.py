@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.oat import libstdcxx
+from tests.trainers.oat.forks import run_forked
 from tests.trainers.processes import Run, run_environment, run_to_the_end
 
 CPU = Path(__file__).resolve().parent / "cpu"
@@ -86,12 +87,25 @@ def run_oat(
     *,
     stubs: bool = True,
     spy: Path | None = None,
+    forked: bool = True,
     timeout: float = TIMEOUT,
     **flags: str | None,
 ) -> Run:
-    """Run ``python -m gem_oat.train`` in `folder` until it ends."""
-    env = environment(folder, stubs=stubs, spy=spy)
-    return run_to_the_end(command(model, folder, **flags), folder=folder, env=env, timeout=timeout)
+    """Run ``python -m gem_oat.train`` in `folder` until it ends.
+
+    Args:
+        folder: Working folder.
+        model: Folder of the model.
+        stubs: Whether stubs replace vLLM, Launchpad and Plasma.
+        spy: Folder of the spies' files; None for ``spy`` in `folder`.
+        forked: Whether to save the imports, if there are stubs (`forks`); else the command is started.
+        timeout: Time limit in seconds.
+        flags: As in `command`.
+    """
+    env, words = environment(folder, stubs=stubs, spy=spy), command(model, folder, **flags)
+    if stubs and forked:
+        return run_forked(words[3:], folder=folder, env=env, timeout=timeout)
+    return run_to_the_end(words, folder=folder, env=env, timeout=timeout)
 
 
 def metrics_of(run: Run) -> list[dict[str, Any]]:

@@ -267,7 +267,13 @@ def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> No
     with ThreadPoolExecutor(2) as both:
         runs = [
             both.submit(
-                harness.run_oat, tmp_path / name, warm, spy=tmp_path / "spy", group_rank=name, **shared
+                harness.run_oat,
+                tmp_path / name,
+                warm,
+                spy=tmp_path / "spy",
+                forked=False,
+                group_rank=name,
+                **shared,
             )
             for name in ("0", "1")
         ]
