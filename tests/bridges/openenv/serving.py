@@ -54,7 +54,7 @@ def serving(*envs, tls=None, token=None, port=0, **limits):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    started.wait(60)
+    started.wait(180)  # Ray starts its actors one after the other
     if "running" not in box:
         raise box["error"]
     running = box["running"]
