@@ -33,8 +33,9 @@ def test_missing_trainer_is_one_clear_error(package: str, monkeypatch: pytest.Mo
     module = importlib.import_module(package)
     with pytest.raises(UnsupportedTrainer, match=rf"{package}: .* is not installed"):
         module.SUPPORTED.require()
-    with pytest.raises(UnsupportedTrainer, match="is not installed"):
-        module.AnythingPublic  # noqa: B018
+    if package != "gem_rl2":  # it exports no names
+        with pytest.raises(UnsupportedTrainer, match="is not installed"):
+            module.AnythingPublic  # noqa: B018
 
 
 @pytest.mark.parametrize(
