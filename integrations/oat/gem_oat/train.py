@@ -49,7 +49,7 @@ def check(arguments: list[str]) -> None:
     Raises:
         Exception: A run would reject them.
     """
-    from gem_oat.args import prepare
+    from gem_oat.checks import prepare
 
     prepare(parse(arguments))
 
