@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from gem_core.errors import ConfigError, MissingDependency
 from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 from gem_core.vector.slot import rebuilt_seed
+from tests.local_ray import local_ray
 from tests.vector.envs import OBEDIENT, Obedient
 from tests.vector.test_backend import build, play
 
@@ -24,20 +24,8 @@ ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     root = str(Path(__file__).parents[2])
-    # a short path, because Ray puts sockets below it, whose paths are limited to 107 characters
-    with tempfile.TemporaryDirectory(prefix="gem-ray-", ignore_cleanup_errors=True) as folder:
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            _temp_dir=folder,
-            object_store_memory=80 * 2**20,
-            configure_logging=False,
-            log_to_driver=False,
-            runtime_env={"env_vars": {"PYTHONPATH": root}},
-        )
+    with local_ray(runtime_env={"env_vars": {"PYTHONPATH": root}}):
         yield
-        ray.shutdown()
 
 
 def obedient(num_envs: int, **kwargs: Any) -> VectorEnv:

@@ -62,8 +62,8 @@ class InlineHost(Host):
         close_quietly(seat)
 
 
-class AsyncSeat:
-    """A session of an `AsyncHost`.
+class Seat:
+    """A session whose messages may take time.
 
     Attributes:
         session: The session; replaced if a call of its environment takes too long.
@@ -92,8 +92,8 @@ class _Deadline:
         self._task.cancel()
 
 
-class AsyncHost(Host):
-    """Awaits the async methods of environments that wait on the event loop, any number of them at once.
+class TimedHost(Host):
+    """A host that limits the time of each message.
 
     Args:
         make: Builds an environment.
@@ -104,10 +104,17 @@ class AsyncHost(Host):
     def __init__(self, make: Callable[[], Env], env_id: str, timeout: float | None) -> None:
         self._make, self._env_id, self._timeout = make, env_id, timeout
 
-    def open(self) -> AsyncSeat:
-        return AsyncSeat(Session(self._make, self._env_id))
+    def _new_session(self) -> Session:
+        return Session(self._make, self._env_id)
 
-    async def answer(self, seat: AsyncSeat, payload: bytes) -> Reply:
+
+class AsyncHost(TimedHost):
+    """Awaits the async methods of environments that wait on the event loop, any number of them at once."""
+
+    def open(self) -> Seat:
+        return Seat(self._new_session())
+
+    async def answer(self, seat: Seat, payload: bytes) -> Reply:
         if self._timeout is None:
             return await seat.session.answer_async(payload)
         deadline = _Deadline(self._timeout)  # asyncio.wait_for would create a task for each message
@@ -117,44 +124,34 @@ class AsyncHost(Host):
             if not deadline.passed:
                 raise
             self.close(seat)
-            seat.session = Session(self._make, self._env_id)
+            seat.session = self._new_session()
             return too_slow(self._timeout)
         finally:
             deadline.timer.cancel()
 
-    def close(self, seat: AsyncSeat) -> None:
+    def close(self, seat: Seat) -> None:
         ThreadCall(functools.partial(close_quietly, seat.session))
 
 
-class ThreadSeat:
+class ThreadSeat(Seat):
     """A session whose messages are answered in threads.
 
     Attributes:
-        session: The session; replaced if a call of its environment takes too long.
         call: Call that is running.
     """
 
-    __slots__ = ("call", "session")
+    __slots__ = ("call",)
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.call: ThreadCall[Reply] | None = None
 
 
-class ThreadHost(Host):
-    """Runs sessions in the threads for environments, for those that wait (see `set_env_threads`).
-
-    Args:
-        make: Builds an environment.
-        env_id: Its id.
-        timeout: Maximum number of seconds for one message; None means no limit.
-    """
-
-    def __init__(self, make: Callable[[], Env], env_id: str, timeout: float | None) -> None:
-        self._make, self._env_id, self._timeout = make, env_id, timeout
+class ThreadHost(TimedHost):
+    """Runs sessions in the threads for environments, for those that wait (see `set_env_threads`)."""
 
     def open(self) -> ThreadSeat:
-        return ThreadSeat(Session(self._make, self._env_id))
+        return ThreadSeat(self._new_session())
 
     async def answer(self, seat: ThreadSeat, payload: bytes) -> Reply:
         session = seat.session
@@ -163,7 +160,7 @@ class ThreadHost(Host):
             reply, error = await call.outcome(self._timeout)
         except Overdue:
             call.future.add_done_callback(lambda _: close_quietly(session))
-            seat.session = Session(self._make, self._env_id)
+            seat.session = self._new_session()
             return too_slow(self._timeout)
         finally:
             seat.call = None

@@ -4,10 +4,13 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 import urllib.error
 import urllib.request
 
-from gem_core.bridges.openenv.client import Address, ClientSession
+import pytest
+
+from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
 from gem_core.bridges.openenv.served import ServerLimits
 from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
 
@@ -114,3 +117,32 @@ def play(coroutine):
             await asyncio.sleep(0.01)
 
     return asyncio.run(main())
+
+
+def check_a_dead_worker(url, id, reason):
+    """Check that the death of a worker of `test:Odd...`, for `reason`, costs its sessions one episode."""
+
+    async def main():
+        address = Address.parse(f"{url}/{id}")
+        one, two, three = [await ClientSession.open(address, None, 30) for _ in range(3)]
+        for session in (one, two):
+            await session.ask("reset", {"seed": 1}, 60)
+        await three.ask("state", {}, 60)
+        with pytest.raises(SessionLost, match=reason):
+            await one.ask("step", {"message": "exit 3"}, 60)
+        with pytest.raises(SessionLost, match=f"{reason}.* and took the episode with it"):
+            await two.ask("step", {"message": "hi"}, 60)
+        for session in (one, two, three):  # three had no episode to lose
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    await session.ask("reset", {"seed": 2}, 60)
+                    break
+                except SessionLost:  # until the new worker has started
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.1)
+            assert (await session.ask("step", {"message": "hi"}, 60))["reward"] == 0.25
+            session.close()
+
+    play(main())
+    assert "gem_core_lost_workers 1" in fetch(f"{url}/metrics")[1]

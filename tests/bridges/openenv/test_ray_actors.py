@@ -4,17 +4,16 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
-import time
 
 import pytest
 
-from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
+from gem_core.bridges.openenv.client import Address, ClientSession
 from gem_core.bridges.openenv.ray_actors import SECRET_SIZE
 from gem_core.bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from tests.bridges.openenv import odd
-from tests.bridges.openenv.serving import GUESS, fetch, play, serving, talk
+from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, play, serving, talk
+from tests.local_ray import local_ray
 
 ray = pytest.importorskip("ray", reason="needs the extra 'ray'")
 
@@ -29,19 +28,8 @@ def odd_ids():
 
 @pytest.fixture(scope="module")
 def cluster():
-    # a short path, because Ray puts sockets below it, whose paths are limited to 107 characters
-    with tempfile.TemporaryDirectory(prefix="gem-ray-", ignore_cleanup_errors=True) as folder:
-        context = ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            _temp_dir=folder,
-            object_store_memory=80 * 2**20,
-            configure_logging=False,
-            log_to_driver=False,
-        )
-        yield context.address_info["address"]
-        ray.shutdown()
+    with local_ray() as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -110,30 +98,7 @@ def test_a_slow_step_delays_no_other_session(served):
 
 
 def test_a_dead_actor_costs_its_sessions_one_episode(served):
-    async def main():
-        address = Address.parse(f"{served.url}/{IDS[0]}")
-        one, two, three = [await ClientSession.open(address, None, 30) for _ in range(3)]
-        for session in (one, two):
-            await session.ask("reset", {"seed": 1}, 60)
-        await three.ask("state", {}, 60)
-        with pytest.raises(SessionLost, match=r"Ray actor \d+ died"):
-            await one.ask("step", {"message": "exit 3"}, 60)
-        with pytest.raises(SessionLost, match="and took the episode with it"):
-            await two.ask("step", {"message": "hi"}, 60)
-        for session in (one, two, three):  # three had no episode to lose
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    await session.ask("reset", {"seed": 2}, 60)
-                    break
-                except SessionLost:  # until the new actor has started
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.1)
-            assert (await session.ask("step", {"message": "hi"}, 60))["reward"] == 0.25
-            session.close()
-
-    play(main())
-    assert "gem_core_lost_workers 1" in fetch(f"{served.url}/metrics")[1]
+    check_a_dead_worker(served.url, IDS[0], r"Ray actor \d+ died")
 
 
 def test_a_connection_without_the_secret_of_an_actor_is_closed(served):

@@ -14,7 +14,7 @@ from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
 from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from tests.bridges.openenv import odd as odd_envs
-from tests.bridges.openenv.serving import GUESS, fetch, play, serving, talk
+from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, fetch, play, serving, talk
 
 ODD = ["test:Odd-v0", "test:OddWaits-v0", "test:OddComputes-v0", "test:OddAwaits-v0"]
 
@@ -109,30 +109,7 @@ def test_a_call_that_takes_too_long_costs_its_episode(id):
 
 
 def test_a_dead_worker_costs_its_sessions_one_episode(odd):
-    async def main():
-        address = Address.parse(f"{odd.url}/{ODD[2]}")
-        one, two, three = [await ClientSession.open(address, None, 30) for _ in range(3)]
-        for session in (one, two):
-            await session.ask("reset", {"seed": 1}, 60)
-        await three.ask("state", {}, 60)
-        with pytest.raises(SessionLost, match="died with exit code 3"):
-            await one.ask("step", {"message": "exit 3"}, 60)
-        with pytest.raises(SessionLost, match="died with exit code 3 and took the episode with it"):
-            await two.ask("step", {"message": "hi"}, 60)
-        for session in (one, two, three):  # three had no episode to lose
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    await session.ask("reset", {"seed": 2}, 60)
-                    break
-                except SessionLost:  # until the new worker has started
-                    assert time.monotonic() < deadline
-                    await asyncio.sleep(0.1)
-            assert (await session.ask("step", {"message": "hi"}, 60))["reward"] == 0.25
-            session.close()
-
-    play(main())
-    assert "gem_core_lost_workers 1" in fetch(f"{odd.url}/metrics")[1]
+    check_a_dead_worker(odd.url, ODD[2], "died with exit code 3")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,35 @@
+"""A Ray cluster for the tests of one module."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+
+@contextlib.contextmanager
+def local_ray(**options: Any) -> Iterator[str]:
+    """Start a local cluster with two CPUs, yield its address, and stop it.
+
+    Args:
+        **options: Further arguments of `ray.init`.
+    """
+    import ray
+
+    # a short path, because Ray puts sockets below it, whose paths are limited to 107 characters
+    with tempfile.TemporaryDirectory(prefix="gem-ray-", ignore_cleanup_errors=True) as folder:
+        context = ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            _temp_dir=folder,
+            object_store_memory=80 * 2**20,
+            configure_logging=False,
+            log_to_driver=False,
+            **options,
+        )
+        try:
+            yield context.address_info["address"]
+        finally:
+            ray.shutdown()
