@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core study gamma-study families tools-study bench bench-record docs docs-slow lint clean
+.PHONY: help demo test test-core study bench bench-record docs docs-slow lint clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -21,7 +21,7 @@ $(VENV)/train: pyproject.toml constraints/dev.txt
 
 $(VENV)/ready: $(VENV)/train
 	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 2 minutes."
-	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,vision,eval,docs,test,lint]' nox
+	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,dense,mcp,vision,eval,view,docs,test,lint]' nox
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and show what it learned
@@ -43,17 +43,8 @@ bench: $(VENV)/ready  ## compare speed with gem-llm and textarena, in a separate
 bench-record: $(VENV)/ready  ## like bench, and write the table to docs/results/bench.md
 	$(BIN)/python benchmarks/run.py --record
 
-study: $(VENV)/ready  ## three seeds of ReBN, plain REINFORCE and a zero-advantage control
-	$(BIN)/python benchmarks/study.py normalization
-
-gamma-study: $(VENV)/ready  ## gamma 0.9 versus 0.999 on a longer number game
-	$(BIN)/python benchmarks/study.py gamma
-
-families: $(VENV)/ready  ## one learning run for each family of environments besides the games
-	$(BIN)/python benchmarks/families.py
-
-tools-study: $(VENV)/ready  ## ReBN versus plain REINFORCE on a task that requires a tool
-	$(BIN)/python benchmarks/study.py tools
+study: $(VENV)/ready  ## run the learning study NAME (without a name: list them)
+	$(BIN)/python benchmarks/study.py $(NAME)
 
 docs: $(VENV)/ready  ## build the documentation site into site/
 	$(BIN)/mkdocs build --strict

@@ -196,6 +196,10 @@ def openenv(session: nox.Session) -> None:
     """Test the bridges with OpenEnv's own client, server, and validator (0.7 GB)."""
     install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".", *MINIMAL)
     pytest(session, "tests/bridges/openenv")
+    beside = str(Path(session.virtualenv.location).resolve() / "uvloop")
+    install(session, "-c", "constraints/openenv.txt", "--upgrade", "--target", beside, "uvloop")
+    session.env["PYTHONPATH"] = beside
+    pytest(session, "tests/bridges/openenv/test_server.py", report="openenv-uvloop")
 
 
 @nox.session
@@ -219,7 +223,8 @@ def evaluation(session: nox.Session) -> None:
     install(session, "--no-deps", "-r", "constraints/eval.txt")
     install(session, "--no-deps", "-e", ".")
     session.env["GEM_CORE_EVAL"] = "1"
-    pytest(session, "tests/engines/test_endpoint_real.py", "tests/eval/test_inspect_log.py")
+    inspect_tests = ("tests/eval/test_inspect_log.py", "tests/eval/test_inspect_read.py")
+    pytest(session, "tests/engines/test_endpoint_real.py", *inspect_tests)
     _, _, skipped = outcomes(RESULTS / f"{session.name}.xml")
     if skipped:
         session.error(f"{skipped} tests were skipped")

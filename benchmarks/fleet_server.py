@@ -1,4 +1,4 @@
-"""An environment whose steps wait as those of sandboxes do, and its server on a local Ray cluster.
+"""An environment whose steps wait like calls of a sandbox, and its server on a local Ray cluster.
 
     python benchmarks/fleet_server.py PORT ACTORS FOLDER [PROFILE]
 
@@ -13,6 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -70,19 +71,13 @@ class Waiting(gem_core.Env):
 
 def main() -> None:
     """Serve."""
-    import ray
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
     from gem_core.cli import main as gem_core_main
+    from tests.local_ray import start_local_ray
 
     port, actors, folder, profile = [*sys.argv[1:], ""][:4]
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        _temp_dir=folder,
-        object_store_memory=80 * 2**20,
-        log_to_driver=False,
-    )
+    start_local_ray(folder)
     gem_core.register("fleet:Waiting-v0", "fleet_server:Waiting")
     command = ["serve", "openenv", "fleet:Waiting-v0", "--ray", "--workers", actors, "--port", port]
     if profile:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import gem_core
+from gem_core.bridges.openenv.server import run_loop
 from gem_core.bridges.openenv.sessions import Session
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -98,7 +99,7 @@ def main() -> None:
         app = openenv_app(name == "openenv-async")
         uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", backlog=4096)
     else:
-        asyncio.run({"websockets": serve_websockets, "picows": serve_picows}[name](port))
+        run_loop({"websockets": serve_websockets, "picows": serve_picows}[name](port))
 
 
 if __name__ == "__main__":

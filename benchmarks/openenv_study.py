@@ -6,7 +6,8 @@
 The same game, the same load, the same protocol; the server has one core and the load another one. Rounds
 alternate between the servers, and the table shows medians. Besides steps per second, it shows steps per
 second of CPU time of the server, which other load on the machine changes least. ``websockets`` and ``picows``
-serve our sessions with a library instead of our own WebSocket code (install them to include them).
+serve our sessions with a library instead of our own WebSocket code (install them to include them). OpenEnv
+does not depend on uvloop; if it is installed, all servers and the load run on it.
 """
 
 from __future__ import annotations
@@ -179,7 +180,7 @@ def main() -> None:
     print(json.dumps(held))
     met = report(runs, held)
     if not args.quick:
-        versions = {name: version(name) for name in ("openenv", "uvicorn", "websockets", "picows")}
+        versions = {name: version(name) for name in ("openenv", "uvicorn", "uvloop", "websockets", "picows")}
         machine = {"cores": len(CORES), "python": platform.python_version(), "versions": versions}
         head = {"command": "python benchmarks/openenv_study.py", "commit": commit(), "machine": machine}
         lines = ",\n  ".join(json.dumps(run) for run in runs)

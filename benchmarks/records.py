@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -14,10 +14,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gem_core._util.files import write_atomically
+from gem_core._util.files import read_json_lines, write_json_lines
 from gem_core.checker.fingerprint import fingerprint
 from gem_core.tasks import EnvChoice
-from gem_core.train.report import COLORS, new_figure, save_figure, smooth
+from gem_core.train.report import smooth
 
 ROOT = Path(__file__).resolve().parents[1]
 OUTDATED = (
@@ -43,6 +43,15 @@ class Record:
         config: All options of the run, with the names of `TrainConfig`.
         evaluation: All metrics of both evaluations: maps "before" and "after" to environments to metrics.
         fingerprints: Maps each evaluation environment to its fingerprint when the run was recorded.
+        run: Name of the run within its study.
+        task: Name of the task within its study.
+        phase: "tuning" or "evaluation"; "" in a study without tuning runs.
+        evaluations: Mean of each metric in each evaluation during the run, with its step.
+        raw: Results of each evaluation seed with the final weights, by environment: "success" as a string of
+            0 and 1, "return", and "turns".
+        wall_s: Wall time in seconds, of the last process that worked on the run.
+        cpu_s: CPU time in seconds of the same process.
+        resumed: Whether an earlier process had begun the run.
     """
 
     name: str
@@ -56,6 +65,14 @@ class Record:
     config: dict[str, Any] = field(default_factory=dict)
     evaluation: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
     fingerprints: dict[str, str] = field(default_factory=dict)
+    run: str = ""
+    task: str = ""
+    phase: str = ""
+    evaluations: list[dict[str, float]] = field(default_factory=list)
+    raw: dict[str, dict[str, Any]] = field(default_factory=dict)
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    resumed: bool = False
 
     @classmethod
     def of_run(
@@ -70,31 +87,31 @@ class Record:
     ) -> Record:
         """Read the folder of a finished `gem-core train`; `table` and `figure` name the metrics to keep."""
         evaluation = json.loads((folder / "evaluation.json").read_text(encoding="utf-8"))
-        (before,), (after,) = evaluation["before"].values(), evaluation["after"].values()
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        history = [json.loads(line) for line in lines]
+        before, after = (
+            ({}, {})
+            if not evaluation["after"]
+            else (next(iter(evaluation[when].values())) for when in ("before", "after"))
+        )
+        history = read_json_lines(folder / "metrics.jsonl")
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         return cls(
             name,
             seed,
             command,
-            subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip(),
-            {metric: before[metric] for metric in table},
-            {metric: after[metric] for metric in table},
+            commit(),
+            {metric: before[metric] for metric in table if metric in before},
+            {metric: after[metric] for metric in table if metric in after},
             {metric: [step.get(metric) for step in history] for metric in figure},
             machine(),
             {option: value for option, value in config.items() if option not in ("out", "model")},
             evaluation,
             {env: current_fingerprint(env) for env in config["eval_env"] or config["env"]},
+            **_of_evaluations(folder / "evaluations.jsonl"),
         )
 
     def curve(self, metric: str) -> list[float]:
         """Return a metric of the steps, averaged over five steps; NaN where a step lacks the metric."""
         return smooth([float("nan") if value is None else value for value in self.steps[metric]], 5)
-
-    def change(self, metric: str) -> str:
-        """Return a metric before and after training, for a table."""
-        return f"{self.before[metric]:.3f} → {self.after[metric]:.3f}"
 
 
 @cache
@@ -102,6 +119,51 @@ def current_fingerprint(env: str) -> str:
     """Return the fingerprint of an environment, given as for `gem-core train --env`."""
     with EnvChoice.parse(env).make() as made:
         return fingerprint(made)
+
+
+@cache
+def commit() -> str:
+    """Return the short hash of the commit, with "+" if the code differs from it.
+
+    On a machine without the repository's history, the environment variable ``STUDY_COMMIT`` names it.
+    """
+    if "STUDY_COMMIT" in os.environ:
+        return os.environ["STUDY_COMMIT"]
+
+    def git(*command: str) -> str:
+        return subprocess.check_output(["git", *command], text=True, cwd=ROOT).strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "gem_core", "benchmarks")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def _of_evaluations(path: Path) -> dict[str, Any]:
+    """Return `Record.evaluations` and `Record.raw` from the evaluations of a run."""
+    lines = read_json_lines(path)
+    evaluations: dict[int, dict[str, list[float]]] = {}
+    for line in lines:
+        values = evaluations.setdefault(line["step"], {})
+        for metric in ("success", "return", "turns"):
+            played = [v for v, error in zip(line[metric], line["error"], strict=True) if not error]
+            if played:  # an evaluation during or after training may fail as a whole
+                values.setdefault(f"gem/{metric}", []).append(fmean(played))
+    last = max(evaluations, default=0)
+    return {
+        "evaluations": [
+            {"step": step, **{metric: fmean(means) for metric, means in values.items()}}
+            for step, values in evaluations.items()
+        ],
+        "raw": {
+            line["env"]: {
+                "seeds": [line["seed"][0], len(line["seed"])],
+                "success": "".join(str(int(value)) for value in line["success"]),
+                "return": [round(value, 3) for value in line["return"]],
+                "turns": line["turns"],
+            }
+            for line in lines
+            if line["step"] == last
+        },
+    }
 
 
 def outdated(records: Iterable[Record]) -> bool:
@@ -124,35 +186,9 @@ def machine() -> str:
 
 def read_records(path: Path) -> list[Record]:
     """Return the recorded runs of a file."""
-    return [Record(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [Record(**row) for row in read_json_lines(path)]
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
     """Write the runs to a file, replacing its content."""
-    write_atomically(path, [json.dumps(asdict(record)) + "\n" for record in records])
-
-
-def plot_variants(
-    title: str, panels: Sequence[tuple[str, str]], runs: Mapping[str, Sequence[Record]], path: Path
-) -> None:
-    """Plot variants of a run side by side: each seed as a thin line, their mean as a thick one.
-
-    Args:
-        title: Title of the figure.
-        panels: Metric and caption of each panel.
-        runs: Maps the name of each variant to its runs.
-        path: PNG file to write.
-    """
-    figure, axes = new_figure(len(panels))
-    for axis, (metric, caption) in zip(axes, panels, strict=True):
-        for (variant, records), color in zip(runs.items(), COLORS, strict=False):
-            curves = [record.curve(metric) for record in records]
-            steps = range(1, len(curves[0]) + 1)
-            for curve in curves:
-                axis.plot(steps, curve, color=color, alpha=0.3, linewidth=0.8)
-            mean = [fmean(values) for values in zip(*curves, strict=True)]
-            axis.plot(steps, mean, color=color, linewidth=2.2, label=variant)
-        axis.set_title(caption, loc="left", fontsize=11)
-    axes[0].legend(frameon=False)
-    figure.suptitle(title, fontsize=12, fontweight="bold")
-    save_figure(figure, path)
+    write_json_lines(path, map(asdict, records))

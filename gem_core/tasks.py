@@ -23,7 +23,7 @@ from typing import Any, TypedDict
 
 from gem_core._util.checks import check_int
 from gem_core._util.entry_points import absolute
-from gem_core._util.files import write_atomically
+from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
@@ -100,6 +100,11 @@ class EnvChoice:
     env_id: str
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     weight: float = 1.0
+
+    @classmethod
+    def of(cls, task: TaskRow) -> EnvChoice:
+        """Return the environment of a task."""
+        return cls(task["env_id"], task["env_kwargs"])
 
     @classmethod
     def parse(cls, text: str) -> EnvChoice:
@@ -263,7 +268,7 @@ def check_train_row(task: TaskRow) -> None:
             gives advice.
         GemError: As in `EnvChoice.make`.
     """
-    source = EnvChoice(task["env_id"], task["env_kwargs"])
+    source = EnvChoice.of(task)
     items, item = _split_of(source, "train")[1], task.get("item")
     if items is None:
         return
@@ -294,7 +299,7 @@ def tasks_per_epoch(sources: Sequence[EnvChoice]) -> int | None:
 
 def write_tasks(rows: Iterable[TaskRow], path: str | Path) -> None:
     """Write rows as JSON Lines, atomically: a reader never sees an incomplete file."""
-    write_atomically(path, (json.dumps(row) + "\n" for row in rows))
+    write_json_lines(path, rows)
 
 
 def _rows(

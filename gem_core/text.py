@@ -28,11 +28,9 @@ _PLACEHOLDER = 30
 _DIGITS = 18
 _DIRECTIONS = frozenset(("up", "down", "left", "right"))
 _ARROWS = {"\u2191": "up", "\u2193": "down", "\u2190": "left", "\u2192": "right"}
-_FENCE = re.compile(
-    r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(?:(?P<fence>`{3,}|~{3,})(?P<label>.*)"
-    r"|(?P<text>[^`~]*[>:]\s*)(?P<late>```)(?P<word>[\w+#.-]*\s*\Z))"
-)
-"""An opening fence, also in a list item or behind a tag or a colon."""
+_FENCE = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)*(?P<fence>`{3,}|~{3,})(?P<label>.*)")
+"""An opening fence, also in a list item."""
+_LATE_LABEL = re.compile(r"[\w+#.-]*\s*")
 _LANGUAGES = {"py": "python", "python3": "python"}
 _INTEGER = re.compile(r"[+-]?[0-9]+(?:\.0+)?")
 _LARGEST: int = 10**_DIGITS
@@ -259,7 +257,8 @@ def first_code_block(text: str, language: str | None = None) -> str | None:
     A fence is three or more backticks or tildes at the start of a line, which may be indented or a list item;
     the indentation of the opening fence is removed from the block. The closing fence has at least as many;
     after a space or a tag, text may follow it. Text may also precede an opening fence that only a language
-    follows, as in ``</think>```python``. Nested and unclosed blocks are ignored.
+    follows, as in ``</think>```python``. If nothing else closes a block, a fence at the end of a line of code
+    does. Nested and unclosed blocks are ignored.
 
     Args:
         text: Text in Markdown, not necessarily valid.
@@ -285,6 +284,7 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
     indent = 0  # column of its opening fence
     matches = False
     content: list[str] = []
+    late_end = 0  # number of lines up to the first one that ends with the fence
     for line in text.split("\n"):
         mark = line.strip()
         if fence:
@@ -295,16 +295,30 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
                 fence = ""
             elif matches:
                 content.append(_outdented(line, indent) if indent else line)
+                if not late_end and mark.endswith(fence) and fence[0] not in mark.removesuffix(fence):
+                    late_end = len(content)
         elif "```" in line or "~~~" in line:
-            opening = _FENCE.match(line)
-            if opening is None or ((opening["fence"] or "").startswith("`") and "`" in opening["label"]):
+            opening = _opening(line)
+            if opening is None:
                 continue  # inline code
-            fence = opening["fence"] or opening["late"]
-            indent = 0 if opening["late"] else opening.start("fence")
-            label = opening["word"] if opening["late"] else opening["label"]
+            fence, indent, label = opening
             word = (label.split(maxsplit=1) or [""])[0].lower()
             matches = language is None or _LANGUAGES.get(word, word) == language.lower()
-            content = []
+            content, late_end = [], 0
+    if fence and late_end:
+        yield "\n".join(content[:late_end]).rstrip().removesuffix(fence)
+
+
+def _opening(line: str) -> tuple[str, int, str] | None:
+    """Return the fence that opens a block, the indentation of the block and its label, if there is one."""
+    if opening := _FENCE.match(line):
+        fence, label = opening.group("fence", "label")
+        return None if fence[0] == "`" and "`" in label else (fence, opening.start("fence"), label)
+    before, _, label = line.partition("```")
+    late = _LATE_LABEL.fullmatch(label) and "~" not in before
+    if late and (before.rstrip()[-1:] in (">", ":") or (before[-1:].isspace() and label.strip())):
+        return "```", 0, label
+    return None
 
 
 def _outdented(line: str, indent: int) -> str:
@@ -317,7 +331,8 @@ def integer(text: str) -> int | None:
 
     A number of more than 18 digits is returned as 10**18 or -10**18, which is out of range everywhere.
     """
-    if len(text) <= _DIGITS and text.isascii() and text.isdigit():
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if len(text) <= _DIGITS and digits.isascii() and digits.isdigit():
         return int(text)  # the usual case, three times as fast
     if not _INTEGER.fullmatch(text):
         return None

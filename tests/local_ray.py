@@ -8,6 +8,27 @@ from collections.abc import Iterator
 from typing import Any
 
 
+def start_local_ray(folder: str, **options: Any) -> Any:
+    """Start a small local cluster with two CPUs and return its context.
+
+    Args:
+        folder: Folder of Ray; a short path, because Ray puts sockets below it, whose paths are limited to 107
+            characters.
+        **options: Further arguments of `ray.init`.
+    """
+    import ray
+
+    return ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        _temp_dir=folder,
+        object_store_memory=80 * 2**20,
+        log_to_driver=False,
+        **options,
+    )
+
+
 @contextlib.contextmanager
 def local_ray(**options: Any) -> Iterator[str]:
     """Start a local cluster with two CPUs, yield its address, and stop it.
@@ -17,18 +38,8 @@ def local_ray(**options: Any) -> Iterator[str]:
     """
     import ray
 
-    # a short path, because Ray puts sockets below it, whose paths are limited to 107 characters
     with tempfile.TemporaryDirectory(prefix="gem-ray-", ignore_cleanup_errors=True) as folder:
-        context = ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            _temp_dir=folder,
-            object_store_memory=80 * 2**20,
-            configure_logging=False,
-            log_to_driver=False,
-            **options,
-        )
+        context = start_local_ray(folder, configure_logging=False, **options)
         try:
             yield context.address_info["address"]
         finally:

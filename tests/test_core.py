@@ -60,7 +60,7 @@ class Shout(Wrapper):
 # -- seeds and episodes -----------------------------------------------------------------------
 
 
-def test_same_seed_same_episode_and_none_goes_on() -> None:
+def test_same_seed_same_episode_and_none_continues() -> None:
     env = Sound()
     first = [env.reset(seed=4), env.reset(), env.reset()]
     assert [env.reset(seed=4), env.reset(), env.reset()] == first
@@ -181,7 +181,7 @@ def test_spawn(wrapped: bool) -> None:
 @pytest.mark.parametrize(
     "copied", [lambda env: pickle.loads(pickle.dumps(env)), copy.deepcopy], ids=["pickle", "copy"]
 )
-def test_pickled_and_copied_envs_go_on_alike(copied: Any) -> None:
+def test_pickled_and_copied_envs_continue_alike(copied: Any) -> None:
     env = Shout(Shout(ScriptedEnv([0.0, 1.0, 2.0])))
     env.reset(seed=5)
     env.step("a")
@@ -356,7 +356,7 @@ def test_unknown_attribute_of_the_package() -> None:
         gem_core.no_such_thing  # noqa: B018
 
 
-def test_hooks_are_those_of_the_object_however_step_is_reached() -> None:
+def test_hooks_belong_to_the_object_however_step_is_reached() -> None:
     class Outer(Wrapper):
         def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
             return f"outer {observation}", *rest

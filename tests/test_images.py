@@ -50,7 +50,7 @@ def test_what_is_no_image_is_refused(data):
         ("text", "not a content part"),
     ],
 )
-def test_parts_that_nobody_could_be_shown(part, reason):
+def test_parts_that_cannot_be_shown(part, reason):
     check_parts([text_part("a"), image_part(PIXEL)])
     with pytest.raises(DataError, match=rf"part 1 of the observation.*{reason}"):
         check_parts([text_part("a"), part])

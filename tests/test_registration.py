@@ -397,7 +397,7 @@ def test_entry_point_may_be_a_module_that_registers(site: Path) -> None:
     assert gem_core.list_envs("third:*") == ["third:Party-v0"]
 
 
-def test_broken_package_warns_and_the_rest_goes_on(site: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_broken_package_warns_and_the_rest_continues(site: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(site, "dist_a_broken", "raise RuntimeError('half installed')", "dist_a_broken:register_all")
     install(site, "dist_b_clash", GOOD.replace("dist_good", "dist_b_clash"), "dist_b_clash:no_such_function")
     install(site, "dist_good", GOOD, "dist_good:register_all")

@@ -1,4 +1,4 @@
-"""What a release states in several files is the same everywhere."""
+"""Facts that a release states in several files agree."""
 
 from __future__ import annotations
 

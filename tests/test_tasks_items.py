@@ -162,7 +162,7 @@ def test_generated_sets_have_a_split_of_their_own(id):
 def texts(rows):
     shown = set()
     for row in rows:
-        with EnvChoice(row["env_id"], row["env_kwargs"]).make() as env:
+        with EnvChoice.of(row).make() as env:
             observation, _ = env.reset(row["seed"], options={"index": row["item"]})
             assert env.unwrapped.index == row["item"]
             shown.add(observation)
@@ -290,7 +290,7 @@ def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
     assert (summary["episodes"], summary["tasks"], summary["items"]) == (10, 5, 5)
 
 
-def test_the_reference_trainer_goes_on_within_an_epoch(file):
+def test_the_reference_trainer_continues_within_an_epoch(file):
     from gem_core.train.config import TrainConfig
     from gem_core.train.rollouts import training_tasks
 

@@ -231,7 +231,7 @@ def test_first_tag(text, content):
 
 
 @given(st.text(), st.text())
-def test_first_tag_returns_what_stands_between(content, after):
+def test_first_tag_returns_the_text_between(content, after):
     expected = content.partition("</a>")[0]
     assert first_tag(f"<a>{content}</a>{after}", "a") == expected
 
@@ -259,6 +259,10 @@ def test_first_tag_takes_linear_time():
         ("```python\nx\n```</answer>", "x"),
         ("<think>a</think>```python\nx\n```", "x"),
         ("The program: ```python\nx\n```", "x"),
+        ("<think>Here it is ```python\nx\n```", "x"),
+        ("```python\nx\ny```\nDone.", "x\ny"),
+        ("- ```python\n  x\n  y``` \n", "x\ny"),
+        ('```python\nx = """```\ny"""\n```', 'x = """```\ny"""'),
         ("Use ``` or ~~~ here.\n```python\nx\n```", "x"),
         ("```python3\nx\n```", "x"),
         ("```py\nx\n```", "x"),
@@ -266,6 +270,9 @@ def test_first_tag_takes_linear_time():
         ("```text\n```python\nno\n```", None),
         ("`python`", None),
         ("```python print(1)```", None),
+        ("Put ```python around it.\nx\n```", None),
+        ("Close it with ```\nx\n```", None),
+        ("```python\nuse `x` and ```y```", None),
         ("```python\nprint(1)", None),
         ("```python2\nprint(1)\n```", None),
         ("```\nplain\n```", None),
@@ -280,11 +287,20 @@ def test_first_code_block_of_any_language():
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="`~")))
-def test_first_code_block_returns_what_stands_between(content):
+def test_first_code_block_returns_the_text_between(content):
     assert first_code_block(f"text\n```python\n{content}\n```\nmore", "python") == content
 
 
-@pytest.mark.parametrize("text", ["~" * SIZE + "`", "```\n" + "~~~\n" * (SIZE // 16), "```" + " " * SIZE])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "~" * SIZE + "`",
+        "```\n" + "~~~\n" * (SIZE // 16),
+        "```" + " " * SIZE,
+        " " * SIZE + "a```",
+        "- " * (SIZE // 2) + "a```",
+    ],
+)
 def test_first_code_block_takes_linear_time(text):
     assert first_code_block(text) is None
 

@@ -5,14 +5,19 @@
 
 `measure` runs in an environment with the extra of that bridge. It appends one line per id, and skips ids that
 the file has already, so it can be stopped and restarted. The result of a rule is that of ``gem-core check``.
+For ``openenv``, the folder ``envs`` of a checkout of OpenEnv is on PYTHONPATH, and an id such as
+``openenv:URL(game:Wordle-v0)`` stands for the address of a server of that environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import platform
+import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -25,13 +30,26 @@ from gem_core.errors import GemError
 CHECKED = [rule.name for rule in RULES if rule.name != "floor_holds"]
 """The rule left out compares with floors that are documented for our own ids."""
 SEEDS = 2
+OPENENV_COMMIT = "685de41"
 TURNS = {"max_turns": 60}
 PACKAGES = {
     "gymnasium": "gymnasium",
+    "openenv": "openenv",
     "textarena": "textarena",
     "skyrl": "skyrl-gym",
     "verifiers": "verifiers",
 }
+SUMS: list[dict[str, Any]] = [
+    {
+        "prompt": [{"role": "user", "content": f"What is {n} + 1? End with #### ANSWER."}],
+        "reward_spec": {"ground_truth": str(n + 1)},
+        "reward_model": {"ground_truth": str(n + 1)},
+        "extra_info": {"max_turns": 3},
+    }
+    for n in range(8)
+]
+"""Rows for SkyRL's environments, which hold no tasks."""
+
 ENVS: dict[str, dict[str, dict[str, Any]]] = {
     "gymnasium": dict.fromkeys(
         (
@@ -49,8 +67,28 @@ ENVS: dict[str, dict[str, dict[str, Any]]] = {
         ),
         TURNS,
     ),
+    "openenv": dict.fromkeys(
+        (
+            "connect4_env.server.connect4_environment:Connect4Environment",
+            "echo_env.server.echo_environment:EchoEnvironment",
+            "grid_world_env.server.grid_world_environment:GridWorldEnvironment",
+            "maze_env.server.maze_env_environment:MazeEnvironment",
+            "URL(game:GuessTheNumber-v0-easy)", "URL(game:Wordle-v0)",
+        ),
+        TURNS,
+    ),
+    "skyrl": {name: {"rows": SUMS} for name in ("aime", "gsm8k", "gsm8k_multi_turn")},
+    "verifiers": {
+        "gem-verifiers": {"config": {"env_id": "game:GuessTheNumber-v0-easy"}},
+    },
 }  # fmt: skip
 """Arguments of the environments, by bridge and name."""
+
+ACTIONS: dict[str, list[str]] = {
+    "skyrl": ["#### 5", "#### 7", "Answer: 5", "I do not know."],
+    "verifiers": [r"\boxed{5}", r"\boxed{7}", "I do not know."],
+}
+"""Responses of the random player, for bridges whose environments have none."""
 
 
 def measure(bridge: str, path: Path) -> None:
@@ -63,15 +101,37 @@ def measure(bridge: str, path: Path) -> None:
         row: dict[str, Any] = {"id": id, "kwargs": kwargs}
         row |= {"version": version(PACKAGES[bridge]), "python": platform.python_version()}
         try:
-            spec = gem_core.spec(id)
-            spec = replace(spec, kwargs=spec.kwargs | kwargs)
-            report = check_env(spec, seeds=range(SEEDS), rules=CHECKED, keep_going=True)
+            with address(name) as source:
+                spec = gem_core.spec(f"{bridge}:{source}")
+                spec = replace(spec, kwargs=spec.kwargs | kwargs)
+                report = check_env(
+                    spec,
+                    seeds=range(SEEDS),
+                    rules=CHECKED,
+                    actions=ACTIONS.get(bridge),
+                    keep_going=True,
+                )
             row |= {"holds": list(report.passed), "skipped": report.skipped, "broken": report.broken}
         except GemError as error:
             row["error"] = " ".join(str(error).split())
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         sys.stderr.write(f"{id}: {', '.join(row.get('broken', ())) or row.get('error', 'all rules hold')}\n")
+
+
+@contextlib.contextmanager
+def address(name: str) -> Iterator[str]:
+    """Yield a name; for ``URL(ID)``, the address of a server of that environment."""
+    if not name.startswith("URL("):
+        yield name
+        return
+    command = [sys.executable, "-m", "gem_core", "serve", "openenv", name[4:-1], "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().split()[-1]
+        finally:
+            server.kill()
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -93,6 +153,10 @@ def draw(rows: list[dict[str, Any]]) -> str:
         "fault. The bridges themselves add a turn limit, an isolated random state, and a state by replay, "
         "so rules on these say nothing about the environment alone.",
         "",
+        f"The environments of OpenEnv are those of its repository at commit {OPENENV_COMMIT}, in process; "
+        "`openenv:URL(ID)` is our own server of that environment. The rows and responses for SkyRL and "
+        "verifiers are in `tools/foreign_checks.py`.",
+        "",
         "| environment | rules that hold | not applicable | do not hold |",
         "|---|---|---|---|",
     ]
@@ -111,7 +175,7 @@ def draw(rows: list[dict[str, Any]]) -> str:
         lines += [f"`{name}`: {statement}", ""]
         lines += [f"- `{row['id']}`: {observed(row['broken'][name])}" for row in broken]
         lines.append("")
-    example = next((row for row in rows if row.get("broken")), None)
+    example = next((row for row in rows if row.get("broken") and row["kwargs"] == TURNS), None)
     if example is not None:
         lines += [
             "Each line can be repeated with one command, for example:",

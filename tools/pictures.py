@@ -1,10 +1,10 @@
 """Pictures of episodes, one for each family of environments, for the documentation.
 
-    python tools/pictures.py                # writes docs/images/episodes/*.svg
+    python tools/pictures.py                # writes docs/images/episodes
     python tools/pictures.py math terminal  # some of them
 
-Each picture shows an episode that the environment's oracle plays. The tool requires rich; the families in
-`SANDBOXED` also require the namespace level of the sandbox.
+Each picture shows an episode that the environment's oracle plays; the one of vision shows a figure. The tool
+requires rich, bm25s, and Pillow; the families in `SANDBOXED` also require the namespace level of the sandbox.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rich.text import Text
 from screenshot import FONTS
 
 import gem_core
+from gem_core.images import image_bytes, image_urls
 from gem_core.observations import render_observation
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "episodes"
@@ -29,29 +30,40 @@ FAMILIES = {
     "code": "code:SmallTasks-v0-easy",
     "databases": "database:Library-v0",
     "terminal": "terminal:Files-v0",
+    "webshop": "webshop:train-text_rich",
 }
 """Maps the name of each picture to an environment."""
+VISION = "vision:Geometry-v0"
 SANDBOXED = ("code", "databases", "terminal")
-WIDTH, LINES, TURNS = 96, 14, 4
+WIDTH, LINES, TURNS = 96, 14, 5
+FEWER_LINES = {FAMILIES["webshop"]: 8}
+"""Limits the lines of a text in long episodes."""
 
 
 def episode(env_id: str) -> Text:
     """Return the first turns of the episode with seed 0, with long texts shortened."""
-    shown = Text()
+    shown, lines = Text(), FEWER_LINES.get(env_id, LINES)
     with gem_core.make(env_id) as env:
         observation, info = env.reset(seed=0)
         for turn in range(1, TURNS + 1):
-            _add(shown, "environment", "bold green", render_observation(observation, info))
+            _add(shown, "environment", "bold green", render_observation(observation, info), lines)
             action = env.oracle_action()
             if action is None:
                 break
-            _add(shown, "model", "bold cyan", action)
+            _add(shown, "model", "bold cyan", action, lines)
             observation, reward, terminated, truncated, info = env.step(action)
             shown.append(f"turn {turn}: reward {reward:+g}\n\n", "bold yellow")
             if terminated or truncated:
                 shown.append("solved" if info.get("success") else "not solved", "bold")
                 break
     return shown
+
+
+def figure() -> bytes:
+    """Return the figure of a vision task as the bytes of a PNG file."""
+    with gem_core.make(VISION) as env:
+        observation, _ = env.reset(seed=3)
+        return image_bytes(image_urls(observation)[0])
 
 
 def picture(env_id: str) -> str:
@@ -66,16 +78,18 @@ def main(names: list[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in names or FAMILIES:
         (FOLDER / f"{name}.svg").write_text(picture(FAMILIES[name]), encoding="utf-8")
+    if not names:
+        (FOLDER / "vision.png").write_bytes(figure())
 
 
-def _add(shown: Text, label: str, style: str, text: object) -> None:
+def _add(shown: Text, label: str, style: str, text: object, limit: int) -> None:
     lines = [
         part
         for line in str(text).strip().splitlines()
         for part in textwrap.wrap(line, WIDTH - 2, replace_whitespace=False) or [""]
     ]
-    if len(lines) > LINES:
-        lines = [*lines[: LINES - 3], "...", *lines[-2:]]
+    if len(lines) > limit:
+        lines = [*lines[: limit - 3], "...", *lines[-2:]]
     shown.append(f"{label}\n", style)
     shown.append("\n".join(f"  {line}" for line in lines) + "\n")
 

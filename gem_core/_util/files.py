@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from gem_core.errors import ConfigError
 
@@ -53,6 +56,24 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_json_lines(path: str | Path, rows: Iterable[Any]) -> None:
+    """Write rows as JSON Lines, atomically; see `write_atomically`."""
+    write_atomically(path, (json.dumps(row) + "\n" for row in rows))
+
+
+def read_json_lines(path: str | Path) -> list[Any]:
+    """Return the rows of a JSON Lines file, without an incomplete last line.
+
+    A last line is incomplete while a process writes it, or if the process was killed at that moment.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: A complete line is not JSON.
+    """
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.endswith("\n")]
+
+
 @contextlib.contextmanager
 def claimed(folder: Path, what: str) -> Iterator[None]:
     """Lock the folder of a run while the ``with`` block runs.
@@ -72,7 +93,7 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
     try:
         if fcntl is not None:
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(lock)
             except BlockingIOError:
                 raise ConfigError(
                     f"another {what} is running in {folder}; wait until it ends, or choose another folder"
@@ -80,6 +101,32 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
             except OSError:  # a file system without locks
                 pass
         yield
+    finally:
+        os.close(lock)
+
+
+def _lock(file: int) -> None:
+    """Lock a file; try several times, because `is_claimed` in another process holds the lock briefly."""
+    for wait in (0.01, 0.1):
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(wait)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_claimed(folder: Path) -> bool:
+    """Return whether a run holds the lock of `claimed`; False on systems without such locks."""
+    try:
+        lock = os.open(folder / ".lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     finally:
         os.close(lock)
 

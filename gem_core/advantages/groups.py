@@ -241,8 +241,8 @@ def reinforce_plus_plus_baseline(
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Constant added to the standard deviation.
         min_std: Values count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
-        stats: Statistics to normalize by, or a function that computes them from those of the batch. None
-            uses those of the batch.
+        stats: Statistics to normalize by, or a function that computes them from the batch's own. None
+            uses the batch's own.
         truncated: One bool per episode; True masks the episode: its advantages are 0, and its group ignores
             it. None keeps truncated episodes as if they had terminated.
 
@@ -293,8 +293,8 @@ def gdpo(
         eps: Constant added to the standard deviation.
         min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;
             their advantage is then 0.
-        stats: Statistics of S to normalize by, or a function that computes them from those of the batch. None
-            uses those of the batch.
+        stats: Statistics of S to normalize by, or a function that computes them from the batch's own. None
+            uses the batch's own.
         truncated: One bool per episode; True masks the episode: its advantages are 0, and its group ignores
             it. None keeps truncated episodes as if they had terminated.
 

@@ -172,7 +172,7 @@ def rebn(
         eps: Constant added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
         stats: Statistics to normalize by, for example over all ranks or including turns that a sampler
-            dropped; or a function that computes them from those of the batch. None uses those of the batch.
+            dropped; or a function that computes them from the batch's own. None uses the batch's own.
         truncated: One bool per episode; True masks the episode: its advantages are 0, and statistics exclude
             it. None keeps truncated episodes as if they had terminated.
 
@@ -225,8 +225,8 @@ def reinforce_plus_plus(
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Constant added to the standard deviation.
         min_std: Returns count as equal if ``std <= min_std * max(1, |mean|)``; the advantage is then 0.
-        stats: Statistics to normalize by, or a function that computes them from those of the batch. None
-            uses those of the batch.
+        stats: Statistics to normalize by, or a function that computes them from the batch's own. None
+            uses the batch's own.
         truncated: One bool per episode; True masks the episode: its advantages are 0, and statistics exclude
             it. None keeps truncated episodes as if they had terminated.
 

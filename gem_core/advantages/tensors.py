@@ -124,16 +124,16 @@ class OnTensors:
         if process_group is not None and not self._takes_stats:
             raise ConfigError(f"{self.__name__} does not merge statistics over a process group")
         device = response_mask.device if isinstance(response_mask, torch.Tensor) else torch.device("cpu")
-        given = arguments.get("stats")
+        stats_argument = arguments.get("stats")
         own_stats: list[ReturnStats] = []
         used_stats: list[ReturnStats] = []
 
         def resolve(own: ReturnStats) -> ReturnStats:
-            own_stats.append(given(own) if callable(given) else given or own)
+            own_stats.append(stats_argument(own) if callable(stats_argument) else stats_argument or own)
             used_stats.append(_merge(own_stats[0], process_group, device))
             return used_stats[0]
 
-        if process_group is not None or given is not None:
+        if process_group is not None or stats_argument is not None:
             arguments["stats"] = resolve
         try:  # a failure must not leave the other ranks waiting
             check_tensor("token_rewards", token_rewards)

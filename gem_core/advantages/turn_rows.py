@@ -78,9 +78,9 @@ def by_episode(
             options[name] = [entry_of[episode] for episode in numbers]
     if state_keys is not None:
         keys: list[dict[int, Hashable]] = [{} for _ in numbers]
-        given = _entries("state_keys", state_keys, len(rows))
+        state_key_of_row = _entries("state_keys", state_keys, len(rows))
         for row in on.nonzero()[:, 0].tolist():
-            keys[int(rows[row])][int(columns[row])] = given[row]
+            keys[int(rows[row])][int(columns[row])] = state_key_of_row[row]
         options["state_keys"] = [[of_episode[turn] for turn in sorted(of_episode)] for of_episode in keys]
     if values is not None:
         first = shown.int().argmax(1, keepdim=True)

@@ -71,6 +71,7 @@ def check_env(
     rules: Sequence[str] | None = None,
     actions: Callable[[Env], str] | Sequence[str] | None = None,
     keep_going: bool = False,
+    on_rule: Callable[[int, int], None] = lambda done, total: None,
     **kwargs: Any,
 ) -> CheckReport:
     """Check that an environment follows every rule of the contract.
@@ -87,6 +88,7 @@ def check_env(
         keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
             If a method has the wrong signature or a reset the wrong results, the rules that rely on it are
             skipped.
+        on_rule: Function to call before each rule, with the number of earlier rules and of all rules.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
@@ -109,9 +111,9 @@ def check_env(
     passed: list[str] = []
     skipped: dict[str, str] = {}
     failures: dict[str, str] = {}
-    for rule in RULES:
-        if rules is not None and rule.name not in rules:
-            continue
+    chosen = [rule for rule in RULES if rules is None or rule.name in rules]
+    for number, rule in enumerate(chosen):
+        on_rule(number, len(chosen))
         if rule.name not in _BASIC_RULES and (basic := [name for name in _BASIC_RULES if name in failures]):
             skipped[rule.name] = f"it relies on {basic[0]}, which is broken"
             continue

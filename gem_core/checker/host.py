@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -102,6 +103,8 @@ class Host:
         changed = []
         for name, place, before in self._places:
             now = vars(place)
+            if _identical(before, now):
+                continue
             for key in before.keys() | now.keys():
                 old, new = before.get(key, _GONE), now.get(key, _GONE)
                 if old is not new and not isinstance(new, ModuleType) and key not in _BOOKKEEPING:
@@ -111,11 +114,20 @@ class Host:
     def _processes(self) -> list[int]:
         """Return the ids of processes with the token in their command line; empty without /proc."""
         processes = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with suppress(OSError):  # it has just ended
-                if self.token.encode() in path.read_bytes():
-                    processes.append(int(path.parent.name))
+        for number in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
+            with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:  # it has just ended
+                if self.token.encode() in file.read():
+                    processes.append(int(number))
         return processes
+
+
+def _identical(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two mappings have the same objects as keys and values, in the same order."""
+    return (
+        len(first) == len(second)
+        and all(map(operator.is_, first, second))
+        and all(map(operator.is_, first.values(), second.values()))
+    )
 
 
 _OWN_VARIABLES = {"PYTEST_CURRENT_TEST", "LINES", "COLUMNS"}

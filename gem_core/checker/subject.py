@@ -238,7 +238,11 @@ def _call(env: Env, what: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:
+        advice = "bad model text must count as a bad move, not raise; fix the exception shown above"
+        if isinstance(error, AttributeError) and isinstance(error.obj, Env):
+            advice = (
+                f"set {error.name!r} before it is read; if an episode changes it, list it in `state_fields`"
+            )
         raise RuleBroken(
-            f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}",
-            "bad model text must count as a bad move, not raise; fix the exception shown above",
+            f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}", advice
         ) from error

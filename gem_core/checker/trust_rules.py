@@ -138,7 +138,7 @@ def floor_holds(subject: Subject) -> None:
     floor = documented(subject.spec)
     limit = UNDOCUMENTED if floor is None else floor.success + RESOLUTION
     env = subject.fresh()
-    wins: dict[str, int] = {}
+    wins: dict[tuple[str, str], int] = {}
     forms = list(FORMS)
     end = time.monotonic() + NULL_SECONDS
     seeds = 0
@@ -147,20 +147,21 @@ def floor_holds(subject: Subject) -> None:
         if not seeds:
             forms = readable_forms(outcomes) or ["bare"]
         for outcome in outcomes:
-            player = FORMS[outcome.form] % outcome.policy
+            player = (outcome.policy, outcome.form)
             wins[player] = wins.get(player, 0) + outcome.success
         seeds += 1
         if time.monotonic() > end:
             break
-    best = max(wins, key=lambda player: wins[player])
-    if _at_least(wins[best], seeds, limit) < _CHANCE:
+    policy, form = max(wins, key=lambda player: wins[player])
+    if _at_least(wins[policy, form], seeds, limit) < _CHANCE:
         documentation = (
             "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
         )
         broken(
-            f"always answering {clip(best)} succeeded in {wins[best]} of {seeds} episodes; {documentation}",
+            f"the player {policy!r}, which ignores the replies and answers in the form "
+            f"{FORMS[form] % '...'}, succeeded in {wins[policy, form]} of {seeds} episodes; {documentation}",
             "fix the scorer; if guesses are often right, because there are few answers or one of them is "
-            "common, declare the floor: register(..., floor=share of successes)",
+            "common, register an id that declares the floor: register(id, class, floor=share of successes)",
         )
 
 

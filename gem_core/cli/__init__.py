@@ -18,6 +18,7 @@ import gem_core
 from gem_core._util.messages import error_text
 from gem_core.cli import _console
 from gem_core.cli._arguments import CommandParser, HelpFormatter
+from gem_core.cli._completion import SHELLS, PrintCompletion
 from gem_core.errors import GemError
 
 COMMANDS = (
@@ -92,6 +93,12 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"gem-core {gem_core.__version__}")
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        help="print a script for completion with the Tab key, and exit",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in COMMANDS if only is None else (only,):
         importlib.import_module(f"gem_core.cli.{name}").add_parser(commands)

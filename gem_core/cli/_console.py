@@ -158,7 +158,8 @@ def progress(description: str, total: float) -> Iterator[Callable[[float], None]
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    piped = not sys.stdout.isatty()  # the bar must not redirect such output to standard error
+    with Progress(*columns, console=console, transient=True, redirect_stdout=not piped) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.update(task, completed=done)
 

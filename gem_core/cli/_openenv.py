@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     from gem_core._util.threads import set_env_threads
     from gem_core.bridges.openenv.served import ServerLimits
-    from gem_core.bridges.openenv.server import OpenEnvServer, serve_env, tls_context
+    from gem_core.bridges.openenv.server import OpenEnvServer, run_loop, serve_env, tls_context
 
     if args.package:
         return _write_package(args)
@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
             _drain_at_signals(server)
             await server.wait_closed()
 
-    asyncio.run(serve())
+    run_loop(serve())
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
 from gem_core.cli import _console
@@ -80,12 +81,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Check the environments one by one; return exit code 1 if one breaks a rule."""
-    results = []
-    for id in _chosen(args):
-        result = _check(id, args)
-        results.append(result)
-        if not args.json:
-            _show(result)
+    results: list[EnvCheck] = []
+    chosen = _chosen(args)
+    with _console.progress("checking", len(chosen)) as advance:
+        for id in chosen:
+            result = _check(id, args, lambda part: advance(len(results) + part))
+            results.append(result)
+            if not args.json:
+                _show(result)
     if args.json:
         _console.print_json([asdict(result) for result in results])
     return int(any(result.status == "failed" for result in results))
@@ -105,7 +108,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     return chosen
 
 
-def _check(id: str, args: argparse.Namespace) -> EnvCheck:
+def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) -> EnvCheck:
     from gem_core.checker import check_env
     from gem_core.registration import spec
 
@@ -124,7 +127,7 @@ def _check(id: str, args: argparse.Namespace) -> EnvCheck:
     env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
     report = check_env(
         env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
-        wrappers=args.wrappers,
+        on_rule=lambda done, total: advance(done / total), wrappers=args.wrappers,
     )  # fmt: skip
     broken = {
         rule: f"{message}\n  reproduce: {_command(id, rule, args)}" for rule, message in report.broken.items()

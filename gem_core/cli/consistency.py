@@ -63,9 +63,12 @@ def run(args: argparse.Namespace) -> int:
     path = Path(args.records or (RUNS if learning else STEPS))
     if args.record:
         names = args.trainers.split(",") if args.trainers else trainer_names()
-        for name, recorder in _find_recorders(names, learning, required=bool(args.trainers)).items():
-            _console.note(f"recording {name}")
-            recorder(path)
+        recorders = _find_recorders(names, learning, required=bool(args.trainers))
+        with _console.progress("recording", len(recorders)) as advance:
+            for number, (name, recorder) in enumerate(recorders.items()):
+                _console.note(f"recording {name} ({number + 1} of {len(recorders)})")
+                recorder(path)
+                advance(number + 1)
     return _compare_runs(path, args) if learning else _compare_steps(path, args)
 
 

@@ -37,23 +37,26 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--model gpt-4o-mini --envs 'game:*-easy' --episodes 50 --samples 4 --out runs/mini",
             "--model my-model --base-url http://127.0.0.1:8000/v1 --envs math:Arithmetic-v0",
             "--model ./checkpoint --envs game:Wordle-v0",
+            "--rescore runs/mini --out runs/mini-rescored",
         ],
         details=(
             "To resume a stopped run, repeat the command; with more --episodes or --samples it extends a "
             "finished run. Apart from these, a folder holds the episodes of one configuration. "
             "Only the evaluation items of a data set are played, each at most once per sample. "
+            "--rescore replays the recorded answers of a run in the environments of this version, without a "
+            "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
+            "instance because its observations have changed. "
             "`gem-core report FOLDER...` writes a page of the results."
         ),
     )
     add = parser.add_argument
     add(
-        "--model", required=True, metavar="M",
+        "--model", metavar="M",
         help="random, oracle, a folder (hf:FOLDER for transformers, vllm:FOLDER for vLLM), or the name of "
         "a model at an endpoint (endpoint:NAME)",
     )  # fmt: skip
     add(
         "--envs",
-        required=True,
         nargs="+",
         metavar="ID",
         help="environments: ids, 'ID(key=value)', or shell-style patterns",
@@ -76,7 +79,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="N",
         help="random seed for sampling; the tasks do not depend on it (default 0)",
     )
-    add("--out", metavar="DIR", help="folder for the run (default runs/eval)")
+    add("--out", metavar="DIR", help="folder for the run (default runs/eval; RUN-rescored for --rescore)")
+    add("--rescore", metavar="RUN", help="grade the recorded answers of a run again, without a model")
     add("--wrappers", metavar="NAMES", help="wrappers for each environment, such as 'concat_with_action'")
     add_limit_flags(parser, EvalConfig)
     sampling = parser.add_argument_group("sampling")
@@ -146,7 +150,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate and print the table."""
+    """Evaluate, or grade recorded answers again, and print the table."""
+    if args.rescore:
+        return _rescore(args)
+    if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
+        raise ConfigError(f"{' and '.join(missing)} must be given, or --rescore RUN; see --help")
     import dataclasses
 
     from gem_core.eval import EvalConfig, evaluate
@@ -163,6 +171,48 @@ def run(args: argparse.Namespace) -> int:
     else:
         _show(outcome)
     return 0
+
+
+def _rescore(args: argparse.Namespace) -> int:
+    from gem_core.eval.rescore import rescore
+
+    allowed = {"rescore", "out", "concurrency", "json", "run", "command"}
+    if extra := sorted(
+        name for name, value in vars(args).items() if value is not None and name not in allowed
+    ):
+        names = ", ".join("--" + name.replace("_", "-") for name in extra)
+        raise ConfigError(f"--rescore uses the options of the recorded run; omit {names}")
+    out = args.out or f"{args.rescore.rstrip('/')}-rescored"
+    result = rescore(args.rescore, out, concurrency=args.concurrency or 8)
+    if args.json:
+        _console.print_json(
+            {
+                "folder": str(result.folder),
+                "scored": result.scored,
+                "differences": result.differences,
+                "unscored": result.unscored,
+                "summary": result.summary,
+            }
+        )
+        return int(bool(result.unscored))
+    columns = ("environment", "task", "sample", "return", "success")
+    rows = [
+        [
+            item["env"], str(item["task"]), str(item["sample"]),
+            "{:.3f} -> {:.3f}".format(*item["return"]), "{} -> {}".format(*item["success"]),
+        ]
+        for item in result.differences
+    ]  # fmt: skip
+    if rows:
+        _console.print_table(columns, rows, title="Scores that changed")
+    _print_summary(result.summary)
+    for item in result.unscored:
+        _console.note(f"{item['env']}, task {item['task']}, sample {item['sample']}: {item['reason']}")
+    _console.note(
+        f"{result.folder}: {result.scored} episodes scored, {len(rows)} scores changed, "
+        f"{len(result.unscored)} not scored; compare with `gem-core report {args.rescore} {result.folder}`"
+    )
+    return int(bool(result.unscored))
 
 
 def _expand(texts: list[str]) -> list[str]:
@@ -199,18 +249,22 @@ def _read_key(variable: str) -> str:
 
 
 def _show(outcome: EvalOutcome) -> None:
-    from gem_core.eval.report import ALL_ENVS, SUMMARY_COLUMNS, summary_row
-
-    rows = [summary_row(label, summary) for label, summary in outcome.summary["envs"].items()]
-    if len(rows) > 1:
-        rows.append(summary_row(ALL_ENVS, outcome.summary["overall"]))
-    _console.print_table(SUMMARY_COLUMNS, rows, title=outcome.summary["model"])
+    _print_summary(outcome.summary)
     if outcome.repeated:
         _console.note(f"{outcome.repeated} calls failed and were retried")
     _console.note(
         f"{outcome.folder}: {outcome.played} episodes played; for a web page, run "
         f"`gem-core report {outcome.folder}`"
     )
+
+
+def _print_summary(summary: Mapping[str, Any]) -> None:
+    from gem_core.eval.report import ALL_ENVS, SUMMARY_COLUMNS, summary_row
+
+    rows = [summary_row(label, results) for label, results in summary["envs"].items()]
+    if len(rows) > 1:
+        rows.append(summary_row(ALL_ENVS, summary["overall"]))
+    _console.print_table(SUMMARY_COLUMNS, rows, title=summary["model"])
 
 
 def _reporter(quiet: bool) -> EvalReporter:

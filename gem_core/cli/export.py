@@ -74,9 +74,12 @@ def run(args: argparse.Namespace) -> int:
         build_env(source.env_id, source.env_kwargs).close()
     split: Split = args.split
     num_tasks = args.num or _each_item_once(sources, split)
-    rows: list[TaskRow] = list(
-        make_tasks(sources, num_tasks, seed=args.seed, group_size=args.group_size, split=split)
-    )
+    tasks = make_tasks(sources, num_tasks, seed=args.seed, group_size=args.group_size, split=split)
+    rows: list[TaskRow] = []
+    with _console.progress("making rows", num_tasks * args.group_size) as advance:
+        for row in tasks:
+            rows.append(row)
+            advance(len(rows))
     write(rows, args.out)
     fewer = len(rows) < num_tasks * args.group_size
     _console.note(

@@ -26,7 +26,7 @@ FENCE = "```"
 
 INVALID = {
     "format": "it contains no answer",
-    "illegal": "it is against the rules, so nothing was played",
+    "illegal": "it is against the rules",
     "length": "it was cut by a length limit",
 }
 """Maps the value of ``info["invalid"]`` to the reason why the move did not count."""
@@ -96,7 +96,7 @@ def _play(env: Env, episode_seed: int) -> None:
         turn, total = turn + 1, total + reward
         _console.print_heading(f"turn {turn}: reward {reward:+g}, return {total:g}")
         if reason := info.get("invalid"):
-            _console.print_labeled("invalid:", INVALID[reason], "yellow")
+            _console.print_labeled("invalid:", f"{INVALID[reason]}; it uses up the turn", "yellow")
         _show(observation, info)
         if terminated or truncated:
             ending = "solved" if info.get("success") else "out of turns" if truncated else "not solved"

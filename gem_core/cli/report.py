@@ -15,10 +15,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         commands,
         "report",
         "compare evaluations in a web page",
-        examples=["runs/random runs/oracle --out report.html", "runs/mini --inspect logs"],
+        examples=[
+            "runs/random runs/oracle --out report.html",
+            "runs/mini --inspect logs",
+            "runs/mini --atif trajectories",
+        ],
         details=(
             "The page works without a network or a server. Further runs are compared with the first one task "
-            "by task. --inspect also writes a log for each run and environment, which `inspect view` opens."
+            "by task. --inspect also writes a log for each run and environment, which `inspect view` opens; "
+            "--atif writes a trajectory for each episode, in the format of Harbor."
         ),
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
@@ -26,38 +31,57 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--out", default="report.html", metavar="FILE", help="page to write (default report.html)"
     )
     parser.add_argument("--inspect", metavar="DIR", help="folder for logs in the format of Inspect")
+    parser.add_argument("--atif", metavar="DIR", help="folder for trajectories in ATIF")
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the page, and the logs if --inspect names a folder."""
-    from gem_core.eval.compare import paired_differences
-    from gem_core.eval.inspect_log import write_inspect_logs
-    from gem_core.eval.report import DIFFERENCE_COLUMNS, difference_rows, named_apart, read_run, write_report
+    from gem_core.eval.atif import write_trajectories
+    from gem_core.eval.inspect_log import slug, write_inspect_logs
+    from gem_core.eval.report import (
+        DIFFERENCE_COLUMNS,
+        difference_rows,
+        differences_of,
+        named_apart,
+        read_run,
+        write_report,
+    )
 
     runs = named_apart([read_run(folder) for folder in args.runs])
-    page = write_report(runs, args.out)
+    differences = differences_of(runs)
+    page = write_report(runs, args.out, differences=differences)
     logs: list[Path] = []
     if args.inspect:
         logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]
+    trajectories: list[Path] = []
+    if args.atif:
+        trajectories = [
+            path
+            for run in runs
+            for path in write_trajectories(
+                run.episodes, Path(args.atif) / slug(run.name), system_prompt=run.config.get("system_prompt")
+            )
+        ]
     if args.json:
         _console.print_json(
             {
                 "page": args.out,
                 "episodes": page.episodes,
                 "logs": [str(log) for log in logs],
-                "differences": {
-                    run.name: paired_differences(runs[0].episodes, run.episodes) for run in runs[1:]
-                },
+                "trajectories": len(trajectories),
+                "differences": differences,
             }
         )
         return 0
-    if rows := difference_rows(runs):
+    if rows := difference_rows(differences):
         _console.print_table(
             DIFFERENCE_COLUMNS, rows, title=f"Differences from {runs[0].name}, paired by task"
         )
     _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {args.out}; open it in a browser")
     if logs:
         _console.note(f"wrote {len(logs)} logs to {args.inspect}; `inspect view --log-dir {args.inspect}`")
+    if trajectories:
+        _console.note(f"wrote {len(trajectories)} trajectories to {args.atif}")
     return 0

@@ -52,16 +52,19 @@ def run(args: argparse.Namespace) -> int:
 
     check_trainer_names([name for name in args.to or () if name != REFERENCE])
     recipe = Recipe.load(args.file)
-    recipe.build_environments()
+    names = args.to or (REFERENCE, *trainer_names())
     results: dict[str, dict[str, object]] = {}
-    for name in args.to or (REFERENCE, *trainer_names()):
-        folder = Path(args.out) / name
-        try:
-            results[name] = {"folder": str(folder), "notes": _load_writer(name)(recipe, folder)}
-        except (ConfigError, UnsupportedTrainer) as error:
-            if args.to:
-                raise
-            results[name] = {"rejected": str(error)}
+    with _console.progress("writing", 1 + len(names)) as advance:
+        recipe.build_environments()
+        for name in names:
+            advance(1 + len(results))
+            folder = Path(args.out) / name
+            try:
+                results[name] = {"folder": str(folder), "notes": _load_writer(name)(recipe, folder)}
+            except (ConfigError, UnsupportedTrainer) as error:
+                if args.to:
+                    raise
+                results[name] = {"rejected": str(error)}
     if args.json:
         _console.print_json(results)
     else:

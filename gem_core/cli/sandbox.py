@@ -39,7 +39,12 @@ def run(args: argparse.Namespace) -> int:
     check_names(args.level or (), LEVELS, kind="sandbox level")
     chosen = args.level or list(LEVELS)
     checks = self_check()
-    outcomes = [o for name in chosen if checks[name].available for o in attack_level(name)]
+    available = [name for name in chosen if checks[name].available]
+    outcomes = []
+    with _console.progress("attacking", len(available)) as advance:
+        for number, name in enumerate(available):
+            outcomes += attack_level(name)
+            advance(number + 1)
     unexpected = [o for o in outcomes if o.unexpected]
     missing = [name for name in args.level or () if not checks[name].available]
     if args.json:

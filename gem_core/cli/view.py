@@ -1,15 +1,19 @@
-"""`gem-core view`: convert a trace to a web page."""
+"""`gem-core view`: convert a trace, or the runs in a folder, to web pages."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, number
+from gem_core.cli._arguments import add_json_flag, command_parser, number, positive_float
 from gem_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gem_core.rollout import Episode
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,19 +21,34 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = command_parser(
         commands,
         "view",
-        "turn a trace into a web page",
+        "turn a trace, or all runs in a folder, into web pages",
         examples=[
             "runs/demo/traces.jsonl",
             "traces.jsonl --out page.html --tokenizer runs/demo/model",
+            "runs --watch",
         ],
         details=(
             "The page works without a network or a server; open it in a browser. Its address describes the "
-            "view, as in page.html#episode=3&q=higher&tokens=1, so you can link to a view."
+            "view, as in page.html#episode=3&q=higher&tokens=1, so you can link to a view.\n\n"
+            "For a folder, the command writes an index of the evaluations, training runs, consistency "
+            "records, and traces in it, with a page for each. --watch keeps them up to date during runs."
         ),
     )
-    parser.add_argument("trace", metavar="TRACE", help="JSON Lines file of episodes")
     parser.add_argument(
-        "--out", metavar="FILE", help="page to write (default: name of the trace, with .html)"
+        "trace",
+        metavar="TRACE|DIR",
+        help="JSON Lines file of episodes, log of Inspect, trajectory in ATIF, or folder of runs",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="page to write (default: name of the trace, with .html; DIR/index.html)"
+    )
+    parser.add_argument(
+        "--watch",
+        type=positive_float,
+        nargs="?",
+        const=5.0,
+        metavar="S",
+        help="rewrite the pages of a folder every S seconds (default 5) until Ctrl-C",
     )
     parser.add_argument(
         "--tokenizer", metavar="DIR", help="tokenizer for traces that do not contain the text of tokens"
@@ -46,18 +65,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the page."""
+    """Write the page, or the pages of a folder."""
+    if Path(args.trace).is_dir():
+        return _view_folder(Path(args.trace), args)
+    if args.watch:
+        raise ConfigError(f"--watch requires a folder of runs; {args.trace} is not a folder")
     from gem_core.eval.viewer import write_page
-    from gem_core.rollout.traces import read_token_texts, read_traces
+    from gem_core.rollout.traces import read_token_texts
 
     trace = Path(args.trace)
     out = Path(args.out) if args.out else trace.with_suffix(".html")
     if out.exists() and out.samefile(trace):
         raise ConfigError(f"--out {out} is the trace itself")
-    texts = read_token_texts(trace)
+    texts = read_token_texts(trace) if trace.suffix not in (".json", ".eval") else {}
     fallback = _decoder(args.tokenizer) if args.tokenizer else texts.get
     summary = write_page(
-        read_traces(trace),
+        _read(trace),
         out,
         title=trace.name,
         token_text=lambda id: texts.get(id) or fallback(id),
@@ -70,6 +93,47 @@ def run(args: argparse.Namespace) -> int:
     else:
         _console.note(f"wrote {summary.episodes} episodes to {out}; open it in a browser")
     return 0
+
+
+def _read(path: Path) -> Iterable[Episode]:
+    """Return the episodes of a trace, of a log of Inspect, or of a trajectory in ATIF."""
+    from gem_core.eval.atif import is_atif, read_atif
+    from gem_core.eval.inspect_read import read_inspect_log
+    from gem_core.rollout.traces import read_traces
+
+    if path.suffix == ".json" and is_atif(path):
+        return [read_atif(path)]
+    return read_inspect_log(path) if path.suffix in (".json", ".eval") else read_traces(path)
+
+
+def _view_folder(root: Path, args: argparse.Namespace) -> int:
+    from gem_core.cli._runs import INDEX, write_index
+
+    if args.tokenizer:
+        raise ConfigError("--tokenizer is for a single trace, not for a folder of runs")
+    out = Path(args.out) if args.out else root / INDEX
+    while True:
+        entries = write_index(root, out, gamma=args.gamma, refresh=args.watch)
+        if args.json:
+            _console.print_json(
+                {
+                    "page": str(out),
+                    "runs": [
+                        {
+                            "path": str(entry.path),
+                            "kind": entry.kind,
+                            "state": entry.state,
+                            "score": entry.score,
+                        }
+                        for entry in entries
+                    ],
+                }
+            )
+        else:
+            _console.note(f"wrote {len(entries)} runs to {out}; open it in a browser")
+        if not args.watch:
+            return 0
+        time.sleep(args.watch)
 
 
 def _decoder(folder: str) -> Callable[[int], str]:

@@ -13,10 +13,14 @@ from gem_core.eval.charts import COLORS, interval_chart, line_chart
 
 _STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
+.plot { overflow-x: auto; }
+.plot .chart { min-width: 30rem; }
 .chart text { font: 11.5px system-ui, sans-serif; fill: #1c2321; }
 .chart .title { font-weight: 600; font-size: 13px; }
 .chart .scale { fill: #6b7471; text-anchor: middle; font-size: 10px; }
 .chart .grid { stroke: #dde3e0; }
+.chart .zero { stroke: #6b7471; }
+.chart .band { fill: #12664a; opacity: 0.1; }
 """
 
 _DASHES = {REBN: "", "control": "2 3"}
@@ -69,11 +73,6 @@ def _section(
     runs: Sequence[LearningRun],
     looks: dict[str, tuple[str, str]],
 ) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(series_name(result.trainer, result.variant))}</td>"
-        f"{verdict_cell(result.equal, result.verdict)}</tr>"
-        for result in results
-    )
     curves: dict[str, list[Sequence[float]]] = {}
     for run in sorted(runs, key=lambda run: run.trainer != REFERENCE):
         curves.setdefault(series_name(run.trainer, run.variant), []).append(run.success)
@@ -83,15 +82,33 @@ def _section(
         f"<td><code>{html.escape(run.command)}</code></td></tr>"
         for run in runs
     )
-    estimates = {series_name(result.trainer, result.variant): [result.interval or None] for result in results}
+    trainers = [result for result in results if result.variant == REBN]
+    controls = [result for result in results if result.variant != REBN]
     return (
         f"<h2>{html.escape(task)}</h2>"
-        f"<table><tr><th>trainer</th><th>difference in success from the reference trainer</th></tr>"
-        f"{rows}</table>"
-        f"{interval_chart('Difference in success', estimates, low=-2 * MARGIN, high=2 * MARGIN)}"
-        f"{line_chart('Success in training', curves, looks)}"
+        f"{_differences('Trainers', trainers)}"
+        f"{_differences('Controls, which are expected to differ', controls)}"
+        f"<div class='plot'>{line_chart('Success in training', curves, looks)}</div>"
         f"<p>Budget: <code>{html.escape(json.dumps(runs[0].budget))}</code><br>"
         f"SHA-256 of the initial weights: <code>{html.escape(runs[0].model)}</code></p>"
         "<table><tr><th>run</th><th>seed</th><th>before</th><th>after</th><th>command</th></tr>"
         f"{every}</table>"
+    )
+
+
+def _differences(title: str, results: Sequence[Equivalence]) -> str:
+    """Return a table and a plot of differences; nothing if there are none."""
+    if not results:
+        return ""
+    rows = "".join(
+        f"<tr><td>{html.escape(series_name(result.trainer, result.variant))}</td>"
+        f"{verdict_cell(result.equal, result.verdict)}</tr>"
+        for result in results
+    )
+    estimates = {series_name(result.trainer, result.variant): [result.interval or None] for result in results}
+    plot = interval_chart("Difference in success", estimates, low=-2 * MARGIN, high=2 * MARGIN, band=MARGIN)
+    return (
+        f"<h3>{title}</h3><table><tr><th>trainer</th>"
+        f"<th>difference in success from the reference trainer</th></tr>{rows}</table>"
+        f"<div class='plot'>{plot}</div>"
     )

@@ -15,6 +15,11 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
   color: #1c2321; }
 table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
 th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #dde3e0; vertical-align: top; }
+@media (max-width: 40rem) {
+  body { margin: 1rem auto; }
+  table { display: block; overflow-x: auto; }
+  th, td { padding: .3rem .5rem; min-width: 6rem; }
+}
 .equal { color: #12664a; } .differs { color: #a4262c; font-weight: 600; } .unknown { color: #6b7471; }
 code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
 """
@@ -35,9 +40,8 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
         versions = ", ".join(f"{k} {v}" for k, v in record.versions.items()) if record else "not run"
         cells = "".join(_cell(comparison.levels.get(number)) for number in LEVELS)
         name = html.escape(trainer)
-        rows.append(
-            f"<tr><td><a href='#{name}'>{name}</a><br><small>{html.escape(versions)}</small></td>{cells}</tr>"
-        )
+        link = f"<a href='#{name}'>{name}</a>" if record else name
+        rows.append(f"<tr><td>{link}<br><small>{html.escape(versions)}</small></td>{cells}</tr>")
         if record is not None:
             details.append(_details(record, comparison))
     body = (
@@ -49,7 +53,10 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
 
 def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:
     """Write an HTML page with the common style of this package, followed by `style`."""
-    head = f"<meta charset='utf-8'><title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
+    head = (
+        f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
+    )
     text = f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{title}</h1>{body}</body></html>\n"
     write_atomically(out, [text])
 

@@ -69,7 +69,7 @@ class BatchingPolicy:
         top_k: Number of most likely tokens to sample from; 0 keeps all tokens.
         seed: Random seed; with request id and prompt length it determines a response.
         max_batch: Maximum number of rows in one forward pass.
-        image_processor: The context's `image_processor`, for a vision-language model; None takes text only.
+        image_processor: The context's `image_processor`, for a vision-language model; None means text only.
         reuse_prefix: Whether to keep each episode's KV cache between turns. It occupies memory until
             `forget`.
 
@@ -153,7 +153,7 @@ class BatchingPolicy:
 
     def _sample(self, requests: list[_Request]) -> None:
         device = self.model.device
-        # Equal prompts, such as those of a group of episodes, are processed once.
+        # Equal prompts, such as the first prompts of a group, are processed once.
         prompts: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
         unique: list[_Request] = []
         prompt_of = []

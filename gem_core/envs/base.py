@@ -226,8 +226,8 @@ class TurnBasedEnv(Env, Generic[Move]):
 def check_together(**sizes: object) -> None:
     """Reject sizes of which only some are None (None: drawn at each reset)."""
     if len({value is None for value in sizes.values()}) > 1:
-        given = ", ".join(f"{name}={value}" for name, value in sizes.items())
-        raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {given}")
+        listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
+        raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {listed}")
 
 
 def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:

@@ -12,6 +12,7 @@ from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run
+from gem_core.eval.rescore import Rescoring, rescore
 from gem_core.eval.run import EvalOutcome, EvalReporter, evaluate
 from gem_core.eval.summary import evaluation_metrics, summarize
 
@@ -20,9 +21,11 @@ __all__ = [
     "EvalOutcome",
     "PolicySetup",
     "EvalReporter",
+    "Rescoring",
     "evaluate",
     "evaluation_metrics",
     "paired_differences",
     "read_run",
+    "rescore",
     "summarize",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,12 @@ _LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
 
 
 def interval_chart(
-    title: str, rows: Mapping[str, Sequence[Mapping[str, Any] | None]], *, low: float = 0.0, high: float = 1.0
+    title: str,
+    rows: Mapping[str, Sequence[Mapping[str, Any] | None]],
+    *,
+    low: float = 0.0,
+    high: float = 1.0,
+    band: float | None = None,
 ) -> str:
     """Return a plot with a dot and a bar for each estimate.
 
@@ -23,6 +29,8 @@ def interval_chart(
             estimate.
         low: Left end of the scale; extended if a value lies below it.
         high: Right end of the scale; extended if a value lies above it.
+        band: Half the width of a shaded band around zero, such as a margin of equivalence. The plot then also
+            has a line at zero. None for neither.
 
     Returns:
         An ``<svg>`` element.
@@ -38,11 +46,17 @@ def interval_chart(
 
     parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
     bottom = _TOP + sum(max(1, len(row)) * _STEP + 8 for row in rows.values())
-    for number in range(5):
-        value = low + (high - low) * number / 4
+    if band is not None:
+        left, width = place(-band), place(band) - place(-band)
+        parts.append(
+            f'<rect class="band" x="{left}" y="{_TOP - 4}" width="{width:.1f}" height="{bottom - _TOP + 4}">'
+            f"<title>±{band:g}</title></rect>"
+        )
+    for value in _ticks(low, high):
         x = place(value)
-        parts.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{_TOP - 4}" y2="{bottom}"/>')
-        parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{value:.2f}</text>')
+        kind = "grid zero" if band is not None and value == 0 else "grid"
+        parts.append(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{_TOP - 4}" y2="{bottom}"/>')
+        parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{value:g}</text>')
     y = _TOP
     for label, row in rows.items():
         middle = y + (len(row) - 1) * _STEP / 2 + _STEP / 2 + 4
@@ -58,6 +72,18 @@ def interval_chart(
         f'<svg class="chart" role="img" aria-label="{html.escape(title)}" viewBox="{size}" '
         f'width="{_LABELS + _WIDTH + _RIGHT}">{"".join(parts)}</svg>'
     )
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return at most six round numbers from `low` to `high`."""
+    magnitude = 10.0 ** math.floor(math.log10((high - low) / 5))
+    step = next(
+        step for step in (magnitude * factor for factor in (1, 2, 2.5, 5, 10)) if (high - low) / step <= 5
+    )
+    return [
+        round(number * step, 10) + 0.0  # not -0
+        for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+    ]
 
 
 def _mark(estimate: Mapping[str, Any], place: Any, y: float, color: str) -> str:
@@ -115,12 +141,15 @@ def line_chart(
         color, dashes = strokes[label]
         parts += [line(curve, color, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
         mean = [sum(values) / len(values) for values in zip(*curves, strict=False)]
-        parts.append(line(mean, color, f'stroke-width="2.2" stroke-dasharray="{dashes}"'))
+        thick = f'stroke-width="2.2" stroke-dasharray="{dashes}"'
+        parts.append(line(mean, color, thick))
         y = _TOP + 12 + _STEP * number
+        x = left + _WIDTH + 10
         parts.append(
-            f'<text x="{left + _WIDTH + 10}" y="{y}" style="fill: {color}">{html.escape(label)}</text>'
+            f'<line x1="{x}" x2="{x + 26}" y1="{y - 4}" y2="{y - 4}" stroke="{color}" {thick}/>'
+            f'<text x="{x + 32}" y="{y}" style="fill: {color}">{html.escape(label)}</text>'
         )
-    width = left + _WIDTH + 150
+    width = left + _WIDTH + 180
     return (
         f'<svg class="chart" role="img" aria-label="{html.escape(title)}" '
         f'viewBox="0 0 {width} {bottom + 20}" width="{width}">{"".join(parts)}</svg>'

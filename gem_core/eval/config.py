@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import gem_core
 from gem_core._util.checks import check_int, check_number, expected
+from gem_core._util.entry_points import is_file
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -171,7 +173,8 @@ class EvalConfig(EpisodeLimits):
         """Return all options that affect the results; a folder holds the episodes of one identity only."""
         mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
         envs = [source.label for source in self.sources]
-        return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__}
+        code = {"files": files} if (files := file_hashes(self.sources)) else {}
+        return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__, **code}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the differences from the identity of an earlier run, as ``name: then, now``.
@@ -179,12 +182,21 @@ class EvalConfig(EpisodeLimits):
         Raised values of `RAISABLE` are not differences.
         """
         mine = self.identity()
+        then, now = recorded.get("files", {}), mine.get("files", {})
         return [
             f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"
-            for name in sorted((mine.keys() | recorded.keys()) - FREE)
+            for name in sorted((mine.keys() | recorded.keys()) - FREE - {"files"})
             if mine.get(name) != recorded.get(name)
             and not (name in RAISABLE and _is_raised(recorded.get(name), mine[name]))
-        ]
+        ] + [f"{path} has changed" for path in sorted(then.keys() & now.keys()) if then[path] != now[path]]
+
+
+def file_hashes(sources: Iterable[EnvChoice]) -> dict[str, str]:
+    """Return the SHA-256 of each Python file that the id ``PATH.py:CLASS`` of an environment names."""
+    paths = {source.env_id.partition(":")[0] for source in sources}
+    return {
+        path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(filter(is_file, paths))
+    }
 
 
 def _is_raised(then: Any, now: int) -> bool:

@@ -21,6 +21,12 @@ from gem_core.eval.report import Run
 from gem_core.rollout import Episode
 
 VERSION = 2
+EPISODE = "gem_core_episode"
+"""Key in the metadata of a sample, for fields of an episode that Inspect does not know."""
+EPISODE_FIELDS = (
+    "env_id", "seed", "env_kwargs", "metadata", "terminated", "truncated", "stop_reason", "error",
+    "trainable", "env_retries",
+)  # fmt: skip
 
 _LIMITS = {"max_turns": "message", "token_budget": "token"}
 """Inspect's names of the stop reasons that are limits of the evaluation; all others are the environment's."""
@@ -39,7 +45,7 @@ def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
     for label, summary in run.summary["envs"].items():
         log = inspect_log(run, label, summary)
         stamp = re.sub(r"[:+]", "-", log["eval"]["created"])
-        name = f"{stamp}_{_plain(label)}_{log['eval']['task_id']}.json"
+        name = f"{stamp}_{slug(label)}_{log['eval']['task_id']}.json"
         paths.append(Path(folder) / name)
         write_atomically(paths[-1], [json.dumps(log, indent=1)])
     return paths
@@ -110,7 +116,7 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
     for turn in episode.turns:
         text = str((turn.info.get("reply") or {}).get("text", turn.action))
         messages.append({"role": "user", "content": _content(turn.observation)})
-        note = {"reward": turn.reward, "info": turn.info}
+        note = {name: getattr(turn, name) for name in ("reward", "info", "action", "finish_reason")}
         messages.append({"role": "assistant", "content": text, "model": model, "metadata": note})
     last = episode.turns[-1] if episode.turns else None
     if last is not None and "final_obs" in last.info:
@@ -145,6 +151,7 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
             "seed": episode.seed,
             "env_kwargs": episode.env_kwargs,
             **episode.metadata,
+            EPISODE: {name: getattr(episode, name) for name in EPISODE_FIELDS},
         },
         "model_usage": {model: usage} if usage else {},
         "total_time": episode.metadata.get("seconds"),
@@ -194,5 +201,6 @@ def _id(kind: str, run: Run, label: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:22]
 
 
-def _plain(label: str) -> str:
+def slug(label: str) -> str:
+    """Return a name for files."""
     return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")

@@ -7,6 +7,7 @@ network, and links can point to an episode. The comparison itself works without 
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -76,12 +77,15 @@ def read_run(folder: str | Path) -> Run:
     return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
 
 
-def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
+def write_report(
+    runs: Sequence[Run], out: str | Path, *, differences: Mapping[str, Mapping[str, Any]] | None = None
+) -> PageSummary:
     """Write a page that compares evaluations.
 
     Args:
         runs: Evaluations to compare.
         out: Path of the HTML file.
+        differences: Result of `differences_of`; None computes them.
 
     Returns:
         Statistics of the page.
@@ -106,7 +110,7 @@ def write_report(runs: Sequence[Run], out: str | Path) -> PageSummary:
         out,
         title="Evaluation: " + ", ".join(run.name for run in runs),
         token_text=texts.get,
-        head=_comparison(runs),
+        head=_comparison(runs, differences_of(runs) if differences is None else differences),
     )
 
 
@@ -118,8 +122,8 @@ def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
         label,
         str(summary["episodes"]),
         _MISSING if summary.get("items") is None else str(summary["items"]),
-        _estimate(summary["return"]),
-        _estimate(summary["success"]),
+        estimate_text(summary["return"]),
+        estimate_text(summary["success"]),
         ", ".join(chances) or _MISSING,
         _number(summary.get("turns", {}).get("mean"), 1),
         _number(metrics.get("gem/format_error_rate")),
@@ -130,27 +134,35 @@ def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def difference_rows(runs: Sequence[Run]) -> list[list[str]]:
-    """Return the rows of the table of paired differences from the first run, with `DIFFERENCE_COLUMNS`."""
+def differences_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Return the paired differences of each later run from the first one, by the name of the run."""
+    return {run.name: paired_differences(runs[0].episodes, run.episodes) for run in runs[1:]}
+
+
+def difference_rows(differences: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Return the rows of the table of paired differences, with `DIFFERENCE_COLUMNS`.
+
+    Args:
+        differences: Result of `differences_of`.
+    """
     rows = []
-    for run in runs[1:]:
-        differences = paired_differences(runs[0].episodes, run.episodes)
-        envs = list(differences["envs"].items())
+    for name, of_run in differences.items():
+        envs = list(of_run["envs"].items())
         if len(envs) > 1:
-            envs.append((ALL_ENVS, differences["overall"]))
+            envs.append((ALL_ENVS, of_run["overall"]))
         rows += [
             [
                 label,
-                run.name,
+                name,
                 str(of_env["tasks"]),
-                *(_difference(of_env[name]) for name in ("return", "success")),
+                *(_difference(of_env[column]) for column in ("return", "success")),
             ]
             for label, of_env in envs
         ]
     return rows
 
 
-def _comparison(runs: Sequence[Run]) -> str:
+def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]]) -> str:
     labels = list(dict.fromkeys(label for run in runs for label in run.summary["envs"]))
 
     def estimates(name: str) -> dict[str, list[Mapping[str, Any] | None]]:
@@ -158,29 +170,30 @@ def _comparison(runs: Sequence[Run]) -> str:
 
     legend = " ".join(
         f'<span class="run"><i style="background:{COLORS[number % len(COLORS)]}"></i>'
-        f"{html.escape(run.name)}</span>"
+        f'{html.escape(run.name)} <span class="soft">{html.escape(_described(run))}</span></span>'
         for number, run in enumerate(runs)
     )
     first = _table(
-        ["environment", *(f"{run.name}: return" for run in runs), *(f"{run.name}: success" for run in runs)],
+        ["environment", "run", "return", "success"],
         [
-            [label, *(_estimate(e) for e in estimates("return")[label]),
-             *(_estimate(e) for e in estimates("success")[label])]
+            [label, run.name, estimate_text(of_run["return"]), estimate_text(of_run["success"])]
             for label in labels
+            for run in runs
+            if (of_run := run.summary["envs"].get(label)) is not None
         ],
         "results",
-    )  # fmt: skip
+    )
+    rows = [
+        [run.name, *summary_row(label, summary)]
+        for run in runs
+        for label, summary in [*run.summary["envs"].items(), (ALL_ENVS, run.summary["overall"])]
+    ]
+    filled = [any(cell != _MISSING for cell in column) for column in zip(*rows, strict=True)]
     details = _table(
-        ["run", *SUMMARY_COLUMNS],
-        [
-            [run.name, *summary_row(label, summary)]
-            for run in runs
-            for label, summary in [
-                *run.summary["envs"].items(), (ALL_ENVS, run.summary["overall"]),
-            ]
-        ],
+        list(itertools.compress(["run", *SUMMARY_COLUMNS], filled)),
+        [list(itertools.compress(row, filled)) for row in rows],
         "details",
-    )  # fmt: skip
+    )
     names = sorted({name for run in runs for name in run.config})
     settings = _table(
         ["option", *(run.name for run in runs)],
@@ -193,17 +206,27 @@ def _comparison(runs: Sequence[Run]) -> str:
         "tasks for the return. The dots below are the means, the lines the intervals.</p>"
         f'<div class="charts">{interval_chart("Return", estimates("return"))}'
         f"{interval_chart('Success', estimates('success'))}</div>"
-        f"{_differences(runs)}<h2>Details</h2>{details}<details><summary>Settings</summary>{settings}</details>"
+        f"{_differences(runs[0].name, differences)}<h2>Details</h2>{details}"
+        f"<details><summary>Settings</summary>{settings}</details>"
         "<h2>Episodes</h2></section>"
     )
 
 
-def _differences(runs: Sequence[Run]) -> str:
-    rows = difference_rows(runs)
+def _described(run: Run) -> str:
+    """Return the model of a run and the options that often distinguish runs of one model."""
+    words = [str(run.config["model"])]
+    for name, ordinary in (("temperature", 1.0), ("seed", 0), ("wrappers", "")):
+        if (value := run.config.get(name, ordinary)) != ordinary:
+            words.append(f"{name}={value}")
+    return ", ".join(words)
+
+
+def _differences(base: str, differences: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = difference_rows(differences)
     if not rows:
         return ""
     return (
-        f"<h2>Differences from {html.escape(runs[0].name)}</h2>"
+        f"<h2>Differences from {html.escape(base)}</h2>"
         f"{_table(DIFFERENCE_COLUMNS, rows, 'differences')}"
         '<p class="soft">Paired by task: mean difference ± standard error [95% interval, bootstrap over '
         "tasks].</p>"
@@ -219,7 +242,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], id: str) -> st
     return f'<div class="wide">{table}</div>'
 
 
-def _estimate(estimate: Mapping[str, Any] | None, number_format: str = ".3f") -> str:
+def estimate_text(estimate: Mapping[str, Any] | None, number_format: str = ".3f") -> str:
+    """Return a mean with its standard error and interval as text, or "-" if there is none."""
     if not estimate or estimate["mean"] is None:
         return _MISSING
     text = f"{estimate['mean']:{number_format}}"
@@ -231,7 +255,7 @@ def _estimate(estimate: Mapping[str, Any] | None, number_format: str = ".3f") ->
 
 
 def _difference(estimate: Mapping[str, Any]) -> str:
-    return _estimate(estimate, "+.3f")
+    return estimate_text(estimate, "+.3f")
 
 
 def _number(value: float | None, digits: int = 3) -> str:

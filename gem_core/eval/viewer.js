@@ -1,6 +1,6 @@
 "use strict";
-// The page of one trace. Everything from the trace reaches the document through textContent, never
-// as markup. The address (#episode=3&q=...) determines the view, so views can be linked.
+// The page of one trace. Everything from the trace reaches the document as text or as an element of a
+// fixed set, never as markup. The address (#episode=3&q=...) determines the view, so views can be linked.
 
 const byId = (id) => document.getElementById(id);
 const block = (id) => byId("data-" + id).textContent;
@@ -23,20 +23,28 @@ const shortName = (env) => (env.startsWith(family) ? env.slice(family.length) : 
 
 const PAGE = 200; // rows added to the list at a time
 const hasRuns = episodes.some((episode) => episode.run); // several evaluations in one page
+const hasSteps = episodes.some((episode) => episode.step !== null);
+const FILTERS = ["q", "run", "env", "step", "stop", "success"]; // controls with these ids
 const COLUMNS = [
   { key: "number", label: "#", numeric: true },
   ...(hasRuns ? [{ key: "run", label: "run" }] : []),
   { key: "env", label: "environment" },
+  ...(hasSteps ? [{ key: "step", label: "step", numeric: true }] : []),
   { key: "seed", label: "seed", numeric: true },
   { key: "return", label: "return", numeric: true },
   { key: "turns", label: "turns", numeric: true },
   { key: "success", label: "✓", title: "Solved" },
   { key: "stop", label: "stopped by" },
 ];
-const DEFAULTS = { episode: "0", q: "", run: "", env: "", stop: "", success: "", sort: "number", tokens: "", theme: "" };
+const DEFAULTS = {
+  episode: "0", turn: "", q: "", run: "", env: "", step: "", stop: "", success: "", sort: "number", tokens: "", markdown: "",
+  theme: "",
+};
 let state = { ...DEFAULTS };
 let shown = []; // numbers of the episodes that pass the filters, in order
 let rendered = 0;
+let scrolledRow = 0; // episode whose row was scrolled into view
+let scrolledTurn = ""; // turn that was scrolled into view
 let openNumber = null; // episode shown on the right, so that typing does not rebuild it
 
 function make(tag, attributes, ...children) {
@@ -88,6 +96,7 @@ function matches(number, needle, plain) {
   const episode = episodes[number];
   if (state.run && episode.run !== state.run) return false;
   if (state.env && episode.env !== state.env) return false;
+  if (state.step && String(episode.step) !== state.step) return false;
   if (state.stop && episode.stop !== state.stop) return false;
   if (state.success && episode.success !== (state.success === "yes")) return false;
   if (!plain) return true;
@@ -142,13 +151,14 @@ function row(number) {
   const failed = !episode.trainable;
   return make("tr", { "data-number": number, "aria-selected": String(number === openNumber) },
     make("td", { class: "number soft", text: number }),
-    ...(hasRuns ? [make("td", { class: "run", text: episode.run })] : []),
+    ...(hasRuns ? [make("td", { class: "run", text: episode.run, title: episode.run })] : []),
     make("td", { class: "env", text: shortName(episode.env), title: episode.env }),
-    make("td", { class: "number", text: format(episode.seed) }),
+    ...(hasSteps ? [make("td", { class: "number step", text: format(episode.step) })] : []),
+    make("td", { class: "number seed", text: format(episode.seed) }),
     make("td", { class: "number", text: format(episode.return) }),
     make("td", { class: "number", text: episode.turns }),
     make("td", {}, solved),
-    make("td", { class: failed ? "bad" : "", text: episode.stop }));
+    make("td", { class: failed ? "stop bad" : "stop", text: episode.stop }));
 }
 
 // -- the header --------------------------------------------------------------------------------
@@ -225,6 +235,29 @@ function chip(label, value, kind) {
   return make("span", { class: "chip " + (kind || "") }, label + " ", make("b", { text: value }));
 }
 
+// Elements and attributes that a tree of `gem_core.eval.markup` may name; anything else becomes a plain span.
+const HTML = new Set("p h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong s hr br table thead tbody tr th td a".split(" "));
+const MATH = new Set(("math mrow mi mn mo mtext mspace ms mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr " +
+  "mtd mstyle mpadded mphantom menclose mfenced merror").split(" "));
+const MATH_NAMESPACE = "http://www.w3.org/1998/Math/MathML";
+
+function element(tree) {
+  if (typeof tree === "string") return marked(tree);
+  const [tag, attributes, ...children] = tree;
+  const node = MATH.has(tag) ? document.createElementNS(MATH_NAMESPACE, tag) : document.createElement(HTML.has(tag) ? tag : "span");
+  for (const [key, value] of Object.entries(attributes || {})) {
+    const isLink = key === "href" && tag === "a" && /^https?:\/\//i.test(value);
+    if (isLink || (key === "start" && tag === "ol") || (MATH.has(tag) && !/^(on|href|style|src|xlink)/i.test(key))) node.setAttribute(key, value);
+    if (isLink) node.rel = "noopener noreferrer";
+  }
+  node.append(...children.flatMap(element));
+  return [node];
+}
+
+function shownText(text, trees) {
+  return state.markdown && trees ? make("div", { class: "markdown" }, ...trees.flatMap(element)) : make("pre", {}, ...marked(text));
+}
+
 function advantageChip(value, scale) {
   const node = chip("advantage", format(value, true), "advantage");
   if (typeof value === "number") {
@@ -255,13 +288,15 @@ function turnCard(number, texts, turn) {
   const counted = turn.info.reply || {}; // token counts from an endpoint, which returns no tokens
   const given = turn.response_ids.length || counted.response_tokens || 0;
   if (turn.finish_reason === "length") bar.append(chip("cut at", `${given} tokens`, "bad"));
-  bar.append(make("span", { class: "space" }),
-    make("span", { class: "soft", text: `${turn.context_ids.length || counted.prompt_tokens || 0} + ${given} tokens` }));
+  const prompt = turn.context_ids.length || counted.prompt_tokens || 0;
+  if (prompt || given) {
+    bar.append(make("span", { class: "space" }), make("span", { class: "soft", text: `${prompt} + ${given} tokens` }));
+  }
   const card = make("article", { class: "turn" }, bar);
   const shownParts = make("div", { class: "part observation" }, make("h4", { text: "observation" }),
-    make("pre", {}, ...marked(observation)));
+    shownText(observation, turn.markup[0]));
   for (const image of turn.images) shownParts.append(make("img", { src: image, alt: "image of the observation" }));
-  const answer = make("div", { class: "part response" }, make("h4", { text: "response" }), make("pre", {}, ...marked(response)));
+  const answer = make("div", { class: "part response" }, make("h4", { text: "response" }), shownText(response, turn.markup[1]));
   if (action !== null) {
     answer.append(make("h4", { text: "action that reached the environment" }),
       make("pre", { class: action ? "" : "soft" }, ...(action ? marked(action) : ["(empty)"])));
@@ -292,7 +327,7 @@ function rewardStrip(turns) {
     const bar = draw(svg, "rect", { x: place * step + 0.5, width: step - 1, y: reward < 0 ? middle : middle - height, height,
       class: reward < 0 ? "minus" : "" });
     draw(bar, "title", {}, `turn ${place + 1}: reward ${format(turns[place].reward, true)}`);
-    bar.addEventListener("click", () => document.querySelectorAll("#episode .turn")[place].scrollIntoView());
+    bar.addEventListener("click", () => change({ turn: String(place + 1) }));
   });
   return svg;
 }
@@ -315,6 +350,10 @@ function renderEpisode() {
   };
   const toggle = make("button", { id: "tokens", "aria-pressed": String(Boolean(state.tokens)), text: "tokens", title: "Show tokens (t)" });
   toggle.addEventListener("click", () => change({ tokens: state.tokens ? "" : "1" }));
+  const markdown = make("button", { id: "markdown", "aria-pressed": String(Boolean(state.markdown)), text: "markdown",
+    title: "Render Markdown and formulas (m)" });
+  markdown.addEventListener("click", () => change({ markdown: state.markdown ? "" : "1" }));
+  markdown.hidden = !turns.some((turn) => turn.markup.some(Boolean));
   const chips = make("div", { class: "bar" },
     chip("return", format(episode.return)), chip("turns", episode.turns), chip("sampled tokens", tokens),
     chip("stopped by", episode.stop), chip("solved", episode.success ? "yes" : "no", episode.success ? "good" : ""));
@@ -327,7 +366,7 @@ function renderEpisode() {
   pane.replaceChildren(
     make("div", { class: "bar" }, make("h2", { text: `Episode ${number}: ${episode.env || "(no id)"}` }),
       make("span", { class: "soft", text: episode.seed === null ? "" : `seed ${episode.seed}` }),
-      make("span", { class: "space" }), toggle, step("‹", -1), step("›", 1)),
+      make("span", { class: "space" }), markdown, toggle, step("‹", -1), step("›", 1)),
     chips);
   if (episode.error) pane.append(make("p", { class: "bad", text: episode.error }));
   if (state.tokens) {
@@ -339,12 +378,13 @@ function renderEpisode() {
   pane.append(...turns.map((turn, place) => turnCard(place, texts[place], turn)));
   if (number !== openNumber) pane.scrollTop = 0;
   openNumber = number;
+  scrolledTurn = "";
 }
 
 function move(offset) {
   const place = shown.indexOf(openNumber);
   const next = shown[place < 0 ? 0 : place + offset];
-  if (next !== undefined) change({ episode: String(next) });
+  if (next !== undefined) change({ episode: String(next), turn: "" });
 }
 
 // -- assembly ----------------------------------------------------------------------------------
@@ -355,29 +395,36 @@ let episodeKey = null;
 function render() {
   readAddress();
   document.documentElement.dataset.theme = state.theme;
-  for (const id of ["q", "run", "env", "stop", "success"]) if (byId(id).value !== state[id]) byId(id).value = state[id];
-  const nextEpisode = JSON.stringify([state.episode, state.tokens, state.q]);
+  for (const id of FILTERS) if (byId(id).value !== state[id]) byId(id).value = state[id];
+  const nextEpisode = JSON.stringify([state.episode, state.tokens, state.markdown, state.q]);
   if (nextEpisode !== episodeKey) renderEpisode();
   episodeKey = nextEpisode;
-  const nextList = JSON.stringify([state.q, state.run, state.env, state.stop, state.success, state.sort]);
+  const nextList = JSON.stringify([...FILTERS.map((id) => state[id]), state.sort]);
   if (nextList !== listKey) {
     renderList();
     renderSummary();
   }
   listKey = nextList;
+  while (rendered < shown.length && shown.indexOf(openNumber) >= rendered) addRows(); // so that its row can be seen
   for (const line of byId("body").children) {
     const selected = Number(line.dataset.number) === openNumber;
-    if (selected && line.getAttribute("aria-selected") !== "true") line.scrollIntoView({ block: "nearest" });
+    if (selected && scrolledRow !== openNumber) line.scrollIntoView({ block: "nearest" });
     line.setAttribute("aria-selected", String(selected));
   }
+  scrolledRow = openNumber;
+  const card = document.querySelectorAll("#episode .turn")[Number(state.turn) - 1];
+  if (card && scrolledTurn !== state.turn) card.scrollIntoView();
+  scrolledTurn = state.turn;
 }
 
 function options(select, label, key) {
   const counts = new Map();
   for (const episode of episodes) counts.set(episode[key], (counts.get(episode[key]) || 0) + 1);
   select.append(make("option", { value: "", text: label }));
-  for (const [value, count] of [...counts].sort()) {
-    select.append(make("option", { value, text: `${value || "(no id)"} (${count})` }));
+  const inOrder = ([a], [b]) => (typeof a === "number" && typeof b === "number" ? a - b : String(a) < String(b) ? -1 : 1);
+  for (const [value, count] of [...counts].sort(inOrder)) {
+    if (value === null) continue;
+    select.append(make("option", { value, text: `${key === "step" ? "step " : ""}${value === "" ? "(no id)" : value} (${count})` }));
   }
 }
 
@@ -386,16 +433,18 @@ byId("about").textContent = about.text;
 options(byId("run"), "all runs", "run");
 byId("run").hidden = !hasRuns;
 options(byId("env"), "all environments", "env");
+options(byId("step"), "all steps", "step");
+byId("step").hidden = !hasSteps;
 options(byId("stop"), "any stop reason", "stop");
 for (const column of COLUMNS) {
   const button = make("button", { title: column.title }, column.label, make("span", { class: "arrow" }));
   button.addEventListener("click", () => change({ sort: state.sort === column.key ? "-" + column.key : column.key }));
-  byId("columns").append(make("th", { id: "column-" + column.key, class: column.numeric ? "number" : "", scope: "col" }, button));
+  byId("columns").append(make("th", { id: "column-" + column.key, class: `${column.numeric ? "number " : ""}${column.key}`, scope: "col" }, button));
 }
-for (const id of ["q", "run", "env", "stop", "success"]) byId(id).addEventListener("input", (event) => change({ [id]: event.target.value }));
+for (const id of FILTERS) byId(id).addEventListener("input", (event) => change({ [id]: event.target.value }));
 byId("body").addEventListener("click", (event) => {
   const line = event.target.closest("tr");
-  if (line) change({ episode: line.dataset.number });
+  if (line) change({ episode: line.dataset.number, turn: "" });
 });
 byId("theme").addEventListener("click", () => {
   const dark = state.theme ? state.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -405,10 +454,16 @@ document.addEventListener("keydown", (event) => {
   if (event.target.matches("input, select") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
   if (event.key === "t") change({ tokens: state.tokens ? "" : "1" });
+  if (event.key === "m") change({ markdown: state.markdown ? "" : "1" });
 });
-window.addEventListener("hashchange", render);
-observer.observe(byId("more"));
-render();
-if (document.getElementById("comparison") && new URLSearchParams(location.hash.slice(1)).has("episode")) {
-  document.querySelector("main").scrollIntoView(); // the link points at an episode, which is below the comparison
+
+// In a report, the episodes are below the comparison, where a link to an episode would go unnoticed.
+function showEpisodes() {
+  const linked = new URLSearchParams(location.hash.slice(1)).has("episode");
+  if (byId("comparison") && linked) document.querySelector("main").scrollIntoView();
 }
+
+window.addEventListener("hashchange", () => { render(); showEpisodes(); });
+observer.observe(byId("more"));
+showEpisodes();
+render();

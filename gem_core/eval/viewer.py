@@ -12,7 +12,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from gem_core._util.files import write_atomically
 from gem_core.advantages import returns
 from gem_core.core import Observation
+from gem_core.eval import markup
 from gem_core.images import image_urls
 from gem_core.rollout.trajectory import Episode, Turn
 
@@ -76,8 +77,9 @@ def write_page(
         recorded = episode.metadata.get("gamma")
         discount = recorded if isinstance(recorded, (int, float)) and 0 <= recorded <= 1 else gamma
         index.append(_index_entry(episode, discount))
-        texts.append(_inert([_turn_texts(turn, vocabulary) for turn in episode.turns]))
-        turns.append(_inert(_turn_entries(episode, discount)))
+        texts_of_turns = [_turn_texts(turn, vocabulary) for turn in episode.turns]
+        texts.append(_inert(texts_of_turns))
+        turns.append(_inert(_turn_entries(episode, texts_of_turns, discount)))
     known = {id: text for id, text in vocabulary.items() if text is not None}
     number_of_turns = sum(entry["turns"] for entry in index)
     about = {
@@ -117,6 +119,7 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
     return {
         "env": episode.env_id,
         "run": str(episode.metadata.get("run", "")),
+        "step": episode.metadata.get("step"),
         "seed": episode.seed,
         "return": sum(episode.rewards),  # not fsum, which rejects infinities of both signs
         "turns": len(episode.turns),
@@ -147,7 +150,9 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
     return [observation, "".join(known) if len(known) == len(pieces) else "", turn.action]
 
 
-def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
+def _turn_entries(
+    episode: Episode, texts: Sequence[Sequence[str | None]], gamma: float
+) -> list[dict[str, Any]]:
     to_go: Iterable[float | None] = [None] * len(episode.turns)
     if all(map(math.isfinite, episode.rewards)):  # otherwise only the rewards are shown, without returns
         to_go = returns([episode.rewards], gamma)[0].tolist()
@@ -163,8 +168,9 @@ def _turn_entries(episode: Episode, gamma: float) -> list[dict[str, Any]]:
             "info": _readable_info(turn.info),
             "images": _images(turn.observation),
             "final_images": _images(turn.info.get("final_obs", "")),
+            "markup": [markup.parse(text or "") for text in texts_of_turn[:2]],
         }
-        for turn, return_to_go in zip(episode.turns, to_go, strict=True)
+        for turn, texts_of_turn, return_to_go in zip(episode.turns, texts, to_go, strict=True)
     ]
 
 

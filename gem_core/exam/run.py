@@ -177,9 +177,9 @@ def run(
     Args:
         estimators: Registered names (with options: ``"rebn(statistics='group')"``), `Estimator` objects, or
             functions of turn rewards. A function gets `gamma` if it has that argument, and every argument
-            without a default, which must be a name in `inputs.INPUTS`. None takes every registered estimator
+            without a default, which must be a name in `inputs.INPUTS`. None means every registered estimator
             and `VARIANTS`.
-        tasks: Names of tasks, or tasks; None takes all.
+        tasks: Names of tasks, or tasks; None means all.
         stages: Stages of learning: keys of `exact.STAGES`.
         batch_sizes: Episodes per batch, multiples of every group size.
         enumerated_sizes: Episodes per batch of one group, for which the expectation is an exact sum over all

@@ -22,6 +22,7 @@ from gem_core.rollout.policy import Generation, Policy, inferred_finish, reporte
 from gem_core.rollout.pool import EnvPool
 from gem_core.rollout.rows import RowKind, rows_of
 from gem_core.rollout.runner import run_episode
+from gem_core.rollout.telemetry import disable_otel, enable_otel
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode, Row, Turn
 
@@ -46,6 +47,8 @@ __all__ = [
     "TraceWriter",
     "Turn",
     "describe_failures",
+    "disable_otel",
+    "enable_otel",
     "episode_metrics",
     "inferred_finish",
     "nothing_trainable",

@@ -11,6 +11,7 @@ import functools
 import logging
 import math
 import numbers
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -82,7 +83,8 @@ def _close_late(building: Future[Any]) -> None:
 def start_closing(env: Env) -> Future[None]:
     """Start closing an environment in a separate daemon thread; a failure is logged.
 
-    The shared threads are not used, because a close that never returns would block one of them forever.
+    The shared threads are not used, because a close that never returns would block one of them forever. While
+    the interpreter exits, no thread can start, so this function closes the environment itself.
 
     Returns:
         A future that is done once the close has returned or failed.
@@ -97,7 +99,10 @@ def start_closing(env: Env) -> Future[None]:
         finally:
             closed.set_result(None)
 
-    threading.Thread(target=close, name="gem-env-close", daemon=True).start()
+    if sys.is_finalizing():  # an unfinished episode is being destroyed
+        close()
+    else:
+        threading.Thread(target=close, name="gem-env-close", daemon=True).start()
     return closed
 
 

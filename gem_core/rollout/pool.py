@@ -102,7 +102,7 @@ class EnvPool:
             step_timeout: Maximum number of seconds for a constructor; None means no limit. If a constructor
                 fails, `play_all` later returns a failed episode for a task with that environment.
         """
-        sources = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks]
+        sources = [EnvChoice.of(task) for task in tasks]
         missing = []
         if self._max_envs is not None:
             sources = sources[: self._max_envs]
@@ -224,7 +224,7 @@ class EnvPool:
         *,
         fresh: bool,
     ) -> list[Episode]:
-        source = EnvChoice(task["env_id"], task["env_kwargs"])
+        source = EnvChoice.of(task)
         try:
             env = None if fresh else self._take(source.label)
             if env is None:

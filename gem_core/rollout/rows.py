@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ def masked_row(pad_id: int) -> Row:
     return Row([pad_id, pad_id], [-1, -1], [0.0, 0.0], None, 1, range(0))
 
 
-def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.int32]:
+def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.signedinteger[Any]]:
     """Return the turn ids of rows, or of parts of them, from the spans of their responses.
 
     Args:
@@ -55,7 +55,8 @@ def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.int32]:
         width: Number of turn ids per row, padding included.
 
     Returns:
-        int32 (rows, width): index of the turn on response tokens, -1 elsewhere.
+        (rows, width): index of the turn on response tokens, -1 elsewhere; int8, int16, or int32, whichever
+        is the smallest that fits, because large batches are limited by memory bandwidth.
     """
     turns = np.array([len(spans) for spans, _ in rows], dtype=np.int64)
     numbers = itertools.chain.from_iterable(itertools.chain.from_iterable(spans) for spans, _ in rows)
@@ -64,7 +65,9 @@ def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.int32]:
     np.clip(edges, 0, width, out=edges)
     edges += np.repeat(np.arange(len(rows)) * width, turns)[:, None]
     # All rows, one after the other, alternate between other tokens and the tokens of a turn.
-    of_parts = np.full(2 * len(edges) + 1, -1, dtype=np.int32)
+    most = turns.max(initial=0)
+    dtype = next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
+    of_parts = np.full(2 * len(edges) + 1, -1, dtype=dtype)
     of_parts[1::2] = np.arange(len(edges)) - np.repeat(np.cumsum(turns) - turns, turns)
     lengths = np.diff(edges.reshape(-1), prepend=0, append=len(rows) * width)
     return np.repeat(of_parts, lengths).reshape(len(rows), width)

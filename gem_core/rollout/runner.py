@@ -24,6 +24,7 @@ from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, 
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.policy import Policy
+from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
 
 logger = logging.getLogger(__name__)
@@ -124,22 +125,31 @@ async def run_episode(
         env_kwargs=jsonable(spec.kwargs) if spec else {},
         metadata=jsonable(metadata or {}),
     )
+    request_id = request_id or uuid.uuid4().hex
     calls = EnvCalls(env, executor, limits.step_timeout)
     token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
+    spans = start_spans(episode, request_id)
+    failure: BaseException | None = None
     try:
         observation = await calls.reset(seed, options)
-        dialogue = _dialogue(env, policy, context, token_limits, request_id or uuid.uuid4().hex)
-        await _play(episode, observation, calls, dialogue, limits, on_turn)
+        dialogue = _dialogue(env, policy, context, token_limits, request_id)
+        steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
+        await _play(episode, observation, steps, dialogue, limits, on_turn)
     except (EnvError, DataError) as error:  # DataError: an image that cannot be read
         _end(episode, "env_error", error=str(error))
         await calls.close()
-    except (Exception, asyncio.CancelledError):
+    except (Exception, asyncio.CancelledError) as error:
+        failure = error
         await calls.close()
         raise
-    except BaseException:  # the event loop is stopping and plays no other episode
+    except BaseException as error:  # the event loop is stopping and plays no other episode
+        failure = error
         calls.close_now()
         raise
-    episode.trainable = episode.error is None and bool(episode.turns)
+    finally:
+        episode.trainable = episode.error is None and bool(episode.turns)
+        if spans is not None:
+            spans.end(failure)
     if episode.error is not None and log_errors:
         name = episode.env_id or type(env).__name__
         logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
@@ -174,7 +184,7 @@ def require_images(
 async def _play(
     episode: Episode,
     observation: Observation,
-    calls: EnvCalls,
+    calls: Stepping,
     dialogue: Dialogue,
     limits: EpisodeLimits,
     on_turn: Callable[[Turn], None] | None,

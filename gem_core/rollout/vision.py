@@ -104,7 +104,7 @@ class ImageProcessor:
         try:
             inputs = self._image_processor(images=[image], return_tensors="np")
             return {"pixel_values": inputs["pixel_values"], "image_grid_thw": inputs["image_grid_thw"]}
-        except Exception as error:  # such as an image 200 times as wide as it is high
+        except Exception as error:  # such as an image 200 times wider than high
             width, height = image.size
             reason = error_line(error)
             raise DataError(f"an image of {width}x{height} pixels cannot be processed ({reason})") from error

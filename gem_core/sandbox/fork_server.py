@@ -19,7 +19,10 @@ from gem_core.errors import SandboxError
 from gem_core.sandbox.limits import ONE_THREAD
 from gem_core.sandbox.packages import package_paths
 
-_SERVER = str(Path(__file__).with_name("guest") / "server.py")
+_GUEST = Path(__file__).with_name("guest")
+_SERVER = str(_GUEST / "server.py")
+DRIVER = "shell_driver"
+"""Name of the module `guest.shell` where programs can be run."""
 _START_SECONDS = 60.0
 _SPARE = 2
 """Number of idle children that each fork server keeps ready."""
@@ -125,9 +128,11 @@ def configure(
     Args:
         packages: Distributions that programs can import.
         disk_bytes: Size of a program's writable folder, in bytes.
-        programs: Whether the machine's programs can be run.
+        programs: Whether the machine's programs can be run. The server then also runs the driver of shells.
         modules: Source of trusted modules by name, which the server runs before any program.
     """
+    if programs:
+        modules = {**modules, DRIVER: (_GUEST / "shell.py").read_text(encoding="utf-8")}
     visible = dict.fromkeys(
         [os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())]
     )

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from gem_core.errors import SandboxError
+from gem_core.sandbox.fork_server import DRIVER
 from gem_core.sandbox.levels import open_sandbox
 from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.workspace import relative
@@ -32,6 +33,8 @@ LIMITS = ProgramLimits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, p
 """Default limits of a command; all except wall time apply to each of its processes."""
 
 _SOURCE = Path(__file__).with_name("guest") / "shell.py"
+_ANSWER = "sys.stdout.write(json.dumps(DRIVER.handle(json.load(sys.stdin))))"
+_BEGIN = f"import json, sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
 _SPARE_SECONDS = 40.0
 """Extra time for the driver to interrupt, kill, and restart bash."""
 _MOST_BYTES = 16 * 2**20
@@ -196,10 +199,8 @@ class _InSession:
             LIMITS, wall_seconds=seconds, cpu_seconds=seconds + 60, memory_bytes=2**32, file_bytes=2**28,
             output_bytes=2**27,
         )  # fmt: skip  # limits of the driver, which sets those of its bash
-        if not self._begun:
-            self._session.run(f"{_SOURCE.read_text(encoding='utf-8')}\nDRIVER = protect()\n", limits=limits)
-            self._begun = True
-        code = "sys.stdout.write(json.dumps(DRIVER.handle(json.load(sys.stdin))))"
+        code = _ANSWER if self._begun else _BEGIN + _ANSWER
+        self._begun = True
         result = self._session.run(code, stdin=json.dumps(request), limits=limits)
         if result.ending != "ok":
             return None

@@ -100,6 +100,9 @@ class TrainConfig(EpisodeLimits):
     eval_episodes: Annotated[
         int, "evaluation seeds to play before and after training; 0 disables evaluation"
     ] = 1000
+    eval_every: Annotated[
+        int, "steps between further evaluations during training; 0 evaluates only before and after"
+    ] = 0
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
     keep_checkpoints: Annotated[int, "number of checkpoints to keep"] = 2
     trace_every: Annotated[int, "steps between traces of training episodes; 0 disables traces"] = 25
@@ -164,7 +167,7 @@ class TrainConfig(EpisodeLimits):
     def _check_numbers(self) -> None:
         for name in _FROM_ONE:
             check_int(name, getattr(self, name), 1)
-        for name in ("warmup_steps", "trace_every", "seed", "threads"):
+        for name in ("warmup_steps", "eval_every", "trace_every", "seed", "threads"):
             check_int(name, getattr(self, name), 0)
         check_int("max_total_tokens", self.max_total_tokens, 1, optional=True)
         check_int("eval_episodes", self.eval_episodes, 0, len(EVAL_SEEDS))

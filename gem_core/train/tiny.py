@@ -214,13 +214,13 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
         # Only the texts are used here, so any tokenizer can provide the image placeholders.
         processor = make_processor(_byte_tokenizer()) if env.shows_images else bytes_only
         stream = derive_seed(options.seed, "corpus", sep="/")
-        for episode in asyncio.run(_random_play(env, processor, stream, episodes=options.corpus_episodes)):
+        for episode in asyncio.run(random_play(env, processor, stream, episodes=options.corpus_episodes)):
             for turn in episode.turns:
                 yield readable(turn.observation)
                 yield turn.action
 
 
-async def _random_play(
+async def random_play(
     env: Env,
     processor: Any,
     stream: str,
@@ -360,7 +360,7 @@ def _warm_start(
     tokens = min(options.warm_start_tokens, options.warm_start_steps * options.warm_start_batch)
     episodes: list[Episode] = []
     for env in envs:
-        play = _random_play(
+        play = random_play(
             env,
             processor,
             derive_seed(options.seed, "warm start", sep="/"),

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from gem_core._util.files import claimed
+from gem_core._util.files import claimed, read_json_lines
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.loading import pick_device
 from gem_core.errors import CheckpointError, EnvError
@@ -55,6 +55,7 @@ from gem_core.train.sinks import MetricSinks, require_packages
 logger = logging.getLogger(__name__)
 
 TRACES_NAME = "traces.jsonl"
+EVALUATIONS_NAME = "evaluations.jsonl"
 _EVALUATION = "evaluation"
 _SMALL = 1_000_000
 """Number of parameters below which one thread is faster per CPU second."""
@@ -64,7 +65,8 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
     """Train a model, and evaluate it before and after training.
 
     The folder `config.out` holds the results: ``metrics.jsonl`` (one line per step), ``evaluation.json``,
-    ``curve.png``, ``episodes.txt``, ``traces.jsonl``, ``config.json`` and ``checkpoints/``.
+    ``evaluations.jsonl`` (the results of each evaluation seed), ``curve.png``, ``episodes.txt``,
+    ``traces.jsonl``, ``config.json`` and ``checkpoints/``.
 
     Args:
         config: Options of the run.
@@ -112,9 +114,10 @@ class Trainer:
         require_environments(config)
         # Episodes consist of many small objects. Each full garbage collection that they cause would otherwise
         # go through all objects of the imported packages, which takes a fifth of the time of a rollout.
-        gc.collect()
-        gc.freeze()
-        resources.callback(gc.unfreeze)
+        if not gc.get_freeze_count():  # a caller that froze its objects keeps them frozen
+            gc.collect()
+            gc.freeze()
+            resources.callback(gc.unfreeze)
         resources.callback(torch.set_num_threads, torch.get_num_threads())
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -152,6 +155,7 @@ class Trainer:
             drop_checkpoints(self.folder)
         write_text(self.folder / "config.json", json.dumps(config.to_dict(), indent=2) + "\n")
         self._keep_traces_of_the_past()
+        self._keep_evaluations_of_the_past()
         sinks = MetricSinks(config, self.folder, self.progress.history)
         self.sinks = resources.enter_context(contextlib.closing(sinks))
 
@@ -180,6 +184,8 @@ class Trainer:
             self.reporter.step(metrics)
             if config.trace_every and progress.step % config.trace_every == 0:
                 self._trace(episodes[: config.trace_episodes])
+            if config.eval_every and progress.step % config.eval_every == 0 and progress.step < config.steps:
+                self._evaluate("during")
             if progress.step % config.save_every == 0 or progress.step == config.steps:
                 self._save()
                 saved = progress.step
@@ -240,7 +246,10 @@ class Trainer:
         return agent if agent in self.learners else ""
 
     def _evaluate(self, when: str) -> tuple[dict[str, dict[str, float]], list[Episode]]:
-        """Play the evaluation seeds of every environment with the sampled policy."""
+        """Play the evaluation seeds of every environment with the sampled policy.
+
+        `when` is "before", "during", or "after" training.
+        """
         config = self.config
         results: dict[str, dict[str, float]] = {}
         played: list[Episode] = []
@@ -255,16 +264,47 @@ class Trainer:
                 derive_seed(config.seed, "eval", sep="/"),
                 name,
                 self.progress.step,
-                may_fail=when == "after",
+                may_fail=when != "before",
             )
             results[source.label] = evaluation_metrics(episodes)
             played += episodes
             self._trace(episodes[: config.trace_episodes])
+            self._record_evaluation(source.label, episodes)
+        if when == "during":
+            return results, played
         recorded = {"before": self.progress.before or results}
         if when == "after":
             recorded["after"] = results
         write_text(self.folder / "evaluation.json", json.dumps(recorded, indent=2) + "\n")
         return results, played
+
+    def _record_evaluation(self, env: str, episodes: Sequence[Episode]) -> None:
+        """Append the results of every episode of an evaluation to the file of evaluations."""
+        line = {
+            "step": self.progress.step,
+            "env": env,
+            "seed": [episode.seed for episode in episodes],
+            "success": [episode.success for episode in episodes],
+            "return": [episode.total_reward for episode in episodes],
+            "turns": [len(episode.turns) for episode in episodes],
+            "error": [bool(episode.error) for episode in episodes],
+        }
+        with (self.folder / EVALUATIONS_NAME).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _keep_evaluations_of_the_past(self) -> None:
+        """Drop the evaluations that the resumed run will repeat."""
+        path = self.folder / EVALUATIONS_NAME
+        rows = read_json_lines(path) if path.exists() else []
+        kept = [json.dumps(row) + "\n" for row in rows if self._is_past(row["step"], evaluation=True)]
+        write_text(path, "".join(kept))
+
+    def _is_past(self, step: int, *, evaluation: bool) -> bool:
+        """Return whether a training step, or an evaluation after that step, will not be repeated."""
+        done = self.progress.step
+        if evaluation and done in (0, self.config.steps):  # the first or the last evaluation will follow
+            return step < done
+        return step <= done
 
     def _trace(self, episodes: Sequence[Episode], file: str = TRACES_NAME) -> None:
         with contextlib.ExitStack() as files:
@@ -280,11 +320,10 @@ class Trainer:
         path, rewritten = self.folder / TRACES_NAME, f".{TRACES_NAME}.{os.getpid()}"
         if not path.exists():
             return
-        done = self.progress.step
         kept = []
-        for episode in read_traces(path) if done else ():
+        for episode in read_traces(path) if self.progress.step else ():
             step, evaluation = episode.metadata["step"], episode.metadata["request"].startswith(_EVALUATION)
-            if step == 0 or step < done or (step == done and not evaluation):
+            if self._is_past(step, evaluation=evaluation):
                 kept.append(episode)
         try:
             self._trace(kept, rewritten)

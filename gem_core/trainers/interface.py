@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -153,8 +151,8 @@ def expect_names(trainer: SupportedTrainer, owner: type, method: str, names: Col
         raise unsupported(trainer, f"{_path(owner, method)} does not use {', '.join(missing)}")
 
 
-def expect_listed(trainer: SupportedTrainer, path: str | Path, section: str) -> None:
-    """Check the interfaces that a JSON file next to a plugin's module lists.
+def expect_listed(trainer: SupportedTrainer, section: str) -> None:
+    """Check the version of the trainer, and the interfaces that the plugin's ``interface.json`` lists.
 
         {"loop": {
             "acme.loops:Loop acme.loops:AsyncLoop": {"run": "self prompt ...", "stop": "self"},
@@ -162,18 +160,21 @@ def expect_listed(trainer: SupportedTrainer, path: str | Path, section: str) -> 
             "acme.loops:Output": {"fields": ["token_ids", "reward"]}
         }}
 
+    The file, in the folder of the plugin's package, maps sections to owners, ``module:class`` separated by
+    spaces, and their members: a method with the names of its parameters, where ``...`` allows further ones;
+    "uses" with the names that the code of a method has to use; or "fields" with a list of fields that have to
+    exist. An actor class of Ray stands for the class inside it.
+
     Args:
-        trainer: Trainer, for the message.
-        path: Path of the file, which maps sections to owners, ``module:class`` separated by spaces, and their
-            members: a method with the names of its parameters, where ``...`` allows further ones; "uses"
-            with the names that the code of a method has to use; or "fields" with a list of fields that have
-            to exist. An actor class of Ray stands for the class inside it.
+        trainer: Trainer of the plugin.
         section: Section to check, such as the name of the plugin's module.
 
     Raises:
-        UnsupportedTrainer: A class is missing, or see `expect`, `expect_names` and `expect_fields`.
+        UnsupportedTrainer: No supported version is installed, a class is missing, or see `expect`,
+            `expect_names` and `expect_fields`.
     """
-    for owners, members in json.loads(Path(path).read_text(encoding="utf-8"))[section].items():
+    trainer.require()
+    for owners, members in trainer.read_table("interface.json", section).items():
         for name in owners.split():
             try:
                 owner = load_attribute(trainer.package, name)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, RolloutOptions, RowKind
 from gem_core.rollout.options import OptionsType
+from gem_core.trainers.plugin import SupportedTrainer
 
 RowOption: TypeAlias = Literal["auto", "episode", "turn"]
 """Kind of rows of a training batch; "auto" selects episode rows if the context allows it."""
@@ -121,26 +122,31 @@ def reject_changed(
             raise ConfigError(f"{prefix}{written(path)}={value}: {reason}")
 
 
-def read_refusals(path: str | Path, *sections: str, **texts: str) -> list[tuple[str, Any, str]]:
-    """Read settings for `reject_changed` from a JSON file next to a plugin's module.
+def reject_listed(
+    trainer: SupportedTrainer, config: Any, sections: Mapping[str, Any], *, prefix: str = "", **texts: str
+) -> None:
+    """Reject settings that the plugin's ``unsupported.json`` lists, as `reject_changed` does.
 
         {"turn rows": {"adv.norm": [false, "has no effect on $estimator; leave it at false"]}}
 
+    The file, in the folder of the plugin's package, maps sections to settings: the option's path, and a list
+    of its neutral value and the reason. A list holds several neutral values, an empty list none except None.
+
     Args:
-        path: Path of the file, which maps sections to settings: the option's path, and a list of its neutral
-            value and the reason. A list holds several neutral values, an empty list none except None.
-        sections: Sections to read, such as those that apply to a run.
+        trainer: Trainer of the plugin.
+        config: As in `option_at`.
+        sections: Maps sections to whether they apply to the run.
+        prefix: As in `reject_changed`.
         texts: Texts that replace ``$name`` in the reasons.
 
     Raises:
+        ConfigError: An option has another value.
         KeyError: The file has no such section, or a ``$name`` has no text.
     """
-    tables = json.loads(Path(path).read_text(encoding="utf-8"))
-    return [
-        (option, tuple(neutral) if isinstance(neutral, list) else neutral, Template(reason).substitute(texts))
-        for section in sections
-        for option, (neutral, reason) in tables[section].items()
-    ]
+    for section in (name for name, applies in sections.items() if applies):
+        for option, (neutral, reason) in trainer.read_table("unsupported.json", section).items():
+            values = tuple(neutral) if isinstance(neutral, list) else neutral
+            reject_changed(config, [(option, values, Template(reason).substitute(texts))], prefix=prefix)
 
 
 class FlagField(NamedTuple):

@@ -13,6 +13,7 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
 from gem_core.tasks import TaskRow
+from gem_core.trainers.options import option_at
 
 
 class EpisodePlayer:
@@ -77,6 +78,24 @@ class EpisodePlayer:
                 f"the chat template ends a turn with {self._tokenizer.decode([extra])!r} (token {extra}), at "
                 f"which the engine does not stop; {remedy}"
             )
+
+    def engine_options(self, sampling_params: Any) -> dict[str, Any]:
+        """Return the sampling parameters that an engine needs for these episodes besides a trainer's own.
+
+        They make the engine stop where the chat template ends a turn, and never sample an image placeholder.
+
+        Args:
+            sampling_params: The trainer's sampling parameters, a mapping or an object such as vLLM's. They
+                stay unchanged; their stop tokens and biases are included in the result.
+        """
+        options: dict[str, Any] = {}
+        if self.extra_stop_id is not None:
+            stops = option_at(sampling_params, "stop_token_ids", ())
+            options["stop_token_ids"] = sorted({*stops, self.extra_stop_id})
+        if self.image_token_id is not None:  # a sampled placeholder would be one too many
+            biases = option_at(sampling_params, "logit_bias", {})
+            options["logit_bias"] = {**biases, self.image_token_id: -100.0}
+        return options
 
     async def play(
         self,

@@ -9,6 +9,7 @@ A package registers its `TrainerPlugin` under the entry-point group ``gem_core.t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
@@ -73,6 +74,21 @@ class SupportedTrainer:
     def versions(self) -> str:
         """Supported range in pip's syntax."""
         return f">={self.minimum},<{self.below}"
+
+    def read_table(self, name: str, section: str) -> dict[str, Any]:
+        """Return one section of a JSON file in the folder of the plugin's package.
+
+        Args:
+            name: Name of the file.
+            section: Key of the section.
+
+        Raises:
+            KeyError: The file has no such section.
+        """
+        from importlib.resources import files
+
+        table: dict[str, Any] = json.loads((files(self.package) / name).read_text("utf-8"))[section]
+        return table
 
     def installed_version(self) -> str | None:
         """Return the version of the installed distribution, or None if it is not installed."""

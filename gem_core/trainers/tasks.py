@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_core.core import Split
 from gem_core.errors import ConfigError, GemError
 from gem_core.tasks import (
     EnvChoice,
@@ -21,6 +22,8 @@ from gem_core.tasks import (
 
 TRAIN_TASKS = 10_000
 """Number of training tasks of environments without items, if a config does not set it."""
+EVAL_TASKS = 256
+"""Number of evaluation tasks, if a config does not set it."""
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has already built once."""
@@ -127,8 +130,7 @@ def check_tasks(
     for place, task in tasks:
         count += 1
         try:
-            source = EnvChoice(task["env_id"], task["env_kwargs"])
-            check_environment(source, wrappers, no_images=no_images)
+            check_environment(EnvChoice.of(task), wrappers, no_images=no_images)
             if for_training:
                 check_train_row(task)
         except GemError as error:
@@ -157,17 +159,33 @@ def check_environment(
             _built.add((source.label, wrappers))
 
 
-def training_tasks(
-    sources: Sequence[EnvChoice], number: int | None = None, *, seed: int = 0
+def split_tasks(
+    envs: str | Iterable[str],
+    split: Split,
+    number: int | None = None,
+    *,
+    seed: int = 0,
+    no_images: str | None = None,
 ) -> list[TaskRow]:
-    """Return the tasks of a training run.
+    """Return the training or the evaluation tasks of a mix of environments, which never share a task.
 
     Args:
-        sources: Environments to mix.
-        number: Number of tasks. None means `TRAIN_TASKS`, or the number that plays every item once
-            (`tasks_per_epoch`) if that is larger or if all environments have items.
-        seed: Random seed of the tasks.
+        envs: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        split: Which tasks to return.
+        number: Number of tasks. None means `EVAL_TASKS` for evaluation. For training it means `TRAIN_TASKS`,
+            or the number that plays every item once (`tasks_per_epoch`) if that is larger or if all
+            environments have items.
+        seed: Random seed of training tasks; evaluation tasks are always the same.
+        no_images: As in `check_tasks`.
+
+    Raises:
+        GemError: An environment cannot be built, or has no items for training.
     """
+    sources = [EnvChoice.parse(env) for env in ([envs] if isinstance(envs, str) else envs)]
+    for source in sources:
+        source.check_buildable(no_images=no_images)
+    if split == "eval":
+        return evaluation_tasks(sources, EVAL_TASKS if number is None else number)
     if number is None:
         number = tasks_per_epoch(sources) or 0
         if any(count_items(source, "train") is None for source in sources):

@@ -25,7 +25,7 @@ class Retry(Wrapper):
     Args:
         env: A single-turn environment whose state can be saved.
         max_attempts: Maximum number of attempts, at least 1.
-        decay: Number from 0 to 1; with 1, a late success pays as much as an early one.
+        decay: Number from 0 to 1; with 1, a late success earns as much as an early one.
 
     Raises:
         ConfigError: The environment has at most `max_attempts` possible answers, so trying all succeeds.

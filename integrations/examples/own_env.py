@@ -201,7 +201,7 @@ def train(trainer: str) -> str:
     if trainer == "verl":
         command, variables = VERL, {"VERL_USE_EXTERNAL_MODULES": MODULE}
     elif trainer == "openrlhf":
-        from gem_openrlhf import export as openrlhf
+        from gem_openrlhf import labels as openrlhf
 
         openrlhf.write(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = OPENRLHF

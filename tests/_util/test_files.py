@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_core._util.files import claimed, write_atomically
+from gem_core._util.files import claimed, is_claimed, read_json_lines, write_atomically
 from gem_core.errors import ConfigError
 
 
@@ -87,3 +87,21 @@ def test_an_error_about_another_file_keeps_its_name(tmp_path):
     with pytest.raises(FileNotFoundError, match="the-source"):
         write_atomically(tmp_path / "file", (Path(name).read_text() for name in ["the-source"]))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_reader_that_looks_at_the_lock_does_not_stop_a_run(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+    lock = (tmp_path / ".lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_SH)  # as `is_claimed` does for a moment
+    monkeypatch.setattr("time.sleep", lambda seconds: lock.close())
+    with claimed(tmp_path, "run"):
+        assert is_claimed(tmp_path)
+    assert not is_claimed(tmp_path)
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+    (tmp_path / "rows").write_text('{"a": 1}\n[2]\n{"a"')
+    assert read_json_lines(tmp_path / "rows") == [{"a": 1}, [2]]
+    (tmp_path / "rows").write_text('{"a"\n[2]\n')
+    with pytest.raises(ValueError, match="Expecting"):
+        read_json_lines(tmp_path / "rows")

@@ -13,7 +13,7 @@ def test_a_stream_is_named_by_its_parts() -> None:
     assert derive_seed(derive_seed(3, "eval", sep="/"), "task", sep="/") == "3/eval/task"
 
 
-def test_generators_are_those_of_the_named_streams() -> None:
+def test_generators_match_the_named_streams() -> None:
     assert derive_rng(3, 5).random() == Random("3 5").random()
     assert derive_rng("3/train", 5, sep="/").random() == Random("3/train/5").random()
     assert derive_rng(3, 5).random() != derive_rng(35).random()

@@ -164,7 +164,7 @@ def random_episodes(seed: int, count: int, max_turns: int) -> list[dict[str, Any
 
 
 def case(name: str, episodes: list[dict[str, Any]], **options: Any) -> dict[str, Any]:
-    """Return one golden case; `float32` tells whether its rewards are precise enough in float32."""
+    """Return one golden case; `float32` is whether its rewards are precise enough in float32."""
     given = {
         "name": name,
         "gamma": 1.0,

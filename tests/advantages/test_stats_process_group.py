@@ -71,7 +71,7 @@ def test_statistics_of_the_collected_turns_are_merged_in_their_place(ranks):
     assert ranks[0]["collected"] == ranks[1]["collected"] == wanted
 
 
-def test_a_rank_without_turns_takes_part(ranks):
+def test_a_rank_without_turns_participates(ranks):
     rewards, mask = whole_batch()
     wanted = tensors.rebn(rewards[4:], mask[4:]).stats
     assert ranks[0]["no turns here"] == ranks[1]["no turns here"] == wanted

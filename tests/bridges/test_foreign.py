@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from random import Random
 
 import numpy as np
 import pytest
 
+import gem_core
 from gem_core.bridges.foreign import ForeignEnv, json_value
 from gem_core.checker import check_env
-from gem_core.errors import ConfigError, EnvError, ResetNeeded
+from gem_core.errors import ConfigError, EnvError, MissingDependency, ResetNeeded
 
 
 class Countdown(ForeignEnv):
@@ -110,3 +112,9 @@ def test_a_replay_that_differs_is_an_error():
     env.step("take")
     with pytest.raises(EnvError, match="countdown is not deterministic"):
         Countdown("chance").set_state(env.get_state())
+
+
+def test_a_missing_package_of_textarena_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "textarena", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[textarena\]'"):
+        gem_core.make("textarena:Wordle-v0")

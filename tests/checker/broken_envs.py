@@ -1,4 +1,4 @@
-"""`Sound`, an environment that keeps the whole contract, and variants that each break one rule."""
+"""`Sound`, an environment that fulfills the whole contract, and variants that each break one rule."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -
 
 
 class BreaksTwo(Sound):
-    """Pays for every text, and can be stepped after its end."""
+    """Rewards every text, and accepts steps after the episode has ended."""
 
     def step(self, action: str) -> Any:
         self._running = True
@@ -105,21 +105,36 @@ def test_env_that_another_process_cannot_import() -> None:
 def test_a_player_that_solves_nothing_is_held_against_the_floor() -> None:
     spec = EnvSpec("test:Guessable-v0", "tests.checker.broken_envs:Guessable", {"limit": 6})
     rules = ["floor_holds"]
-    with pytest.raises(CheckFailed, match=r"'0' succeeded in 20 of 20 episodes; no floor is documented"):
+    with pytest.raises(CheckFailed, match=r"player '0', .* 20 of 20 episodes; no floor is documented"):
         check_env(spec, rules=rules)
-    with pytest.raises(CheckFailed, match=r"the documented floor is 0\.4\n.*declare the floor"):
+    with pytest.raises(CheckFailed, match=r"the documented floor is 0\.4\n.*declares the floor"):
         check_env(replace(spec, floor=0.4), rules=rules)
     for floor in (0.95, 1.0):
         assert check_env(replace(spec, floor=floor), rules=rules).passed == ("floor_holds",)
     assert "no registered id" in check_env(Guessable, rules=rules).skipped["floor_holds"]
 
 
-def test_the_floor_is_that_of_the_registered_arguments() -> None:
+def test_the_floor_matches_the_registered_arguments() -> None:
     rules = ["floor_holds"]
     assert check_env("logic:Proofs-v0-d1", rules=rules).passed == ("floor_holds",)
     for changed in ({"distractors": False}, {"wrappers": "time_limit(max_turns=1)"}):
         report = check_env("logic:Proofs-v0-d1", rules=rules, **changed)  # type: ignore[arg-type]
         assert "registered arguments" in report.skipped["floor_holds"]
+
+
+class Forgetful(Sound):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        self.steps = 0
+        return super().reset(seed, options=options)
+
+    def step(self, action: str) -> Any:
+        self.steps += 1
+        return super().step(action)
+
+
+def test_an_attribute_that_no_state_holds_is_named() -> None:
+    with pytest.raises(CheckFailed, match=r"fix: set 'steps' before .* list it in `state_fields`"):
+        check_env(Forgetful, rules=["states_survive_json"])
 
 
 class IgnoresOptions(Sound):
@@ -295,7 +310,7 @@ def test_all_instances_are_closed() -> None:
     assert not any(env.open for env in opened)
 
 
-def test_texts_are_the_same_every_time_and_of_the_size_asked_for() -> None:
+def test_texts_are_the_same_every_time_and_have_the_requested_size() -> None:
     assert list(nasty_texts(1)) == list(nasty_texts(1)) != list(nasty_texts(2))
     assert {len(text) // 1000 for text in long_texts(10_000)} <= {9, 10}
     assert len(set(JUNK)) == len(JUNK)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 
-from gem_core.cli import _console
+from gem_core.cli import _console, main
 
 COLUMNS = ("environment", "episodes", "items", "return", "success")
 ROWS = [
@@ -60,3 +61,14 @@ def test_plain_output_is_aligned(capsys):
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.split() == ["environment", "episodes", "return", "success"]
     assert second.index("0.574") == first.index("return")
+
+
+def test_a_progress_bar_on_standard_error_leaves_piped_output_alone(monkeypatch, capsys):
+    pytest.importorskip("rich", reason="needs the extra 'train'")
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    assert main(["check", "game:GuessTheNumber-v0-easy", "--rules", "signatures", "--seeds", "1"]) == 0
+    assert "1 rules hold" in capsys.readouterr().out
+    assert "checking" in terminal.getvalue()

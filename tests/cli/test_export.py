@@ -59,7 +59,7 @@ def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys):
     assert not (tmp_path / "rows").exists()
 
 
-def test_an_unknown_trainer_says_which_there_are(tmp_path, capsys):
+def test_the_error_for_an_unknown_trainer_lists_the_known_ones(tmp_path, capsys):
     argv = ["export", "--to", "vrel", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
     assert main(argv) == 2
     assert "unknown trainer 'vrel'" in (message := capsys.readouterr().err)
@@ -68,9 +68,9 @@ def test_an_unknown_trainer_says_which_there_are(tmp_path, capsys):
 
 def test_a_trainers_exporter_is_given_the_rows_and_the_path(tmp_path, monkeypatch):
     written = {}
-    exporter = types.ModuleType("gem_verl.export")
+    exporter = types.ModuleType("gem_verl.rows")
     exporter.write = lambda rows, path: written.update(rows=list(rows), path=path)
-    monkeypatch.setitem(sys.modules, "gem_verl.export", exporter)
+    monkeypatch.setitem(sys.modules, "gem_verl.rows", exporter)
     argv = ["export", "--to", "verl", "--env", EASY, "--num", "2", "--out", "where"]
     assert main(argv) == 0
     assert written["path"] == "where"

@@ -44,7 +44,7 @@ def test_a_wrong_command_is_one_clear_message(capsys):
     )
     assert main(["eval", "--model", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "the following arguments are required: --envs (for help: gem-core eval --help)" in line
+    assert "--envs must be given, or --rescore RUN; see --help" in line
 
 
 def test_the_help_is_light():

@@ -137,7 +137,7 @@ def test_following_the_hints_wins(monkeypatch, capsys):
 
 def test_invalid_moves_are_explained(monkeypatch, capsys):
     shown = play(monkeypatch, capsys, "99\nnothing\n")
-    assert "invalid: it is against the rules, so nothing was played" in shown
+    assert "invalid: it is against the rules; it uses up the turn" in shown
     assert "invalid: it contains no answer" in shown
     assert "A model's episode would end here with the reward -0.1; you can answer again" in shown
     assert shown.endswith("-- left after 1 turn, return 0\n")

@@ -127,7 +127,7 @@ def make(made: Scenario) -> None:
     asked: Script = defaultdict(list)
     unlimited = []
     for number, (task, _) in enumerate(pairs):
-        env = EnvChoice(task["env_id"], task["env_kwargs"]).make("named")
+        env = EnvChoice.of(task).make("named")
         programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
         policy = Behavior(env, programs[number % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
@@ -135,7 +135,7 @@ def make(made: Scenario) -> None:
     script = gem_script.Script(made.script)
     limited = [
         play(
-            EnvChoice(task["env_id"], task["env_kwargs"]).make("named"),
+            EnvChoice.of(task).make("named"),
             task,
             Scripted(script),
             context,

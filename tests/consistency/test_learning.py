@@ -128,7 +128,10 @@ def test_the_command_prints_a_table_and_writes_a_page(
     assert "reference, per-token" in shown
     assert "differs (-0.300" in shown
     text = page.read_text()
-    assert text.count("<svg") == 2
+    assert text.count("<svg") == 3
+    assert text.index("<h3>Trainers") < text.index("<h3>Controls") < text.index("<td>reference, per-token")
+    assert text.count('class="band"') == text.count('class="grid zero"') == 2
+    assert 'stroke-dasharray="6 3"/><text' in text  # the sample in the legend
     assert "learn &lt;verl&gt;" in text
     assert "http" not in text
     assert main([*command, "--trainers", "verl,oat"]) == FAILED  # oat has no run

@@ -96,7 +96,7 @@ def test_files_are_chosen_by_their_names(files, split, subset, chosen):
     assert choose_files("d", files, split, subset) == [files[n] for n in chosen]
 
 
-def test_a_choice_that_is_missing_is_asked_for():
+def test_a_missing_choice_is_an_error_that_names_it():
     with pytest.raises(ConfigError, match="subset= to one of main, socratic"):
         choose_files("d", ["main/train.jsonl", "socratic/train.jsonl"], "train", None)
     with pytest.raises(ConfigError, match=r"unknown subset 'x' of .*\. Available: main"):

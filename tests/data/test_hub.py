@@ -77,7 +77,7 @@ def test_an_environment_on_a_hub_data_set(server):
     assert env.step(r"\boxed{3}")[1] == 1.0
 
 
-def test_streaming_reads_only_what_is_asked_for(server):
+def test_streaming_reads_only_what_is_requested(server):
     wide = [{"problem": f"{n}", "answer": "x" * 20_000 + str(n)} for n in range(400)]
     server.repositories["team/wide"] = {
         "train.parquet": table(wide, row_group_size=10, compression="none", use_dictionary=False)
@@ -121,7 +121,7 @@ def test_an_address_that_swallows_everything_is_given_up(monkeypatch):
             open_rows("team/sums")
 
 
-def test_mistakes_in_the_name_are_told(server):
+def test_mistakes_in_the_name_are_reported(server):
     with pytest.raises(DataError, match="the hub has no data set 'team/none'"):
         open_rows("team/none")
     with pytest.raises(ConfigError, match=r"unknown split 'dev' of .*\. Available: test, train"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +48,21 @@ def extra_of(page: str) -> str | None:
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page in order."""
     return parse(page, (ROOT / page).read_text())
+
+
+def commands(page: str, text: str, values: Mapping[str, str] | None = None) -> list[list[str]]:
+    """Return the words of each command in the bash block of a page that contains a text.
+
+    Args:
+        page: Path of the page.
+        text: Text that only one block contains.
+        values: Maps shell expressions, such as ``$PWD`` or ``"$@"``, to what replaces them.
+    """
+    (code,) = [block.code for block in blocks(page) if block.language == "bash" and text in block.code]
+    for expression, value in (values or {}).items():
+        code = code.replace(expression, value)
+    lines = [shlex.split(line, comments=True) for line in code.replace("\\\n", " ").splitlines()]
+    return [words for words in lines if words]
 
 
 def code_cells(notebook: Path) -> list[str]:

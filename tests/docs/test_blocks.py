@@ -1,24 +1,27 @@
 """Every code block of README.md and the documentation works.
 
 The blocks of one page run in order, in one temporary folder: python blocks share a namespace, and bash blocks
-run under ``bash -eu`` with ``gem-core`` on the path. A block marked ``gpu`` is parsed instead of run; a block
-marked ``slow`` runs only if GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
+run under ``bash -eu`` with ``gem-core`` on the path, or in this process if they contain only ``gem-core``
+commands, because starting a command takes longer than running it. A block marked ``gpu`` is parsed instead of
+run; a block marked ``slow`` runs only if GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from gem_core import registration
-from gem_core.cli import build_parser
+from gem_core.cli import build_parser, main
 from gem_core.sandbox import self_check
 from gem_core.trainers import discovery
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
@@ -28,6 +31,7 @@ MODULES = {
     "ray": ("ray",),
     "docs": ("mkdocs",),
     "eval": ("openai",),
+    "otel": ("opentelemetry.sdk",),
     "rg": ("reasoning_gym",),
     "search": ("bm25s",),
     "mcp": ("mcp",),
@@ -40,6 +44,9 @@ MODULES = {
     "verifiers": ("verifiers",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
+_QUOTED = re.compile(r"'[^']*'|(?<!\S)#.*")
+_SHELL = re.compile(r"[^\w\s.,:/@%+=-]")
+"""Characters with a meaning in the shell, and all that might have one, outside of single quotes."""
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]
 
 
@@ -63,6 +70,13 @@ def needs(page: str) -> None:
 
 
 def run_bash(block: Block, folder: Path) -> None:
+    commands = own_commands(block.code)
+    if commands:
+        with open(os.devnull) as nothing, mock.patch("sys.stdin", nothing):
+            for words in commands:
+                code = main(words)
+                assert code == 0, f"{block.where} ended with {code}: gem-core {shlex.join(words)}"
+        return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", block.code],
@@ -70,6 +84,17 @@ def run_bash(block: Block, folder: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{block.where} ended with {done.returncode}:\n{done.stdout}"
+
+
+def own_commands(code: str) -> list[list[str]]:
+    """Return the arguments of each command; empty unless all are `gem-core` without other shell syntax."""
+    commands = []
+    for line in filter(None, code.replace("\\\n", " ").splitlines()):
+        words = shlex.split(line, comments=True)
+        if words and (words[0] != "gem-core" or _SHELL.search(_QUOTED.sub("", line))):
+            return []
+        commands += [words[1:]] if words else []
+    return commands
 
 
 def run_python(block: Block, namespace: dict[str, Any]) -> None:
@@ -129,14 +154,40 @@ def test_blocks_keep_their_line_and_lose_their_indent() -> None:
     assert block == Block("x.md", 4, "bash", frozenset({"gpu"}), "gem-core envs\n")
 
 
+def test_only_blocks_of_our_own_plain_commands_run_in_this_process() -> None:
+    assert own_commands("gem-core envs 'game:*' \\\n  --json  # all & sundry\n\ngem-core doctor\n") == [
+        ["envs", "game:*", "--json"], ["doctor"]
+    ]  # fmt: skip
+    shell = (
+        "\nls",
+        " && ls",
+        " | head",
+        " > x",
+        " *",
+        " $X",
+        ' "$X"',
+        " ~",
+        " a{b,c}",
+        " a;ls",
+        " a &",
+        " [ab]",
+    )
+    for code in ("ls", "X=1 gem-core envs", "# nothing", *(f"gem-core envs{rest}" for rest in shell)):
+        assert own_commands(code) == []
+
+
 def test_a_failing_block_names_the_page_and_line(tmp_path: Path) -> None:
-    python, bash, wrong = parse(
-        "x.md", "```python\n1 / 0\n```\n```bash\nfalse\ntrue\n```\n```bash gpu\ngem-core nope\n```"
+    python, bash, own, wrong = parse(
+        "x.md",
+        "```python\n1 / 0\n```\n```bash\nfalse\ntrue\n```\n```bash\ngem-core envs\ngem-core check x\n```\n"
+        "```bash gpu\ngem-core nope\n```",
     )
     with pytest.raises(ZeroDivisionError) as caught:
         run_python(python, {})
     assert (caught.traceback[-1].frame.code.path, caught.traceback[-1].lineno) == ("x.md", 1)
     with pytest.raises(AssertionError, match=r"x\.md:5 ended with 1"):
         run_bash(bash, tmp_path)
+    with pytest.raises(AssertionError, match=r"x\.md:9 ended with 2: gem-core check x"):
+        run_bash(own, tmp_path)
     with pytest.raises(SystemExit):
         parse_bash(wrong)

@@ -1,4 +1,4 @@
-"""The picture on the first page shows numbers that the library computes."""
+"""The picture on the first page shows numbers that the library computes; diagrams show its packages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 from gem_core.advantages import rebn, returns
 from tests.docs.blocks import ROOT
+from tests.docs.test_env_tables import load
 
 REWARDS = [[0.0, 0.0, 1.0]]
 
@@ -21,3 +22,16 @@ def test_the_picture_shows_returns_and_advantages_of_its_episode() -> None:
     ]  # fmt: skip
     start = texts.index(expected[0])
     assert texts[start : start + len(expected)] == expected
+
+
+def test_the_diagrams_are_current_and_show_every_module() -> None:
+    """After a change, run `python tools/diagrams.py`."""
+    diagrams = load("diagrams")
+    for draw in (diagrams.layers, diagrams.episode):
+        recorded = ROOT / "docs" / "images" / f"{draw.__name__}.svg"
+        assert recorded.read_text(encoding="utf-8") == draw()
+    shown = {name for *_, rows in diagrams.LAYERS for row in rows for name in row if " " not in name}
+    folder = ROOT / "gem_core"
+    packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    modules = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")}
+    assert shown == packages | modules

@@ -192,7 +192,7 @@ def test_the_reasoning_that_an_endpoint_shows_is_kept():
     assert reply.notes == {"reasoning": "Five is in the middle."}
 
 
-def test_images_and_more_of_a_body_are_sent_as_they_are():
+def test_images_and_extra_fields_of_a_body_are_sent_unchanged():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     question = [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, image]}]
 

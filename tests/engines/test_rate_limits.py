@@ -65,7 +65,7 @@ def test_pauses_double_and_an_endpoint_may_ask_for_its_own():
     assert patience.repeated == 11
 
 
-def test_patience_ends_when_nobody_is_answered():
+def test_waiting_ends_when_no_request_is_answered():
     clock = Clock()
     patience = Patience(10, clock=clock)
     clock.now += 9

@@ -93,7 +93,7 @@ def test_same_seed_same_episode_and_other_seeds_differ(id):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_resets_without_a_seed_go_on_with_the_same_stream(id):
+def test_resets_without_a_seed_continue_with_the_same_stream(id):
     env, twin = gem_core.make(id), gem_core.make(id)
     play(env, 3)
     play(twin, 3)

@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_a_folder_is_played_in_tokens_and_goes_on(folder, tmp_path, capsys):
+def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
     words = ["eval", "--model", str(folder), "--envs", EASY, "--episodes", "6", "--samples", "2", "--json"]
     words += ["--threads", "1", "--max-tokens-per-turn", "24"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0

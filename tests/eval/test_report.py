@@ -7,6 +7,7 @@ import pytest
 
 from gem_core.cli import main
 from gem_core.errors import ConfigError
+from gem_core.eval.atif import read_atif
 from gem_core.eval.charts import interval_chart
 from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
@@ -61,6 +62,20 @@ def test_two_folders_of_one_name(runs, tmp_path):
     both = [read_run(runs / "oracle"), read_run(tmp_path / "other" / "oracle")]
     write_report(both, tmp_path / "page.html")
     assert str(tmp_path / "other" / "oracle") in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_report_computes_differences_once(flags, runs, tmp_path, monkeypatch):
+    calls = []
+
+    def counted(base, other):
+        calls.append(other)
+        return paired_differences(base, other)
+
+    monkeypatch.setattr("gem_core.eval.report.paired_differences", counted)
+    folders = [str(runs / name) for name in ("oracle", "evil")]
+    assert main(["report", *folders, "--out", str(tmp_path / "page.html"), *flags]) == 0
+    assert len(calls) == 1
 
 
 def test_differences_are_paired_by_task(runs, tmp_path):
@@ -123,10 +138,17 @@ def test_files_of_something_else_are_one_line(runs, tmp_path, capsys):
 
 def test_the_command(runs, tmp_path, capsys):
     out = tmp_path / "page.html"
-    words = ["report", str(runs / "oracle"), "--out", str(out), "--inspect", str(tmp_path / "logs"), "--json"]
+    words = ["report", str(runs / "oracle"), "--out", str(out), "--inspect", str(tmp_path / "logs"), "--json",
+             "--atif", str(tmp_path / "atif")]  # fmt: skip
     assert main(words) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["page"], said["episodes"], len(said["logs"])) == (str(out), 16, 2)
+    assert (said["page"], said["episodes"], len(said["logs"]), said["trajectories"]) == (str(out), 16, 2, 16)
+    episodes = read_run(runs / "oracle").episodes
+    for number, episode in enumerate(episodes):
+        assert read_atif(tmp_path / "atif" / "oracle" / str(number) / "trajectory.json") == episode
+    for record, count in ((tmp_path / "atif" / "oracle" / "0" / "trajectory.json", 1), (said["logs"][0], 8)):
+        assert main(["view", str(record), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["episodes"] == count
     assert main(["report", str(runs / "oracle"), str(runs / "evil"), "--out", str(out)]) == 0
     assert "Differences from oracle, paired by task" in capsys.readouterr().out
     assert main(["report", str(tmp_path), "--out", str(out)]) == 2

@@ -118,7 +118,7 @@ def test_a_finished_run_is_not_played_again(tmp_path):
     assert second.summary == first.summary
 
 
-def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path):
+def test_an_interrupted_run_continues_to_the_same_numbers(tmp_path):
     whole = evaluate(config(tmp_path / "whole"), setup=PolicySetup(Guesser(), MessagesContext()))
     policy = Guesser()
     policy.stop_after = 11
@@ -139,6 +139,19 @@ def test_two_configurations_are_not_mixed(tmp_path):
     with pytest.raises(ConfigError, match=r"other options \(episodes: 6 then, 5 now; seed: 0 then, 1 now\)"):
         evaluate(config(tmp_path, episodes=5, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
     assert (tmp_path / "episodes.jsonl").read_bytes() == before
+
+
+def test_episodes_of_two_versions_of_a_file_are_not_mixed(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("from gem_core.envs.games.guess_the_number import GuessTheNumber as Mine\n")
+    options = {"model": "random", "envs": [f"{file}:Mine"], "out": str(tmp_path / "run")}
+    evaluate(EvalConfig(**options, episodes=2))
+    assert evaluate(EvalConfig(**options, episodes=3)).played == 1
+    file.write_text(file.read_text() + "Mine.format_error_reward = -1.0\n")
+    with pytest.raises(
+        ConfigError, match=r"other options \(episodes: 3 then, 2 now; .*mine\.py has changed\)"
+    ):
+        evaluate(EvalConfig(**options, episodes=2))
 
 
 def test_more_episodes_and_samples_extend_a_run(tmp_path):
@@ -230,7 +243,7 @@ def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
     assert endpoint.most_at_once <= 8
 
 
-def test_killed_in_the_middle_it_goes_on_to_the_same_numbers(openai, tmp_path, monkeypatch):
+def test_killed_in_the_middle_it_continues_to_the_same_numbers(openai, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a key")
     answered = []
 
@@ -282,7 +295,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, 
     assert "--api-key-env=NO_SUCH_KEY: this environment variable is not set" in capsys.readouterr().err
 
 
-def test_an_endpoint_without_an_address_or_at_another_one_goes_on(openai, tmp_path, capsys, monkeypatch):
+def test_an_endpoint_without_an_address_or_at_another_one_continues(openai, tmp_path, capsys, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     without = ["eval", "--model", "a-model", "--envs", EASY, "--episodes", "2", "--out", str(tmp_path)]

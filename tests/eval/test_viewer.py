@@ -134,7 +134,7 @@ def test_text_that_utf8_lacks_is_no_failure(tmp_path):
     assert page.lines("texts")[0][0][0] == "half \ud83d of a pair"
 
 
-def test_each_token_text_is_asked_for_once(tmp_path):
+def test_each_token_text_is_requested_once(tmp_path):
     asked = []
     write_page([episode(turn(), turn())], tmp_path / "page.html", token_text=lambda id: asked.append(id))
     assert sorted(asked) == [1, 2, 3, 4, 5]

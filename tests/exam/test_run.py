@@ -78,9 +78,13 @@ def baseline_per_turn_index(turn_rewards, *, gamma):
 
 
 @pytest.mark.once
+def test_a_function_has_the_verdict_of_its_estimator() -> None:
+    assert run(rebn, aggregations=["token-sum"], **SMALL).certificates[0].verdict == VANISHING
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("faulty", [discounted_per_token, baseline_per_turn_index])
 def test_a_planted_fault_changes_the_verdict(faulty) -> None:
-    assert run(rebn, aggregations=["token-sum"], **SMALL).certificates[0].verdict == VANISHING
     certificate = run(faulty, aggregations=["token-sum"], **SMALL).certificates[0]
     assert certificate.verdict == BIASED
     assert certificate.bias_low > 0.02

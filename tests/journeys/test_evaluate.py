@@ -6,13 +6,13 @@ The commands are those of the page about evaluation; a stub takes the place of t
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gem_core.cli import main
-from tests.docs.blocks import blocks
+from tests.docs.blocks import commands
 from tests.engines.stub import Request, StubEndpoint, guess
 
 pytest.importorskip("openai", reason="needs the extra 'eval'")
@@ -25,10 +25,13 @@ def always_five(request: Request) -> str:
     return r"\boxed{5}"
 
 
-def commands(text: str) -> list[list[str]]:
-    """Return the words after `gem-core` of the page's commands in the block that contains a text."""
-    (code,) = [block.code for block in blocks(PAGE) if block.language == "bash" and text in block.code]
-    return [shlex.split(line)[1:] for line in code.replace("\\\n", " ").splitlines() if line]
+def _difference(compare: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Run the command ``compare`` and return the difference between its two runs."""
+    capsys.readouterr()
+    assert main([*compare, "--json"]) == 0
+    (difference,) = json.loads(capsys.readouterr().out)["differences"].values()
+    overall: dict[str, Any] = difference["overall"]
+    return overall
 
 
 def test_from_an_endpoint_to_a_paired_comparison(
@@ -36,20 +39,19 @@ def test_from_an_endpoint_to_a_paired_comparison(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    first, second, longer, compare = commands("runs/base")
+    first, second, compare, *longer = (words[1:] for words in commands(PAGE, "runs/base"))
     with StubEndpoint(guess) as base, StubEndpoint(always_five) as tuned:
         for words, endpoint in ((first, base), (second, tuned)):
             assert main([*words, "--base-url", endpoint.url]) == 0
-        played = len(base.requests)
-        assert main([*longer, "--base-url", base.url]) == 0
-        assert main([*shlex.split(shlex.join(second).replace("20", "30")), "--base-url", tuned.url]) == 0
-    assert len(base.requests) < 2 * played  # only the ten additional episodes were played
+        assert _difference(compare, capsys)["tasks"] == 20
+        for words, endpoint in ((longer[0], base), (longer[1], tuned)):
+            assert main([*words, "--base-url", endpoint.url]) == 0
+    episodes = [request for request in base.requests if len(request["messages"]) == 1]
+    assert len(episodes) == 100  # the first 20 were not played again
     summary = json.loads(Path("runs/base/summary.json").read_text())
-    assert summary["envs"][ENV]["episodes"] == 30
-    capsys.readouterr()
-    assert main([*compare, "--json"]) == 0
-    (difference,) = json.loads(capsys.readouterr().out)["differences"].values()
-    assert difference["overall"]["tasks"] == 30
-    success = difference["overall"]["success"]
+    assert summary["envs"][ENV]["episodes"] == 100
+    difference = _difference(longer[2], capsys)
+    assert difference["tasks"] == 100
+    success = difference["success"]
     assert success["low"] <= success["mean"] <= success["high"]
     assert Path("report.html").is_file()

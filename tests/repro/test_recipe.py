@@ -165,7 +165,7 @@ def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
         assert not (tmp_path / "run-0.0.2.sh").exists()
 
 
-def test_the_reference_trainer_is_told_all(tmp_path: Path) -> None:
+def test_the_reference_trainer_gets_all_options(tmp_path: Path) -> None:
     (tmp_path / "with space").mkdir()
     more = {"step_timeout": 30.0, "on_env_error": "retry", "max_env_retries": 4}
     given = recipe(

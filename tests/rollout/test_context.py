@@ -59,7 +59,9 @@ def test_the_plain_format_begins_as_the_tokenizer_would() -> None:
 
 @settings(max_examples=80)
 @given(st.text(max_size=30), st.lists(st.integers(4, 500), min_size=1, max_size=4), st.booleans())
-def test_a_token_always_stands_between_two_responses(message: str, response: list[int], ended: bool) -> None:
+def test_two_responses_are_always_separated_by_a_token(
+    message: str, response: list[int], ended: bool
+) -> None:
     between = AppendContext(CHARS).extend(message, [*response, END] if ended else response)
     assert between
     assert message in text(between)

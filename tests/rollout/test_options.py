@@ -65,7 +65,7 @@ def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
     assert sorted(writers) == ["eval", "train"]
 
 
-def test_stop_ids_are_those_of_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:
+def test_stop_ids_come_from_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
     tokenizer = bpe_tokenizer()
     assert engine_stop_ids(tokenizer) == {tokenizer.eos_token_id}

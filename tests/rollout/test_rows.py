@@ -95,12 +95,18 @@ def test_spans_give_the_turn_ids_back() -> None:
         ]
     )
     padded = turn_ids_of([part, ((), 0), whole], 12)
-    assert padded.dtype == np.int32
     assert padded.tolist() == [
         (ids + [-1] * 12)[:12] for ids in (row.turn_ids[row.prompt_length :], [], row.turn_ids)
     ]
     assert turn_ids_of([((), 0)], 2).tolist() == [[-1, -1]]
     assert turn_ids_of([], 2).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("turns", "dtype"), [(127, np.int8), (128, np.int16), (40_000, np.int32)])
+def test_turn_ids_take_the_smallest_type(turns: int, dtype: type) -> None:
+    ids = turn_ids_of([([(n, n + 1) for n in range(turns)], 0), ((), 0)], turns)
+    assert ids.dtype == dtype
+    assert ids.tolist() == [[*range(turns)], [-1] * turns]
 
 
 @pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("abort", "length")])

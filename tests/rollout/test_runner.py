@@ -78,7 +78,7 @@ def test_an_episode_holds_what_was_sampled_and_what_it_earned() -> None:
     assert env.closed == 0, "whoever made the environment closes it"
 
 
-def test_turns_are_told_one_by_one() -> None:
+def test_turns_are_reported_one_by_one() -> None:
     told: list[tuple[float, int]] = []
     env = ScriptedEnv([0.0, 0.5, 1.0])
     play(
@@ -362,7 +362,7 @@ def test_policy_errors_are_passed_on_and_the_environment_is_closed() -> None:
         (Generation([65], [0.0], "eos"), "finish_reason"),  # type: ignore[arg-type]
     ],
 )
-def test_a_policy_that_breaks_its_contract_is_told_so(generation: Generation, message: str) -> None:
+def test_a_policy_that_breaks_its_contract_is_an_error(generation: Generation, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         play(ScriptedEnv(), ScriptedPolicy([generation]), max_tokens_per_turn=2)
 
@@ -516,6 +516,27 @@ def test_a_hung_step_does_not_keep_the_process_from_exiting() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
     assert (ended.stdout, ended.returncode) == ("gave up\n", 0), ended.stderr
+
+
+def test_an_unfinished_episode_does_not_keep_the_process_from_exiting() -> None:
+    program = """if True:
+        import asyncio
+        from gem_core.core import Env
+        from gem_core.rollout import MessagesContext, run_episode
+        class Closing(Env):
+            def reset(self, seed=None, *, options=None):
+                return "?", {}
+            def close(self):
+                print("closed", flush=True)
+        class Waiting:
+            async def reply(self, messages, *, max_tokens, request_id):
+                await asyncio.Event().wait()
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(run_episode(Closing(), Waiting(), MessagesContext(), seed=0))
+        loop.run_until_complete(asyncio.sleep(0.1))
+    """
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (ended.stdout, ended.returncode) == ("closed\n", 0), ended.stderr
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread", "async"])

@@ -277,7 +277,7 @@ def test_an_error_of_the_policy_is_passed_on_and_not_played_again() -> None:
     assert [env.closed for env in Trouble.made] == [1]
 
 
-def test_a_failed_constructor_stands_for_all_agents() -> None:
+def test_a_failed_constructor_counts_for_all_agents() -> None:
     def broken() -> MultiAgentEnv:
         raise RuntimeError("no table")
 

@@ -1,4 +1,4 @@
-"""State keys tell which turns began in the same state."""
+"""State keys identify the turns that began in the same state."""
 
 from __future__ import annotations
 

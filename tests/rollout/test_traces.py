@@ -117,7 +117,7 @@ def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(
     assert list(read_traces(path)) == [episode(0), episode(1)]
 
 
-def test_a_file_of_one_torn_line_starts_anew(tmp_path: Path) -> None:
+def test_a_file_of_one_torn_line_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"x" * 200_000)
     write(path, 1)

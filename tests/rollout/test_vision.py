@@ -181,7 +181,7 @@ def test_who_takes_text_only_refuses_before_the_first_episode(context, processor
     assert env.seed is None, "nothing was reset"
 
 
-def test_a_placeholder_that_was_sampled_is_told(context):
+def test_a_placeholder_that_was_sampled_is_reported(context):
     class Dreamer(ScriptedPolicy):
         takes_images = True
 
@@ -223,7 +223,7 @@ def episodes(model, context):
     return episodes_of(model, context)
 
 
-def test_log_probs_of_sampling_are_those_of_training(model, context, episodes):
+def test_log_probs_of_sampling_match_training(model, context, episodes):
     """Positions, images and padding agree between the cached, left-padded sampler and one full pass."""
     for rows in ("episode", "turn"):
         batch = make_batch(episodes, rows=rows, image_processor=context.image_processor)

@@ -44,7 +44,7 @@ def test_sessions_exist_where_they_are_promised():
         open_sandbox("process").session()
 
 
-def test_a_link_that_is_asked_for_is_not_followed(tmp_path):
+def test_a_requested_link_is_not_followed(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("s")
     code = f"import os\nos.symlink({str(secret)!r}, 'a')\nos.symlink({str(tmp_path)!r}, 'b')\nopen('c', 'w')"
@@ -83,7 +83,7 @@ def test_a_program_that_gets_out_makes_a_level_unavailable(monkeypatch):
 
 
 @needs_namespace
-def test_closed_sandboxes_are_made_anew():
+def test_closed_sandboxes_are_created_again():
     first = open_sandbox("namespace")
     close_sandboxes()
     assert open_sandbox("namespace") is not first

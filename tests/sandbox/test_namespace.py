@@ -62,7 +62,7 @@ def test_endings(sandbox, code, ending, exit_code):
     assert (result.ending, result.exit_code) == (ending, exit_code)
 
 
-def test_the_traceback_is_that_of_the_program_alone(sandbox):
+def test_the_traceback_covers_the_program_alone(sandbox):
     error = sandbox.run("def f():\n    return 1 / 0\nf()").stderr
     assert error.startswith('Traceback (most recent call last):\n  File "main.py", line 3, in <module>\n')
     assert "    return 1 / 0\n" in error

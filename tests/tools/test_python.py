@@ -73,7 +73,7 @@ def test_variables_stay_for_the_episode_and_come_back_with_its_state():
 
 
 @needs_namespace
-def test_a_stopped_session_goes_on_from_the_programs_before():
+def test_a_stopped_session_continues_from_the_programs_before():
     tool = PythonTool(stateful=True, level="namespace", timeout=1.0)
     state = tool.begin()
     call(tool, "x = 1", state)
@@ -85,7 +85,7 @@ def test_a_stopped_session_goes_on_from_the_programs_before():
     assert state.live is None
 
 
-def test_the_event_loop_goes_on_while_programs_run(level):
+def test_the_event_loop_continues_while_programs_run(level):
     tool = PythonTool(level=level)
 
     async def play():

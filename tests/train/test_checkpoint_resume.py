@@ -50,7 +50,14 @@ def fail():
 
 
 def run(model, out, **changes):
-    given = {"steps": 7, "save_every": 2, "trace_every": 1, "trace_episodes": 3, "keep_checkpoints": 9}
+    given = {
+        "steps": 7,
+        "eval_every": 2,
+        "save_every": 2,
+        "trace_every": 1,
+        "trace_episodes": 3,
+        "keep_checkpoints": 9,
+    }
     return TrainConfig(**options(model, out, **given | changes))
 
 
@@ -66,7 +73,10 @@ def assert_same_run(first, second):
     assert len(read_metrics(first)) == 7
     assert played(first) == played(second)
     assert same_weights(list_checkpoints(first)[-1], list_checkpoints(second)[-1])
-    assert (first / "evaluation.json").read_text() == (second / "evaluation.json").read_text()
+    for name in ("evaluation.json", "evaluations.jsonl"):
+        assert (first / name).read_text() == (second / name).read_text()
+    evaluations = (first / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in evaluations] == [0, 2, 4, 6, 7]
 
 
 def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
@@ -79,6 +89,8 @@ def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
     assert list_checkpoints(tmp_path / "killed")[-1].name == "step-000004"
     half_written = tmp_path / "killed" / "checkpoints" / ".step-000006.abcdefgh"
     half_written.mkdir()
+    with (tmp_path / "killed" / "evaluations.jsonl").open("a") as file:
+        file.write('{"step": 6, "env"')  # as if the process had been killed while it wrote the line
     train(config)
     assert not half_written.exists()
     train(run(tiny_folder, tmp_path / "whole"))

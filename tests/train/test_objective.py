@@ -75,7 +75,7 @@ def test_gradient_is_the_one_written_by_hand(model, rows, max_tokens):
     assert_same(policy_gradient(model, EPISODES, rows=rows, max_tokens=max_tokens), by_hand(model, EPISODES))
 
 
-def test_gradient_is_that_of_the_tempered_distribution(model):
+def test_gradient_matches_the_tempered_distribution(model):
     assert_same(policy_gradient(model, EPISODES, temperature=0.7), by_hand(model, EPISODES, 0.7))
 
 
@@ -115,7 +115,7 @@ def test_the_models_own_gradients_are_left_alone(model):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_logprobs_and_entropy_are_those_of_the_plain_model(model):
+def test_logprobs_and_entropy_match_the_plain_model(model):
     batch = make_batch(EPISODES)
     with torch.no_grad():
         scores = score_tokens(model, batch, temperature=1.3, entropy=True)

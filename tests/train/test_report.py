@@ -141,7 +141,7 @@ def test_tensorboard_has_every_metric_of_every_step(learned):
         assert [scalar.value for scalar in scalars] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_resumed_run_goes_on_at_weights_and_biases(tiny_folder, tmp_path, monkeypatch):
+def test_a_resumed_run_continues_at_weights_and_biases(tiny_folder, tmp_path, monkeypatch):
     runs = []
 
     class Run:
@@ -162,12 +162,12 @@ def test_a_resumed_run_goes_on_at_weights_and_biases(tiny_folder, tmp_path, monk
     outcome = train(TrainConfig(**config))
     train(TrainConfig(**config))
     train(TrainConfig(**config | {"resume": False}))
-    first, resumed, anew = runs
-    assert first.logged == [(m["step"], m["gem/return"]) for m in outcome.history] == anew.logged
+    first, resumed, other = runs
+    assert first.logged == [(m["step"], m["gem/return"]) for m in outcome.history] == other.logged
     assert resumed.logged == []
     assert (first.given["project"], first.given["resume"]) == ("project", "allow")
     assert first.given["config"]["estimator"] == "rebn"
-    assert first.given["id"] == resumed.given["id"] != anew.given["id"]
+    assert first.given["id"] == resumed.given["id"] != other.given["id"]
     assert [run.finished for run in runs] == [1, 1, 1]
 
 

@@ -88,7 +88,7 @@ def test_seed_and_request_decide_the_response(make_policy, prompts):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("max_batch", [512, 7])
-def test_reported_logprobs_are_those_of_the_objective(model, tokenizer, tmp_path, temperature, max_batch):
+def test_reported_logprobs_match_the_objective(model, tokenizer, tmp_path, temperature, max_batch):
     episodes = play(model, tokenizer, tmp_path, temperature=temperature, max_batch=max_batch)
     batch = make_batch(episodes)
     with torch.no_grad():
@@ -231,7 +231,7 @@ def test_the_end_token_stops_and_is_part_of_the_response(make_policy, prompts, t
             assert tokenizer.eos_token_id not in generation.token_ids
 
 
-def test_a_cancelled_request_is_not_sampled_and_disturbs_nobody(make_policy, prompts):
+def test_a_cancelled_request_is_not_sampled_and_does_not_disturb_others(make_policy, prompts):
     expected = ask(make_policy(), prompts)
     policy, sampled = make_policy(), []
     sample = policy.sample

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
 from collections import defaultdict
@@ -14,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 from gem_core.advantages import gdpo  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
-from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
 from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
@@ -53,7 +54,7 @@ def test_metrics_have_the_common_names_and_are_those_on_disk(learned):
 
 
 @pytest.mark.parametrize("step", [10, 30])
-def test_metrics_and_advantages_of_a_step_are_those_of_its_episodes(learned, step):
+def test_metrics_and_advantages_of_a_step_match_its_episodes(learned, step):
     episodes = traced(learned.folder, step)
     assert len(episodes) == 96
     metrics = learned.history[step - 1]
@@ -236,6 +237,26 @@ def test_the_learning_rate_follows_the_schedule(tiny_folder, tmp_path):
     assert rates == pytest.approx([0.5e-3, 0.8e-3, 0.6e-3, 0.4e-3, 0.2e-3])
 
 
+def test_a_run_unfreezes_objects_only_if_it_froze_them(tiny_folder, tmp_path):
+    class Count(TrainReporter):
+        def step(self, metrics):
+            frozen.append(gc.get_freeze_count())
+
+    frozen: list[int] = []
+    settings = {"steps": 1, "eval_episodes": 0}
+    gc.freeze()
+    try:
+        train(TrainConfig(**options(tiny_folder, tmp_path / "keeps", **settings)), Count())
+        assert gc.get_freeze_count()
+        gc.unfreeze()
+        train(TrainConfig(**options(tiny_folder, tmp_path / "undoes", **settings)), Count())
+        assert not gc.get_freeze_count()
+    finally:
+        gc.freeze()  # as for all tests
+    assert len(frozen) == 2
+    assert all(frozen)
+
+
 # -- the folder -------------------------------------------------------------------------------
 
 
@@ -262,10 +283,14 @@ def test_the_folder_tells_what_was_run_and_what_came_out(learned):
     assert (config["env"], config["steps"], config["lr"]) == ([EASY], 30, 2e-3)
     evaluation = json.loads((learned.folder / "evaluation.json").read_text())
     assert evaluation == {"before": learned.before, "after": learned.after}
+    before, after = map(json.loads, (learned.folder / "evaluations.jsonl").read_text().splitlines())
+    assert (before["step"], after["step"], len(set(after["seed"]))) == (0, 30, len(after["seed"]))
+    for name in ("success", "return", "turns"):
+        assert fmean(after[name]) == pytest.approx(learned.mean("after", f"gem/{name}"))
     assert [path.name for path in learned.folder.rglob(".*")] == [".lock"]  # no temporary file is left
 
 
-def test_the_tiny_model_is_made_anew_when_its_environment_changed(tmp_path, monkeypatch):
+def test_the_tiny_model_is_created_again_when_its_environment_changed(tmp_path, monkeypatch):
     from functools import partial
 
     from gem_core.train import models, report

@@ -172,7 +172,7 @@ def test_a_package_that_is_needed_later_is_missed_at_once(
 # -- environments -----------------------------------------------------------------------------
 
 
-def test_a_nan_reward_is_a_failed_episode_and_training_goes_on(tiny_folder, tmp_path, caplog):
+def test_a_nan_reward_is_a_failed_episode_and_training_continues(tiny_folder, tmp_path, caplog):
     config = options(
         tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], trace_every=1, trace_episodes=8
     )

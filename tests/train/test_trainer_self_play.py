@@ -156,7 +156,7 @@ def test_two_models_of_the_same_weights_play_as_one(player, tmp_path):
     assert not same_weights(together.checkpoint, one.checkpoint)
 
 
-def test_a_run_of_two_models_that_is_resumed_goes_on_as_if_nothing_had_happened(player, tmp_path):
+def test_a_resumed_run_of_two_models_equals_an_uninterrupted_one(player, tmp_path):
     given = {"agent_model": [f"player_2={player}"], "eval_episodes": 0, "save_every": 1, "steps": 2}
     whole = run(player, tmp_path / "whole", **given)
     half = run(player, tmp_path / "half", **given)

@@ -7,9 +7,30 @@ from typing import Any
 
 import pytest
 
+from gem_core import registration
+from gem_core._util import entry_points
+from gem_core.cli import main
+
 pytest.register_assert_rewrite("tests.trainers.evidence")
 
 GAMES = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
+
+
+@pytest.fixture(params=["file", "package"])
+def own_id(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Id of a new environment: a class in a file, or an installed package that registers it."""
+    if request.param == "file":
+        assert main(["new", "HotCold", "--out", str(tmp_path)]) == 0
+        return f"{tmp_path}/hot_cold.py:HotCold"
+    assert main(["new", "WarmCold", "--package", "--out", str(tmp_path / "package")]) == 0
+    metadata = tmp_path / "package" / "warm_cold-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: warm-cold\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text("[gem_core.envs]\nwarm_cold = warm_cold:register_envs\n")
+    monkeypatch.syspath_prepend(tmp_path / "package")
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(entry_points, "_loaded_groups", entry_points._loaded_groups - {"gem_core.envs"})
+    return "warmcold:WarmCold-v0"
 
 
 @pytest.fixture(scope="session")

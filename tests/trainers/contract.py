@@ -189,7 +189,7 @@ def _module(name: str, modules: dict[str, Any]) -> Any:
 
 @contextmanager
 def import_fakes(fakes: Mapping[str, types.ModuleType], *plugins: str) -> Iterator[None]:
-    """Let imports find the fakes inside a block, and import the plugins in it anew."""
+    """Let imports find the fakes inside a block, and reimport the plugins in it."""
 
     def concerned(name: str) -> bool:
         return name.partition(".")[0] in {*plugins, *(fake.partition(".")[0] for fake in fakes)}

@@ -38,11 +38,14 @@ def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
 
 Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same initial
 weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's
-mean difference from the reference trainer, `gem-core train`, lies within ±0.1. Every run is recorded with
-its command, commit, budget and success at each step: [runs.jsonl](runs.jsonl) has the runs of the current
-budgets, [earlier.jsonl](earlier.jsonl) the runs of abandoned budgets. `gem-core consistency --level 4
---records docs/results/learning/runs.jsonl` prints the verdicts; with `--html FILE` it also writes a page with
-curves and commands.
+mean difference from the reference trainer, `gem-core train`, lies within ±0.1; with fewer than five seeds,
+the last column only counts them. ± is the standard deviation over the seeds. In a "control", all advantages
+are zero; "per-token" is a deliberate fault, a discount per token instead of per turn.
+
+Every run is recorded with its command, commit, budget, and success at each step: [runs.jsonl](runs.jsonl) has
+the runs of the current budgets, and [earlier.jsonl](earlier.jsonl) the runs of the abandoned budgets, which
+have 128 episodes per step. `gem-core consistency --level 4 --records docs/results/learning/runs.jsonl` prints
+the verdicts; with `--html FILE` it also writes a page with curves and commands.
 
 The runs were recorded before the prompts of these tasks showed an example of an action. The commit of each
 run reproduces its numbers. All trainers of a task had the same prompt, so the comparison holds; with the
@@ -75,7 +78,7 @@ def section(name: str, runs: Sequence[LearningRun], results: Sequence[Equivalenc
             verdicts.get((trainer, variant), "the reference"),
         )
         rows.append(f"| {' | '.join(cells)} |")
-    abandoned = ", replaced by the one above" if name in EARLIER else ""
+    abandoned = ", abandoned" if name in EARLIER else ""
     return f"""## {name}{abandoned}
 
 `{budget.env}`, gamma {budget.gamma:g}, {budget.steps} steps of {budget.prompts} seeds with
@@ -89,7 +92,7 @@ Initial weights: `{made_by(budget)}`, SHA-256 `{runs[0].model[:16]}…`.
 
 
 def made_by(budget: Budget) -> str:
-    """Return the command that made the initial weights."""
+    """Return the command that created the initial weights."""
     return f"gem-core tiny --env {shlex.quote(budget.env)} {budget.tiny} --out tiny"
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from gem_core.cli import main
+from tests.docs.blocks import ROOT
 
 
 def check_mistakes(
@@ -44,6 +48,30 @@ def problem_of(trainer: str, arguments: Sequence[str], capsys: pytest.CaptureFix
     assert report["checked"], report["problems"]
     assert code == int(report["problem"] is not None)
     return f"{report['problem']} {err}" if code else None
+
+
+def own_words(trainer: str, own_id: str) -> list[str]:
+    """Return the words in which the tutorial names an environment to a trainer, for one's own id.
+
+    If the page names several ways, these are the words of the first. If they are a command of gem-core, it is
+    run in the current folder, and the result is empty.
+    """
+    page = (ROOT / "docs/concepts/create.md").read_text(encoding="utf-8")
+    (text,) = re.findall(rf"^\| \[{trainer}\]\(.*?\) \| `(.*?)`", page, re.MULTILINE | re.IGNORECASE)
+    words = shlex.split(text.replace("hot_cold.py:HotCold", own_id))
+    if words[0] != "gem-core":
+        return words
+    assert main(words[1:]) == 0
+    return []
+
+
+def write_questions(folder: Path) -> None:
+    """Write ``gsm8k/train.jsonl`` and ``gsm8k/test.jsonl`` like those that the trainers' pages assume."""
+    (folder / "gsm8k").mkdir()
+    rows = [{"question": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(16)]
+    for split in ("train", "test"):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / "gsm8k" / f"{split}.jsonl").write_text(text)
 
 
 def _name(word: str) -> str:

@@ -79,7 +79,7 @@ def test_trainers_are_equivalent_and_the_fault_is_not() -> None:
             assert f"{mean} ({interval})" in page
 
 
-def test_the_summary_is_that_of_the_recorded_runs(tmp_path: Path) -> None:
+def test_the_summary_matches_the_recorded_runs(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra 'train'")
     from tests.trainers import learning_summary
 

@@ -194,13 +194,13 @@ def test_step_before_reset() -> None:
         envs.reset(mask=[True, False, False])
 
 
-def test_seed_of_make_vec_is_that_of_the_first_reset() -> None:
+def test_the_first_reset_uses_the_seed_of_make_vec() -> None:
     with scripted(seed=3) as envs, scripted() as other:
         assert envs.reset() == other.reset(seed=3)
         assert envs.reset() == other.reset()
 
 
-def test_a_seed_in_vec_kwargs_is_that_of_the_first_reset() -> None:
+def test_the_first_reset_uses_a_seed_in_vec_kwargs() -> None:
     with make_vec([SCRIPTED] * 3, vec_kwargs=[{"seed": 9}, {}, {"seed": 2}], seed=5, wrappers=None) as envs:
         assert [o.split()[1] for o in envs.reset()[0]] == ["9", "6", "2"]
         assert [o.split()[1] for o in envs.reset()[0]] == ["None"] * 3

@@ -97,7 +97,7 @@ def test_a_failed_reset_has_an_error_and_the_next_step_is_cut() -> None:
         assert envs.step(["go", "go"]).observations == ["turn 2", "turn 1"]
 
 
-def test_a_failed_reset_in_disabled_mode_has_to_be_repeated() -> None:
+def test_a_failed_reset_in_disabled_mode_must_be_repeated() -> None:
     with obedient(1, fail_seed=6, autoreset=AutoresetMode.DISABLED) as envs:
         assert "error" in envs.reset(seed=6)[1][0]
         with pytest.raises(ResetNeeded):
@@ -118,7 +118,7 @@ def test_repairs_are_deterministic_and_forgotten_at_the_next_seeded_reset() -> N
         assert play(envs) == once
 
 
-def test_an_env_that_never_starts_again_goes_on_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_env_that_never_restarts_keeps_reporting_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with obedient(2) as envs:
         envs.reset(seed=0)
         monkeypatch.setattr(Obedient, "reset", lambda self, seed=None, options=None: 1 / 0)

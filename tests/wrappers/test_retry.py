@@ -19,7 +19,7 @@ def math_env(**kwargs):
     return Retry(MathEnv(dataset=ROWS, symbolic=False), **kwargs)
 
 
-def test_a_failed_attempt_goes_on_and_says_so():
+def test_a_failed_attempt_continues_and_reports_it():
     env = math_env()
     assert env.reset(seed=0)[1]["suffix"] == "Attempts left: 3."
     first = env.step(r"\boxed{5}")

@@ -122,7 +122,7 @@ def test_no_tool_hides_the_result_of_another():
     assert [result["ok"] for result in info["tool_results"]] == [False, True, True]
 
 
-def test_a_malformed_call_and_a_broken_tool_are_told_to_the_model():
+def test_a_malformed_call_and_a_broken_tool_are_reported_to_the_model():
     env = make()
     env.reset(seed=0)
     observation, *_, info = env.step("<upper>abc")

@@ -5,7 +5,7 @@ rewards and end), then the position. A position is the ``ansi`` rendering, if th
 observation with six decimals; a highlighted character is put in brackets.
 
 A response holds the action in ``\boxed{...}``: the name or number of a discrete action, and JSON for the
-other spaces. A response without an action from the space is not played: it uses up a turn and pays
+other spaces. A response without an action from the space is not played: it uses up a turn and earns
 `format_error_reward`.
 """
 
@@ -55,11 +55,11 @@ class GymnasiumEnv(ForeignEnv):
 
     Args:
         env_id: Gymnasium's id; ``module:Name-v0`` imports the module first.
-        actions: Names of the actions of a discrete space, in order. None takes those of Gymnasium's own
+        actions: Names of the actions of a discrete space, in order. None means those of Gymnasium's own
             environments, or else numbers.
-        about: Description of the task in the first observation; None takes the docstring of the class.
-        max_turns: Turn limit; None takes the limit of the id, or 200 if it has none.
-        success_at: Smallest return that counts as a success; None takes the reward threshold of the id. If
+        about: Description of the task in the first observation; None means the docstring of the class.
+        max_turns: Turn limit; None means the limit of the id, or 200 if it has none.
+        success_at: Smallest return that counts as a success; None means the reward threshold of the id. If
             that is None, too, a positive return counts.
         format_error_reward: Reward of a response without an action from the space.
         to_text: Function ``(env, observation) -> str``, or its ``module:function``, that renders a position

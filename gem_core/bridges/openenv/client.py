@@ -12,7 +12,7 @@ from gem_core.bridges.openenv import frames, wire
 from gem_core.errors import ConfigError, EnvError
 
 MAX_MESSAGE = 100 << 20
-"""Maximum size in bytes of an answer, that of OpenEnv's client."""
+"""Maximum size in bytes of an answer, as in OpenEnv's client."""
 
 _OUR_FAULT = (frames.PROTOCOL_ERROR, frames.BAD_TEXT, frames.TOO_BIG)
 """Codes of close frames after which the same message would also end the next session."""

@@ -73,7 +73,7 @@ class Acceptor(abc.ABC):
 
     @abc.abstractmethod
     def find(self, name: str) -> ServedEnv | None:
-        """Return the environment at a path; the path "" is that of a single environment."""
+        """Return the environment at a path; the path "" belongs to a single environment."""
 
     @abc.abstractmethod
     def respond(self, method: str, path: str, body: bytes) -> tuple[int, Any]:

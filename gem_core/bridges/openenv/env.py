@@ -52,9 +52,9 @@ class OpenEnvEnv(Env):
         action: How a response is read: ``"text"`` (the whole response fills one text field), ``"boxed"``
             (the last ``\boxed{}``, see `ActionGrammar`), ``"tools"`` (a call of an MCP tool, as a JSON
             object in a box), or ``"auto"``: by the schema of the actions.
-        action_class: ``module:Class`` of the actions of an environment in this process; None takes the
+        action_class: ``module:Class`` of the actions of an environment in this process; None means the
             annotation of its ``step``.
-        field: Field of the action that the response fills; None takes the only one.
+        field: Field of the action that the response fills; None means the only one.
         show: Field of the observation to show; None shows its only text, or all of it as JSON.
         instructions: Text after the first observation; None describes the actions, unless they are text.
         reset_arguments: Further arguments of every reset.

@@ -67,7 +67,7 @@ class FrameReader:
     """Turns the bytes of one connection into messages.
 
     Args:
-        masked: Whether the frames must be masked, which those of clients are.
+        masked: Whether the frames must be masked, as a client's frames are.
         max_size: Maximum size of a message in bytes.
     """
 

@@ -87,7 +87,7 @@ class LocalLink(Link):
 
     Args:
         path: ``module:Class`` of the environment.
-        action: ``module:Class`` of its actions; None takes the annotation of ``step``.
+        action: ``module:Class`` of its actions; None means the annotation of ``step``.
 
     Raises:
         ConfigError: A path names nothing, or no action class can be found.
@@ -128,7 +128,7 @@ class LocalLink(Link):
         else:
             if self._env is None:
                 raise EnvError("no episode is running")
-            observation = self._env.step(self._action.model_validate(data))
+            observation = self._env.step(_deserialize(data, self._action))
         fields = observation.model_dump(mode="json")
         done, reward = bool(fields.pop("done", False)), fields.pop("reward", None)
         if observation.reward is not None:
@@ -153,8 +153,21 @@ def _load(path: str) -> Any:
         raise ConfigError(f"{path!r}: expected 'module:Class' of an OpenEnv environment ({error})") from error
 
 
+def _deserialize(data: dict[str, Any], action_class: Any) -> Any:
+    """Return an action as OpenEnv's server does, which reads calls of MCP tools by their type."""
+    from openenv.core.env_server.serialization import deserialize_action
+
+    return deserialize_action(data, action_class)
+
+
 def _action_class(env_class: Any, path: str) -> Any:
+    from openenv.core.env_server.mcp_environment import MCPEnvironment
+    from openenv.core.env_server.mcp_types import CallToolAction
+    from openenv.core.env_server.types import Action
+
     hint: Any = _hints(env_class.step).get("action")
+    if hint is Action and isinstance(env_class, type) and issubclass(env_class, MCPEnvironment):
+        return CallToolAction
     if not (set(getattr(hint, "model_fields", ())) - {"metadata"}):
         raise ConfigError(
             f"{path!r}: the annotation of step() names no action class; pass action_class='module:Class'"

@@ -1,8 +1,8 @@
 """`RayHost`: sessions in the actors of a Ray cluster, for fleets of environments on many machines.
 
-Ray places the actors and tells when one dies. Messages do not travel as calls of an actor, which take over a
-millisecond of CPU time on each side: every actor opens one TCP connection to the server. It begins with a
-secret that the actor received through Ray.
+Ray places the actors and reports when one dies. Messages are not calls of an actor: every actor opens one TCP
+connection to the server, on which one wake-up handles several messages. It begins with a secret that the
+actor received through Ray.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from gem_core._util.checks import check_int, check_number
@@ -32,6 +32,8 @@ from gem_core.registration import WrapperLike, make, spec
 from gem_core.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def serve_env(
@@ -273,6 +275,19 @@ _METHODS |= dict.fromkeys(("health", "metadata", "schema"), "get")
 _PATHS = {
     f"/{page}": {method: {"responses": {"200": {"description": "OK"}}}} for page, method in _METHODS.items()
 }
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine like `asyncio.run`, on uvloop if it is installed.
+
+    uvloop takes less CPU time per message than asyncio's own event loop.
+    """
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    result: T = uvloop.run(main)
+    return result
 
 
 def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:

@@ -32,11 +32,11 @@ def make_textarena(
     Args:
         game: TextArena's id, such as "TicTacToe-v0".
         opponent: Player of the other agents: "random" (draws from `sample`, legal or not),
-            ``module:function``, or "self", which leaves every agent to policies. None takes "random" if a
+            ``module:function``, or "self", which leaves every agent to policies. None means "random" if a
             pattern is known.
         agent: The agent to play, such as "player_0"; None draws one at each reset.
-        players: Number of players; None takes the smallest number that the game allows.
-        sample: Pattern of random actions, such as "[<0..8>]" or "[<up|down>]"; None takes the known pattern
+        players: Number of players; None means the smallest number that the game allows.
+        sample: Pattern of random actions, such as "[<0..8>]" or "[<up|down>]"; None means the known pattern
             of the game, if any.
         max_turns: Number of actions of all players after which an episode is truncated.
         success_at: Smallest reward that counts as a success.

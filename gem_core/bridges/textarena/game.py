@@ -18,7 +18,7 @@ import numpy as np
 
 from gem_core.bridges.foreign import foreign_error
 from gem_core.core import InvalidKind
-from gem_core.errors import ConfigError, DataError, GemError
+from gem_core.errors import ConfigError, DataError, GemError, MissingDependency
 from gem_core.observations import encodable
 
 _MOST_PLAYERS = 16
@@ -129,6 +129,7 @@ def number_of_players(game: str, players: int | None, settings: dict[str, Any] |
     Raises:
         ConfigError: TextArena has no such game, or it cannot be started.
         DataError: The game needs a download.
+        MissingDependency: A package is missing.
     """
     errors = []
     for number in range(1, _MOST_PLAYERS + 1) if players is None else (players,):
@@ -136,6 +137,10 @@ def number_of_players(game: str, players: int | None, settings: dict[str, Any] |
             Game(game, number, settings).start(0)
         except GemError:
             raise
+        except ModuleNotFoundError as error:
+            raise MissingDependency(
+                f"textarena:{game} needs the package {error.name!r}: pip install 'gem-core[textarena]'"
+            ) from error
         except Exception as error:  # the game does not say how many players it allows
             errors.append(str(foreign_error(f"textarena:{game}", f"the start with {number} players", error)))
             if isinstance(error, SyntaxError | ImportError | OSError):  # not about the number

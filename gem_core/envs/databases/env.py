@@ -92,8 +92,8 @@ class Databases(TurnBasedEnv[str]):
         self.prepare()
 
     def rules(self) -> str:
-        asked = self.task.answer is not None
-        end = "the answer in a box, \\boxed{answer}" if asked else f"\\boxed{{{DONE}}}"
+        has_answer = self.task.answer is not None
+        end = "the answer in a box, \\boxed{answer}" if has_answer else f"\\boxed{{{DONE}}}"
         return _RULES.format(instruction=self.task.instruction, end=end)
 
     def parse(self, text: str) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from string import ascii_lowercase
 
@@ -23,15 +23,9 @@ def fitting(grade: Grade, shown: str, letters: str, wrong: tuple[str, ...]) -> t
         letters: Guessed letters.
         wrong: Guessed words.
     """
-    return tuple(
-        word
-        for word in words(grade, len(shown))
-        if all(
-            letter == seen if seen != "_" else letter not in letters
-            for letter, seen in zip(word, shown, strict=True)
-        )
-        and word not in wrong
-    )
+    hidden = f"[^{letters}]" if letters else "."
+    fits = re.compile(shown.replace("_", hidden), re.DOTALL).fullmatch
+    return tuple(word for word in words(grade, len(shown)) if fits(word) and word not in wrong)
 
 
 def best_guess(candidates: Sequence[str], letters: str) -> str:
@@ -39,16 +33,30 @@ def best_guess(candidates: Sequence[str], letters: str) -> str:
     if len(candidates) < 3:
         return candidates[0]
     weighed = candidates[:: -(-len(candidates) // _WEIGHED)]
-    return min(
-        (letter for letter in ascii_lowercase if letter not in letters),
-        key=lambda letter: _expected_left(weighed, letter),
-    )
+    groups: dict[str, dict[int, int]] = {letter: {} for letter in ascii_lowercase if letter not in letters}
+    for word in weighed:
+        for letter, places in _places(word):
+            if letter in groups:
+                sizes = groups[letter]
+                sizes[places] = sizes.get(places, 0) + 1
+    return min(groups, key=lambda letter: _expected_left(len(weighed), groups[letter].values()))
 
 
-def _expected_left(candidates: Sequence[str], letter: str) -> float:
-    """Return the mean number of words left after the letter, a little less if it is in the word."""
-    groups = Counter(
-        tuple([place for place, other in enumerate(word) if other == letter]) for word in candidates
-    )
-    missed = groups.get((), 0)
-    return sum(count * count for count in groups.values()) + missed / 2
+@lru_cache(maxsize=20_000)
+def _places(word: str) -> tuple[tuple[str, int], ...]:
+    """Return each letter of a word with its places, one bit per place."""
+    places: dict[str, int] = {}
+    for place, letter in enumerate(word):
+        places[letter] = places.get(letter, 0) | 1 << place
+    return tuple(places.items())
+
+
+def _expected_left(total: int, sizes: Collection[int]) -> float:
+    """Return the mean number of words left after a letter, a little less if it is in the word.
+
+    Args:
+        total: Number of words.
+        sizes: Numbers of words that have the letter in the same places.
+    """
+    missed = total - sum(sizes)
+    return sum(size * size for size in sizes) + missed * missed + missed / 2

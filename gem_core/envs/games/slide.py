@@ -9,7 +9,7 @@ from functools import lru_cache
 def moved(cells: Sequence[int], size: int, move: str) -> list[int]:
     """Return the board, row by row, after all tiles have slid; equal to `cells` if no tile can slide."""
     result = list(cells)
-    merged = _to_start if move == "left" or move == "up" else _to_end
+    merged = to_start if move == "left" or move == "up" else to_end
     if move == "left" or move == "right":
         for start in range(0, size * size, size):
             end = start + size
@@ -21,7 +21,7 @@ def moved(cells: Sequence[int], size: int, move: str) -> list[int]:
 
 
 @lru_cache(maxsize=50_000)
-def _to_start(line: tuple[int, ...]) -> tuple[int, ...]:
+def to_start(line: tuple[int, ...]) -> tuple[int, ...]:
     """Return a row or column after its tiles have slid to its first cell."""
     tiles: list[int] = []
     open_to_merge = False
@@ -38,5 +38,6 @@ def _to_start(line: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=50_000)
-def _to_end(line: tuple[int, ...]) -> tuple[int, ...]:
-    return _to_start(line[::-1])[::-1]
+def to_end(line: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a row or column after its tiles have slid to its last cell."""
+    return to_start(line[::-1])[::-1]

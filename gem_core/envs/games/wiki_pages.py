@@ -67,15 +67,15 @@ def within(start: str, most_steps: int) -> tuple[str, ...]:
 
 def _search(first: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Return the number of steps from `first` to each page, in order of discovery."""
-    found = {first: 0}
+    distances = {first: 0}
     border = deque([first])
     while border:
         title = border.popleft()
         for link in links[title]:
-            if link not in found:
-                found[link] = found[title] + 1
+            if link not in distances:
+                distances[link] = distances[title] + 1
                 border.append(link)
-    return found
+    return distances
 
 
 @cache

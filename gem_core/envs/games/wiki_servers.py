@@ -71,11 +71,11 @@ class MediaWikiPages(_Server):
         super().__init__(url, query_delay_ms, timeout_s)
 
     def random_page(self, random: Random) -> Page:
-        found = self._query({"list": "random", "rnnamespace": 0, "rnlimit": 1})
+        answer = self._query({"list": "random", "rnnamespace": 0, "rnlimit": 1})
         try:
-            title = found["query"]["random"][0]["title"]
+            title = answer["query"]["random"][0]["title"]
         except (KeyError, IndexError, TypeError) as error:
-            raise ServiceError(f"{self.url} returned no random page: {str(found)[:200]}") from error
+            raise ServiceError(f"{self.url} returned no random page: {str(answer)[:200]}") from error
         page = self.page(title)
         if page is None:
             raise ServiceError(f"{self.url} returned the random page {title!r}, which does not exist")
@@ -90,17 +90,17 @@ class MediaWikiPages(_Server):
         links: list[str] = []
         more: Mapping[str, Any] = {}
         for _ in range(_MOST_PARTS):
-            found = self._query({**query, **more})
+            answer = self._query({**query, **more})
             try:
-                (page,) = found["query"]["pages"]
+                (page,) = answer["query"]["pages"]
                 if page.get("missing") or page.get("invalid"):
                     return None
                 name, text = page["title"], text or page.get("extract", "")
                 links += [link["title"] for link in page.get("links", ())]
-                more = found.get("continue", {})
+                more = answer.get("continue", {})
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ServiceError(
-                    f"{self.url} returned no page for {title!r}: {str(found)[:200]}"
+                    f"{self.url} returned no page for {title!r}: {str(answer)[:200]}"
                 ) from error
             if not more:
                 break

@@ -7,7 +7,6 @@ All items of a seed share a world; its documents can be written to a file for a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
@@ -16,7 +15,7 @@ from random import Random
 from typing import NamedTuple, TypedDict
 
 from gem_core._util.checks import check_int
-from gem_core._util.files import write_atomically
+from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
@@ -99,7 +98,7 @@ class World:
 
     def write(self, path: str | Path) -> None:
         """Write the documents as JSON Lines, for a search index."""
-        write_atomically(path, (json.dumps(document) + "\n" for document in self._documents.values()))
+        write_json_lines(path, self._documents.values())
 
     def relations(self, kind: str) -> list[int]:
         """Return the relations whose subject is of this kind."""
@@ -112,8 +111,10 @@ class World:
     def _text(self, title: str) -> str:
         kind = self.kinds[title]
         article = "an" if kind[0] in "aeiou" else "a"
-        said = [_RELATIONS[r].sentence.format(s=title, o=self.links[title, r]) for r in self.relations(kind)]
-        return " ".join([f"{title} is {article} {kind}.", *said])
+        sentences = [
+            _RELATIONS[r].sentence.format(s=title, o=self.links[title, r]) for r in self.relations(kind)
+        ]
+        return " ".join([f"{title} is {article} {kind}.", *sentences])
 
 
 @lru_cache(maxsize=4)
@@ -229,8 +230,8 @@ class MultiHopEnv(QaEnv):
     def random_answer(self, row: Row, random: Random) -> str:
         """Return a name that the shown pages mention, or any name of this world."""
         shown = self.shown(row) if self.documents else []
-        said = [name for title in shown for name in self.world.objects(title)]
-        return f"<answer>{random.choice(said or list(self.world.kinds))}</answer>"
+        names = [name for title in shown for name in self.world.objects(title)]
+        return f"<answer>{random.choice(names or list(self.world.kinds))}</answer>"
 
 
 def _shuffled(random: Random, titles: list[str]) -> list[str]:

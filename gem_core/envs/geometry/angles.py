@@ -51,16 +51,16 @@ def isosceles(random: Random) -> Item:
     top = 180 - 2 * base
     corners = _triangle(base, base)
     letters = random.sample(LETTERS, 3)
-    asked = random.choice(("top", "base"))
-    given = (0, f"{base}°") if asked == "top" else (2, f"{top}°")
-    sought = (2, "x") if asked == "top" else (random.randrange(2), "x")
+    target = random.choice(("top", "base"))
+    given = (0, f"{base}°") if target == "top" else (2, f"{top}°")
+    sought = (2, "x") if target == "top" else (random.randrange(2), "x")
     shapes: list[Shape] = [
         Path(corners),
         *(Angle(corners[n], corners[n - 1], corners[n - 2], text) for n, text in (given, sought)),
         *names(corners, letters),
     ]
     equal = f"In the figure {letters[0]}{letters[2]} = {letters[1]}{letters[2]}."
-    return Item((base, asked), f"{equal} {_ASK}", str(top if asked == "top" else base), shapes)
+    return Item((base, target), f"{equal} {_ASK}", str(top if target == "top" else base), shapes)
 
 
 def parallel_lines(random: Random) -> Item:
@@ -92,8 +92,8 @@ def inscribed_angle(random: Random) -> Item:
     share = random.randint(30, 70)
     place = 2 * half + (360 - 2 * half) * share / 100
     center, one, two, top = 0j, 1 + 0j, direction(2 * half), direction(place)
-    asked = random.choice(("center", "circle"))
-    texts = ("x", f"{half}°") if asked == "center" else (f"{2 * half}°", "x")
+    target = random.choice(("center", "circle"))
+    texts = ("x", f"{half}°") if target == "center" else (f"{2 * half}°", "x")
     letters = random.sample(LETTERS, 4)
     shapes: list[Shape] = [
         Circle(center, 1.0),
@@ -106,7 +106,7 @@ def inscribed_angle(random: Random) -> Item:
         *(Label(point, name, point) for point, name in zip((one, two, top), letters, strict=False)),
     ]
     problem = f"{letters[3]} is the center of the circle. {_ASK}"
-    return Item((half, share, asked), problem, str(2 * half if asked == "center" else half), shapes)
+    return Item((half, share, target), problem, str(2 * half if target == "center" else half), shapes)
 
 
 def fourth_angle(random: Random) -> Item:

@@ -45,7 +45,7 @@ def right_triangle(random: Random) -> Item:
 def rectangle(random: Random) -> Item:
     """A rectangle with two given sides."""
     width, height = two_numbers(random, 2, 99)
-    asked = random.choice(("area", "perimeter", "diagonal"))
+    target = random.choice(("area", "perimeter", "diagonal"))
     corners = (0j, complex(width, 0), complex(width, height), complex(0, height))
     shapes: list[Shape] = [
         Path(corners),
@@ -53,14 +53,14 @@ def rectangle(random: Random) -> Item:
         side_label(corners[0], corners[1], str(width), corners[2]),
         side_label(corners[1], corners[2], str(height), corners[0]),
     ]
-    if asked == "diagonal":
+    if target == "diagonal":
         shapes += [
             Path((corners[1], corners[3]), closed=False),
             side_label(corners[1], corners[3], "x", corners[0]),
         ]
-        return Item((width, height, asked), _EXACT, root(width**2 + height**2), shapes)
-    answer = width * height if asked == "area" else 2 * (width + height)
-    return Item((width, height, asked), f"Find the {asked} of the rectangle.", str(answer), shapes)
+        return Item((width, height, target), _EXACT, root(width**2 + height**2), shapes)
+    answer = width * height if target == "area" else 2 * (width + height)
+    return Item((width, height, target), f"Find the {target} of the rectangle.", str(answer), shapes)
 
 
 def l_shape(random: Random) -> Item:
@@ -73,7 +73,7 @@ def l_shape(random: Random) -> Item:
         0j, complex(width, 0), complex(width, inner.imag), inner, complex(inner.real, height),
         complex(0, height),
     )  # fmt: skip
-    asked = random.choice(("area", "perimeter"))
+    target = random.choice(("area", "perimeter"))
     center = inner / 2
     shapes: list[Shape] = [
         Path(corners),
@@ -82,15 +82,15 @@ def l_shape(random: Random) -> Item:
         side_label(corners[2], corners[3], str(right), center),
         side_label(corners[3], corners[4], str(top), center),
     ]
-    answer = width * height - right * top if asked == "area" else 2 * (width + height)
-    problem = f"All corners are right angles. Find the {asked} of the figure."
-    return Item((width, height, right, top, asked), problem, str(answer), shapes)
+    answer = width * height - right * top if target == "area" else 2 * (width + height)
+    problem = f"All corners are right angles. Find the {target} of the figure."
+    return Item((width, height, right, top, target), problem, str(answer), shapes)
 
 
 def circle(random: Random) -> Item:
     """A circle; its radius or diameter is given."""
     radius = random.randint(2, 400)
-    given, asked = random.choice(("radius", "diameter")), random.choice(("area", "circumference"))
+    given, target = random.choice(("radius", "diameter")), random.choice(("area", "circumference"))
     end = complex(radius, 0)
     start = 0j if given == "radius" else -end
     text = str(radius if given == "radius" else 2 * radius)
@@ -100,9 +100,9 @@ def circle(random: Random) -> Item:
         Dot(0j),
         side_label(start, end, text, complex(0, -radius)),
     ]
-    answer = f"{radius * radius if asked == 'area' else 2 * radius}\\pi"
-    problem = f"Find the {asked} of the circle, as a multiple of \\pi."
-    return Item((radius, given, asked), problem, answer, shapes)
+    answer = f"{radius * radius if target == 'area' else 2 * radius}\\pi"
+    problem = f"Find the {target} of the circle, as a multiple of \\pi."
+    return Item((radius, given, target), problem, answer, shapes)
 
 
 def trapezoid(random: Random) -> Item:
@@ -136,7 +136,7 @@ def similar_triangles(random: Random) -> Item:
     left, right = top * (lower / (upper + lower)), base + (top - base) * (lower / (upper + lower))
     corners = (0j, complex(base, 0), top)
     a, b, c, d, e = random.sample(LETTERS, 5)
-    asked = random.choice(("base", "across"))
+    target = random.choice(("base", "across"))
     shapes: list[Shape] = [
         Path(corners),
         Path((left, right), closed=False),
@@ -145,11 +145,11 @@ def similar_triangles(random: Random) -> Item:
         Label(right, e, _away(right - left)),
         side_label(top, left, str(upper), corners[1]),
         side_label(left, 0j, str(lower), corners[1]),
-        side_label(left, right, str(across) if asked == "base" else "x", top),
-        side_label(corners[0], corners[1], "x" if asked == "base" else str(base), top),
+        side_label(left, right, str(across) if target == "base" else "x", top),
+        side_label(corners[0], corners[1], "x" if target == "base" else str(base), top),
     ]
     problem = f"In the figure {d}{e} is parallel to {a}{b}. {_X}"
-    return Item((upper, lower, across, asked), problem, str(base if asked == "base" else across), shapes)
+    return Item((upper, lower, across, target), problem, str(base if target == "base" else across), shapes)
 
 
 def tangent(random: Random) -> Item:
@@ -177,7 +177,7 @@ def tangent(random: Random) -> Item:
 def rhombus(random: Random) -> Item:
     """A rhombus with half of each diagonal given."""
     one, two = two_numbers(random, 2, 90, ratio=2.5)
-    asked = random.choice(("area", "side"))
+    target = random.choice(("area", "side"))
     corners = (complex(one, 0), complex(0, two), complex(-one, 0), complex(0, -two))
     shapes: list[Shape] = [
         Path((corners[0], corners[2]), closed=False, thin=True),
@@ -188,10 +188,10 @@ def rhombus(random: Random) -> Item:
         side_label(0j, corners[1], str(two), corners[0]),
     ]
     given = "The sides of the figure are equal. "
-    if asked == "side":
+    if target == "side":
         shapes.append(side_label(corners[3], corners[0], "x", 0j))
-        return Item((one, two, asked), given + _EXACT, root(one**2 + two**2), shapes)
-    return Item((one, two, asked), given + "Find its area.", str(2 * one * two), shapes)
+        return Item((one, two, target), given + _EXACT, root(one**2 + two**2), shapes)
+    return Item((one, two, target), given + "Find its area.", str(2 * one * two), shapes)
 
 
 def grid_polygon(random: Random) -> Item:

@@ -55,8 +55,8 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
             if not conclusions:
                 continue
             example = random.choice(conclusions)
-            head, _, given = item["question"].partition("Given:\n")
-            item["question"] = f"{head}Given:\n{_renamed(given, signed)}{_RULE}"
+            head, _, statements = item["question"].partition("Given:\n")
+            item["question"] = f"{head}Given:\n{_renamed(statements, signed)}{_RULE}"
             metadata |= {
                 "source_index": idx,
                 "premises": premises,

@@ -317,9 +317,9 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    made = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
+    dataset = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
     _log_prints()
-    return made
+    return dataset
 
 
 def _log_prints() -> None:

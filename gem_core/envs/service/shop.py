@@ -59,8 +59,8 @@ allowed but beyond your tools (a complaint about a person, a claim for damage).
 def _get(table: dict[str, Any], key: str, what: str) -> dict[str, Any]:
     if key not in table:
         raise Refused(f"there is no {what} {key[:40]!r}")
-    found: dict[str, Any] = table[key]
-    return found
+    record: dict[str, Any] = table[key]
+    return record
 
 
 def _find_by_email(database: Database, email: str) -> str:
@@ -88,8 +88,8 @@ def _get_customer(database: Database, customer: str) -> str:
 
 
 def _get_order(database: Database, order: str) -> str:
-    found = _get(database["orders"], order, "order")
-    return json.dumps({**found, "total": total(found)})
+    record = _get(database["orders"], order, "order")
+    return json.dumps({**record, "total": total(record)})
 
 
 def _get_product(database: Database, product: str) -> str:
@@ -101,18 +101,18 @@ def _list_products(database: Database) -> str:
 
 
 def _waiting(database: Database, order: str) -> dict[str, Any]:
-    found = _get(database["orders"], order, "order")
-    if found["status"] != "waiting":
-        raise Refused(f"the order is {found['status']}, not waiting")
-    return found
+    record = _get(database["orders"], order, "order")
+    if record["status"] != "waiting":
+        raise Refused(f"the order is {record['status']}, not waiting")
+    return record
 
 
 def _cancel(database: Database, order: str, reason: str) -> str:
-    found = _waiting(database, order)
-    found["status"] = "cancelled"
-    found["reason"] = reason
-    found["refunds"].append({"payment": found["payment"], "amount": total(found)})
-    return f"cancelled; {total(found)} go back to {found['payment']}"
+    record = _waiting(database, order)
+    record["status"] = "cancelled"
+    record["reason"] = reason
+    record["refunds"].append({"payment": record["payment"], "amount": total(record)})
+    return f"cancelled; {total(record)} go back to {record['payment']}"
 
 
 def _change_order_address(database: Database, order: str, street: str, city: str, postcode: str) -> str:
@@ -121,11 +121,11 @@ def _change_order_address(database: Database, order: str, street: str, city: str
 
 
 def _change_order_payment(database: Database, order: str, payment: str) -> str:
-    found = _waiting(database, order)
-    about = _get(database["customers"][found["customer"]]["payments"], payment, "payment of this account")
-    if about.get("balance", total(found)) < total(found):
+    record = _waiting(database, order)
+    about = _get(database["customers"][record["customer"]]["payments"], payment, "payment of this account")
+    if about.get("balance", total(record)) < total(record):
         raise Refused("the gift card does not hold enough")
-    found["payment"] = payment
+    record["payment"] = payment
     return f"the order is paid with {payment}"
 
 
@@ -149,26 +149,26 @@ def _change_item(database: Database, order: str, variant: str, new_variant: str)
 
 
 def _returnable(database: Database, order: str) -> dict[str, Any]:
-    found = _get(database["orders"], order, "order")
-    if found["status"] != "delivered":
-        raise Refused(f"the order is {found['status']}, not delivered")
-    if found["delivered_days_ago"] > RETURN_DAYS:
-        raise Refused(f"the order came {found['delivered_days_ago']} days ago, more than {RETURN_DAYS}")
-    return found
+    record = _get(database["orders"], order, "order")
+    if record["status"] != "delivered":
+        raise Refused(f"the order is {record['status']}, not delivered")
+    if record["delivered_days_ago"] > RETURN_DAYS:
+        raise Refused(f"the order came {record['delivered_days_ago']} days ago, more than {RETURN_DAYS}")
+    return record
 
 
 def _return_items(database: Database, order: str, variants: list[str], payment: str) -> str:
-    found = _returnable(database, order)
-    payments = database["customers"][found["customer"]]["payments"]
-    if payment != found["payment"] and payments.get(payment, {}).get("kind") != "gift card":
+    record = _returnable(database, order)
+    payments = database["customers"][record["customer"]]["payments"]
+    if payment != record["payment"] and payments.get(payment, {}).get("kind") != "gift card":
         raise Refused("a refund goes to the payment of the order or to a gift card of the account")
-    items = [item for item in found["items"] if item["variant"] in variants and not item.get("returned")]
+    items = [item for item in record["items"] if item["variant"] in variants and not item.get("returned")]
     if not variants or len(items) != len(set(variants)):
         raise Refused("the order holds no such items, or they are returned already")
     for item in items:
         item["returned"] = True
     amount = sum(item["price"] for item in items)
-    found["refunds"].append({"payment": payment, "amount": amount})
+    record["refunds"].append({"payment": payment, "amount": amount})
     if payments[payment]["kind"] == "gift card":
         payments[payment]["balance"] += amount
     return f"returned; {amount} go to {payment}"
@@ -180,12 +180,12 @@ def _exchange_item(database: Database, order: str, variant: str, new_variant: st
 
 
 def _change_profile(database: Database, customer: str, **changes: Any) -> str:
-    found = _get(database["customers"], customer, "customer")
+    record = _get(database["customers"], customer, "customer")
     if not changes:
         raise Refused("nothing to change was given")
     place = {key: changes.pop(key) for key in ("street", "city", "postcode") if key in changes}
-    found.update(changes)
-    found["address"].update(place)
+    record.update(changes)
+    record["address"].update(place)
     return "changed"
 
 
@@ -270,7 +270,7 @@ def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
     customer = task.actions[1][1]["customer"]
     orders = database["customers"][customer]["orders"]
     finds = {operation.name: operation for operation in OPERATIONS[:2]}
-    found = any(
+    identified = any(
         name in finds and finds[name].apply(database, about).text == customer for name, about in calls
     )
     looked = any(
@@ -278,4 +278,4 @@ def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
         or (name == "get_order" and about["order"] in orders)
         for name, about in calls
     )
-    return found and (looked or bool(task.outputs))
+    return identified and (looked or bool(task.outputs))

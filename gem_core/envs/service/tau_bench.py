@@ -53,9 +53,9 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
         with importable(Path(root), _PACKAGES, records):
             tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
-        given = next(value for name, value in vars(module).items() if name.startswith("TASKS"))
+        rows = next(value for name, value in vars(module).items() if name.startswith("TASKS"))
         policy = (folder / "wiki.md").read_text(encoding="utf-8").strip()
-        tasks = [_task(number, task) for number, task in enumerate(given)]
+        tasks = [_task(number, task) for number, task in enumerate(rows)]
         operations = [_operation(tool) for tool in tools]
     except Exception as error:  # modules of the checkout are programs
         raise DataError(f"{folder} cannot be read: {error_line(error)}") from error

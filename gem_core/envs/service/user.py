@@ -62,11 +62,11 @@ def scripted_message(task: Task, last: str | None) -> str:
     if any(words in heard for words in _CLOSING) or _WISHES.search(heard):
         asks = _ASKS.search(_CLOSING_QUESTION.sub("", heard))
         return "Yes, please." if asks else END
-    asked = [fact for key, fact in task.facts.items() if any(word in heard for word in _ASKED.get(key, ()))]
+    answers = [fact for key, fact in task.facts.items() if any(word in heard for word in _ASKED.get(key, ()))]
     if _ASKS.search(heard):
-        return " ".join(["Yes, please.", *asked])
-    if asked:
-        return " ".join(asked)
+        return " ".join(["Yes, please.", *answers])
+    if answers:
+        return " ".join(answers)
     if any(word in heard for word in _CONFIRM):
         return "Yes, please."
     return " ".join([task.request, *task.facts.values()])

@@ -52,8 +52,8 @@ def files_of(path: Path) -> dict[str, File]:
 def _instructions(text: str) -> list[tuple[str, str]]:
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
-    found = (line.strip().partition(" ") for line in joined.splitlines())
-    return [(word.upper(), rest.strip()) for word, _, rest in found]
+    parts = (line.strip().partition(" ") for line in joined.splitlines())
+    return [(word.upper(), rest.strip()) for word, _, rest in parts]
 
 
 def _below(path: PurePosixPath) -> str:
@@ -72,14 +72,14 @@ def _copy(context: Path, rest: str, folder: PurePosixPath, files: dict[str, File
     into = folder / target
     many = target.endswith("/") or target in (".", "..") or len(sources) > 1
     for source in sources:
-        found = sorted(context.glob(source)) if "*" in source else [context / source]
-        for path in found:
+        paths = sorted(context.glob(source)) if "*" in source else [context / source]
+        for path in paths:
             if not path.resolve().is_relative_to(context.resolve()) or not path.exists():
                 raise DataError(f"its image needs {source}, which does not exist")
             if path.is_dir():
                 _copy_folder(path, into, context, files)
             else:
-                named = into / path.name if many or len(found) > 1 else into
+                named = into / path.name if many or len(paths) > 1 else into
                 files[_below(named)] = _file(path)
 
 

@@ -51,8 +51,9 @@ def _submits(line: str) -> bool:
 class Terminal(TurnBasedEnv[str]):
     r"""Follow an instruction with shell commands, in a sandbox without network access.
 
-    Action: bash commands in a block that starts with three backticks and ``bash``; the last block counts. The
-    command ``submit``, by itself or on the last line, submits the result.
+    Action: bash commands in a block that starts with three backticks and ``bash``; the last one counts, or
+    else the last block without a language. The command ``submit``, on the last line of the block or by itself
+    without one, submits the result.
 
     Rewards: on submission, 1 if every test of the resulting files passes, else 0. The last turn submits
     automatically. A format error earns -0.1 and uses up the turn; everything else earns 0. The metric

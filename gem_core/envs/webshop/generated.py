@@ -41,17 +41,17 @@ def generated_catalog(num_products: int, seed: int) -> Catalog:
     products, goals = [], []
     for number in range(num_products):
         kind = KINDS[number % len(KINDS)]
-        made = _product(random, kind, random.choice(brands), number)
-        products.append(made)
-        goals += _goals(random, made)
+        product = _product(random, kind, random.choice(brands), number)
+        products.append(product)
+        goals += _goals(random, product)
     return Catalog(f"the generated catalog {seed}", products, goals)
 
 
 def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
     attributes = random.sample(kind.attributes, random.randint(3, min(5, len(kind.attributes))))
     # Only some of them are in the title, so that the pages of the product matter after a search.
-    told = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
-    name = f"{brand} {number + 101} {' '.join(told)} {kind.query.title()}"
+    named = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
+    name = f"{brand} {number + 101} {' '.join(named)} {kind.query.title()}"
     price = random.randint(*kind.price) - random.choice((0.01, 0.05, 0.5, 1.0))
     features = [
         random.choice(_FEATURES).format(a=attribute, A=attribute.capitalize()) for attribute in attributes

@@ -118,14 +118,14 @@ travel backpack;Outdoors;Bags;28-150;color style;{_OUT}|laptop sleeve
 
 
 def _kinds() -> tuple[Kind, ...]:
-    found = []
+    kinds = []
     for line in _TABLE.strip().splitlines():
         query, department, shelf, price, options, attributes = line.split(";")
         low, high = price.split("-")
         path = (department, shelf, query.title())
         kind = Kind(query, path, (int(low), int(high)), tuple(options.split()), tuple(attributes.split("|")))
-        found.append(kind)
-    return tuple(found)
+        kinds.append(kind)
+    return tuple(kinds)
 
 
 KINDS = _kinds()

@@ -153,19 +153,19 @@ def _file(folder: str, names: tuple[str, ...]) -> Path:
 
 def _by_product(path: Path) -> dict[str, Any]:
     """Read a file with one JSON object."""
-    found = _json(path)
-    if not isinstance(found, dict):
+    content = _json(path)
+    if not isinstance(content, dict):
         raise DataError(f"{path}: expected one JSON object, by product")
-    return found
+    return content
 
 
 def _reviews(path: Path) -> dict[str, dict[str, Any]]:
     if not path.is_file():
         return {}
-    found = _json(path)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    content = _json(path)
+    if not isinstance(content, list) or not all(isinstance(one, dict) for one in content):
         raise DataError(f"{path}: expected a list of JSON objects")
-    return {str(one.get("asin")): one for one in found}
+    return {str(one.get("asin")): one for one in content}
 
 
 def _json(path: Path) -> Any:

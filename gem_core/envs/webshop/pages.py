@@ -72,12 +72,12 @@ def item_page(instruction: str, product: Product, chosen: Mapping[str, str]) -> 
 
 def tab_page(instruction: str, product: Product, tab: str) -> list[Part]:
     """Return the description, the features or the reviews of a product."""
-    said = {
+    paragraphs = {
         "Description": (product.description,),
         "Features": product.features,
         "Reviews": product.reviews,
     }[tab]
-    texts = [text for text in said if text.strip()] or [f"There are no {tab.lower()}."]
+    texts = [text for text in paragraphs if text.strip()] or [f"There are no {tab.lower()}."]
     return [*head(instruction, BACK, PREVIOUS), *(Part("text", text) for text in texts)]
 
 

@@ -51,7 +51,7 @@ def read_corpus(corpus: str | Path) -> Iterator[Document]:
 def fingerprint(corpus: str | Path) -> str:
     """Return a text that changes with the corpus.
 
-    It is made of the names, sizes, and times of files, or a hash of the documents.
+    It consists of the names, sizes, and times of files, or of a hash of the documents.
 
     Raises:
         ConfigError: The corpus or file does not exist.

@@ -23,5 +23,5 @@ SUPPORTED = SupportedTrainer(
 TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED, {"Actor": "actor", "Args": "args", "CriticLearner": "learner", "Learner": "learner"}
+    SUPPORTED, {"actor": ["Actor"], "args": ["Args"], "learner": ["CriticLearner", "Learner"]}
 )

@@ -18,15 +18,16 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Generation, describe_failures
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow
+from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
-from gem_oat import upstream
+from gem_oat import SUPPORTED
 from gem_oat.args import Args
 from gem_oat.collect import collect
 from gem_oat.policy import BatchedPolicy
 from gem_oat.rows import draw_turns, pack_turns, turn_values
 from gem_oat.tasks import progress_of
 
-upstream.check()
+expect_listed(SUPPORTED, "oat")
 logger = logging.getLogger(__name__)
 
 
@@ -50,9 +51,9 @@ class Actor(PPOActor):  # type: ignore[misc]
         args: Args = self.args
         self._player = EpisodePlayer(args.rollout_options(), self.tokenizer)
         self._check_bos()
-        if self._player.extra_stop_id is not None:
-            self.sampling_params.stop_token_ids = [self._player.extra_stop_id]
-            self.eval_sampling_params.stop_token_ids = [self._player.extra_stop_id]
+        for params in (self.sampling_params, self.eval_sampling_params):
+            for name, value in self._player.engine_options(params).items():
+                setattr(params, name, value)
         self.eval_sampling_params.n = 1  # repeated samples are separate tasks
         self.eval_sampling_params.logprobs = 1
         self._choice = args.choose_estimator()

@@ -36,7 +36,7 @@ class Args(PPOArgs):  # type: ignore[misc]
 
     # Environments to train on: ID, 'ID(key=value)', or either with =WEIGHT for a mix.
     env_id: list[str] = field(default_factory=list)
-    # Environments to evaluate on; none evaluates on those of env_id.
+    # Environments to evaluate on; none means the training environments.
     eval_env_id: list[str] = field(default_factory=list)
     # Episodes that each actor plays at the same time.
     num_env: int = 4
@@ -45,11 +45,11 @@ class Args(PPOArgs):  # type: ignore[misc]
 
     # Advantage estimator: rebn, reinforce, grpo, rloo, or a registered one.
     estimator: str = "rebn"
-    # Options of the estimator; none takes its default.
+    # Options of the estimator; None means its default.
     adv_ddof: int | None = None
     adv_eps: float | None = None
     adv_min_std: float | None = None
-    # Turns that rebn takes its statistics over: all that were collected, or those trained on.
+    # Turns over which rebn computes its statistics: all collected turns, or the turns trained on.
     adv_scope: Literal["collected", "trained"] = "collected"
     # ReBN exactly as in the paper: --adv-ddof 0 --adv-eps 1e-9 --adv-scope trained.
     paper_rebn: bool = False
@@ -61,9 +61,9 @@ class Args(PPOArgs):  # type: ignore[misc]
     oracle: str = ""
     prompt_data: str = ""
     num_samples: int = 1
-    # Tokens of a response in evaluation; 0 takes generate_max_length.
+    # Maximum tokens of a response in evaluation; 0 means generate_max_length.
     eval_generate_max_length: int = 0
-    # Turns that a learner keeps; 0 keeps as many as an update takes, and no other number is allowed.
+    # Size of a learner's buffer in turns; 0, the only allowed value, means the size of an update.
     pi_buffer_maxlen_per_device: int = 0
 
     @property

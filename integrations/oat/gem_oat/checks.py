@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from pathlib import Path
 
 from oat.args import default_args_validation
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_core.trainers.options import reject_changed
+from gem_oat import SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.tasks import progress_of, task_order
 
@@ -81,11 +80,10 @@ def _check_estimator(args: Args) -> None:
 
 def _reject_unsupported(args: Args) -> None:
     """Reject options of Oat that would silently change the advantages, or have no effect here."""
-    tables = json.loads(Path(__file__).with_name("unsupported.json").read_text(encoding="utf-8"))
     critic, defaults = args.critic_type == "ppo", vars(Args())
     chosen = ["always", "with a critic" if critic else "without a critic"]
     chosen += ["several groups"] * (args.num_groups > 1) + ["without drgrpo"] * (args.critic_type != "drgrpo")
-    reasons = [entry for table in chosen for entry in tables[table].items()]
+    reasons = [item for name in chosen for item in SUPPORTED.read_table("unsupported.json", name).items()]
     settings = [(name, defaults[name], reason) for reason, names in reasons for name in names.split()]
     reject_changed(args, settings, prefix="--", written=lambda name: name.replace("_", "-"))
     if critic and args.zero_stage == 3:

@@ -19,16 +19,17 @@ from oat.utils.ops import masked_sum
 from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats
 from gem_core.errors import UnsupportedTrainer
-from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.failures import evaluation_logs, pack_outline
+from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline
+from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.tasks import evaluation_tasks
-from gem_oat import upstream
+from gem_oat import SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.rows import Collected, TurnRow
 from gem_oat.tasks import COUNTERS, Progress, progress_of, task_order, task_prompts
 
-upstream.check()
+expect_listed(SUPPORTED, "oat")
 
 
 class Learner(PPOLearner):  # type: ignore[misc]
@@ -46,9 +47,8 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._done = progress_of(args)
         super()._init(args, actors)
         if args.length_norm_constant is not None:
-            self.masked_aggregator = functools.partial(
-                masked_sum, constant_normalizer=args.length_norm_constant
-            )
+            divisor = args.length_norm_constant
+            self.masked_aggregator = functools.partial(masked_sum, constant_normalizer=divisor)
         if args.resume_dir:
             self.strategy.load_ckpt(self.model.model, args.resume_dir, args.resume_tag)
             args.resume_dir = ""  # Oat would load the checkpoint again, and only into its learners
@@ -128,10 +128,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         stats = self._stats
         if not self._choice.estimator.uses_stats:
             stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire, _ in ranks))
-        return {
-            **episode_metrics(episode for episodes, _, _ in ranks for episode in episodes),
-            **stats.metrics(),
-        }
+        return batch_metrics((episode for episodes, _, _ in ranks for episode in episodes), stats)
 
     def eval_and_log(self, train_info: dict[str, float], eval: bool = False, save: bool = False) -> None:
         """Evaluate, save, and log as Oat does, and add the progress to a checkpoint."""
@@ -179,8 +176,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         for share, handle in zip(shares, handles, strict=True):
             episodes = self.collector.ipc_client.deserialize_ipc(handle.result())
             for task, episode in zip(share, episodes, strict=True):
-                label = EnvChoice(task["env_id"], task["env_kwargs"]).label
-                played.append((label, episode))
+                played.append((EnvChoice.of(task).label, episode))
         return played
 
 

@@ -8,7 +8,7 @@ from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, wri
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (
-    "Oat's loss is that of the other trainers, the mean over tokens, times a factor: the number of tokens "
+    "Oat's loss is the other trainers' loss, the mean over tokens, times a factor: the number of tokens "
     "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
 LAM = 0.95

@@ -82,7 +82,7 @@ def task_order(args: Args, rank: int, total: int, done: Progress) -> list[int]:
     """Return the numbers of the tasks that a rank passes on to its actor, one batch for each step.
 
     Each actor has its own sequence of tasks, which its learners share. At the beginning of a run, the order
-    is that of torch's `DistributedSampler`.
+    equals the order of torch's `DistributedSampler`.
 
     Args:
         args: Arguments of the run.

@@ -22,12 +22,12 @@ SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     SUPPORTED,
-    exporter="gem_openrlhf.export:write",
+    exporter="gem_openrlhf.labels:write",
     recipe_writer="gem_openrlhf.repro:write",
     files={"agent": "gem_openrlhf.agent"},
     preflight="gem_openrlhf.train_ppo_ray:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED, {"GemExecutor": "executor", "GemExperienceMaker": "experience_maker"}
+    SUPPORTED, {"executor": ["GemExecutor"], "experience_maker": ["GemExperienceMaker"]}
 )

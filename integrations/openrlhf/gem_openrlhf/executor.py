@@ -34,25 +34,18 @@ class EnginePolicy:
         engine: The worker, with ``async generate(token_ids, sampling_params)``.
         sampling_params: vLLM's sampling parameters of every turn. They are never changed, because OpenRLHF
             passes the same object for all samples of a prompt.
-        stop_id: Token that ends a response, although the engine does not stop at it by default; None if there
-            is no such token.
-        placeholder_id: Placeholder of an image, which is never sampled; None for a model without images.
+        changes: Sampling parameters with other values.
     """
 
     takes_images = True
 
-    def __init__(
-        self, engine: Any, sampling_params: Any, stop_id: int | None, placeholder_id: int | None = None
-    ) -> None:
+    def __init__(self, engine: Any, sampling_params: Any, changes: Mapping[str, Any]) -> None:
         self._engine = engine
         self._params = copy.deepcopy(sampling_params)
         # OpenRLHF asks for at least one token. vLLM then suppresses the end-of-turn token at first, so the
         # response comes from a different distribution than the one that the loss uses.
-        self._params.min_tokens = 0
-        if stop_id is not None:
-            self._params.stop_token_ids = [*(self._params.stop_token_ids or []), stop_id]
-        if placeholder_id is not None:  # a sampled placeholder would be one too many
-            self._params.logit_bias = {**(self._params.logit_bias or {}), placeholder_id: -100.0}
+        for name, value in {"min_tokens": 0, **changes}.items():
+            setattr(self._params, name, value)
 
     async def generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
@@ -120,7 +113,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         per_turn = self.options.max_tokens_per_turn or sampling_params.max_tokens or max_length
         episode = await player.play(
             task,
-            EnginePolicy(llm_engine, sampling_params, player.extra_stop_id, player.image_token_id),
+            EnginePolicy(llm_engine, sampling_params, player.engine_options(sampling_params)),
             split="eval" if task["seed"] in EVAL_SEEDS else "train",
             metadata={"group": task["index"]},
             max_tokens_per_turn=min(per_turn, max_length),

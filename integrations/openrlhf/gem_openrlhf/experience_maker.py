@@ -15,7 +15,7 @@ from openrlhf.models.utils import masked_mean, masked_normalize
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.utils.logging_utils import init_logger
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice, TurnLog
@@ -24,7 +24,7 @@ from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
 from gem_openrlhf.labels import Played, played_of
-from gem_openrlhf.options import ESTIMATORS, GemOptions, check_args, check_turn_rewards
+from gem_openrlhf.options import GemOptions, check_args, check_turn_rewards
 
 SPANS = "the agent's spans, with the environment's reward for each turn"
 RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
@@ -61,7 +61,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        if name in ESTIMATORS or (name == "gae" and all(rows)):
+        if name in TRAINER_NAMES or (name == "gae" and all(rows)):
             check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:

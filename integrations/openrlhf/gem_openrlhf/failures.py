@@ -25,13 +25,13 @@ TINY = 1e-30
 
 
 def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
-    """Return, as bool (rows,), which rows come from the GEM agent and have no sampled token."""
+    """Return, as bool (rows,), which rows come from the agent of gem_openrlhf and have no sampled token."""
     rows = [played_of(label) for label in labels]
     return torch.tensor([row is not None and row.is_empty for row in rows])
 
 
 def require_tokens(labels: Sequence[Any], what: str) -> None:
-    """Reject rows of the GEM agent of which none has a sampled token.
+    """Reject rows of the agent of gem_openrlhf if none of them has a sampled token.
 
     Args:
         labels: Labels of the rows.

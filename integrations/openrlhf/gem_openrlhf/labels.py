@@ -1,4 +1,4 @@
-"""The column ``label``, which carries a task to the agent and the episode back.
+"""Rows for OpenRLHF's data set class, whose ``label`` carries a task to the agent and the episode back.
 
 OpenRLHF passes the label of a prompt to the agent and receives a label with each sample, as text that it
 never reads. Both the task and its episode are stored as JSON in this column, because OpenRLHF itself keeps
@@ -8,8 +8,11 @@ only one float32 reward per sample.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.trajectory import Span
@@ -40,8 +43,13 @@ def openrlhf_row(task: TaskRow) -> dict[str, str]:
     The input only names the task; the reset returns the first observation. Each task has a different input,
     because OpenRLHF's evaluation finds rows by it.
     """
-    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
+    label = EnvChoice.of(task).label
     return {"input": f"{label}, seed {task['seed']}", "label": json.dumps(task), "datasource": label}
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write one row per task; OpenRLHF repeats each row ``--rollout.n_samples_per_prompt`` times."""
+    write_json_lines(path, map(openrlhf_row, rows))
 
 
 def task_of(label: Any) -> TaskRow:
@@ -61,8 +69,8 @@ def task_of(label: Any) -> TaskRow:
 
 def played_label(task: TaskRow, episode: Episode, spans: list[Span]) -> str:
     """Return the label of a sample that was played."""
-    source = EnvChoice(task["env_id"], task["env_kwargs"]).label
-    return json.dumps({_KEY: without_tokens(episode).to_dict(), "source": source, "spans": spans})
+    outline, source = without_tokens(episode).to_dict(), EnvChoice.of(task).label
+    return json.dumps({_KEY: outline, "source": source, "spans": spans})
 
 
 def played_of(label: Any) -> Played | None:

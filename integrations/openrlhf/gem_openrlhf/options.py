@@ -11,21 +11,17 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_number
 from gem_core.advantages.registry import TRAINER_NAMES, Scope
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import PluginOptions, read_object, read_refusals, reject_changed
-
-ESTIMATORS = TRAINER_NAMES
-"""Maps values of ``--algo.advantage.estimator`` to names of estimators in gem_core."""
+from gem_core.trainers.options import PluginOptions, read_object, reject_changed, reject_listed
+from gem_openrlhf import SUPPORTED
 
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
-UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 ONE_ROW = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix; use append"
 
 
@@ -34,7 +30,7 @@ class GemOptions(PluginOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
-        estimator: Key of `ESTIMATORS`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
+        estimator: Key of `TRAINER_NAMES`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
             accepts only OpenRLHF's estimators. None leaves the choice to that flag.
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
@@ -58,8 +54,8 @@ class GemOptions(PluginOptions):
         """
         options = cls.read(values, prefix)
         reject_changed(options, [("context", "append", ONE_ROW)], prefix=prefix)
-        if options.estimator is not None and options.estimator not in ESTIMATORS:
-            raise unknown_estimator(f"{prefix}estimator", options.estimator, [*ESTIMATORS])
+        if options.estimator is not None and options.estimator not in TRAINER_NAMES:
+            raise unknown_estimator(f"{prefix}estimator", options.estimator, [*TRAINER_NAMES])
         return options
 
     @classmethod
@@ -80,7 +76,7 @@ class GemOptions(PluginOptions):
         """Return an estimator of gem_core with its options.
 
         Args:
-            name: Key of `ESTIMATORS`.
+            name: Key of `TRAINER_NAMES`.
             gamma: Discount per turn.
 
         Raises:
@@ -109,15 +105,15 @@ def check_args(args: Any, options: GemOptions) -> None:
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
-    reject_changed(args, read_refusals(UNSUPPORTED, "always"), prefix="--")
+    reject_listed(SUPPORTED, args, {"always": True}, prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
-    if name not in ESTIMATORS:
-        unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(ESTIMATORS)}"
+    if name not in TRAINER_NAMES:
+        unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(TRAINER_NAMES)}"
         reject_changed(options, [(key, None, unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
-    reject_changed(args, read_refusals(UNSUPPORTED, "estimators", estimator=name), prefix="--")
+    reject_listed(SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
     choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
     if args.algo.dynamic_filtering_enable:
         choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")
@@ -133,4 +129,4 @@ def check_turn_rewards(args: Any) -> None:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
     check_number(GAMMA, args.algo.advantage.gamma, 0, 1)
-    reject_changed(args, read_refusals(UNSUPPORTED, "turns"), prefix="--")
+    reject_listed(SUPPORTED, args, {"turns": True}, prefix="--")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
-from gem_openrlhf.export import write as write_rows
+from gem_openrlhf.labels import write as write_rows
 from gem_openrlhf.options import ONE_ROW
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"

@@ -10,7 +10,6 @@ are configured to call `hooks.setup`.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import runpy
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.imports import replaced, until_call
@@ -30,7 +30,7 @@ from gem_core.trainers.tasks import check_tasks, read_tasks
 from gem_openrlhf import SUPPORTED, TRAINER
 from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.labels import task_of
-from gem_openrlhf.options import ESTIMATORS, VARIABLE, GemOptions, check_args
+from gem_openrlhf.options import VARIABLE, GemOptions, check_args
 
 COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
@@ -90,8 +90,8 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """
     if not estimator.choices:
         raise unsupported(SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
-    estimator.choices = [*estimator.choices, *ESTIMATORS]
-    group = parser.add_argument_group("GEM", "see the documentation of gem_openrlhf")
+    estimator.choices = [*estimator.choices, *TRAINER_NAMES]
+    group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):
         if flag.name == "estimator":
             continue
@@ -118,7 +118,7 @@ def prepare(parsed: argparse.Namespace) -> None:
     check_interface()
     args = hierarchize(parsed)
     name = args.algo.advantage.estimator
-    options = GemOptions.load({**vars(args.gem), "estimator": name if name in ESTIMATORS else None})
+    options = GemOptions.load({**vars(args.gem), "estimator": name if name in TRAINER_NAMES else None})
     check_args(args, options)
     agent = args.train.agent_func_path
     if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():
@@ -139,13 +139,14 @@ def check_data(args: Any, wrappers: str = "") -> None:
     """
     key = args.data.label_key
     if not key:
-        raise ConfigError("the GEM agent needs the label of each row: --data.label_key label")
-    refused = functools.partial(images_unsupported, args)
+        raise ConfigError("the agent of gem_openrlhf needs the label of each row: --data.label_key label")
     for paths, for_training in ((args.data.prompt_dataset, True), (args.eval.dataset, False)):
         for path in map(str.strip, str(paths or "").split(",")):
             if path.endswith(".jsonl") and Path(path).is_file():  # rollout workers check other formats
                 tasks = read_tasks(path, lambda row: task_of(row.get(key)))
-                check_tasks(tasks, wrappers, no_images=refused, for_training=for_training)
+                check_tasks(
+                    tasks, wrappers, no_images=lambda: images_unsupported(args), for_training=for_training
+                )
 
 
 def images_unsupported(args: Any) -> str | None:
@@ -175,8 +176,8 @@ def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]
 
     if ray.is_initialized():
         raise ConfigError(
-            "Ray is connected already, so its workers cannot load GEM; let OpenRLHF's command connect, or "
-            f"start it directly with {HOOK} as worker_process_setup_hook"
+            "Ray is connected already, so its workers cannot load gem_openrlhf; let OpenRLHF's command "
+            f"connect, or start it directly with {HOOK} as worker_process_setup_hook"
         )
     runtime_env = {"worker_process_setup_hook": HOOK, **(job.get("runtime_env") or {})}
     hook = ("worker_process_setup_hook", HOOK, f"let that function call {HOOK}() and leave it out")

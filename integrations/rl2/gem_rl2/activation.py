@@ -12,10 +12,11 @@ import os
 from typing import Any
 
 from gem_core.trainers.interface import expect_listed, unsupported
-from gem_rl2 import SUPPORTED, session
+from gem_rl2 import SUPPORTED
 from gem_rl2.estimators import AdvantageHook
 from gem_rl2.options import check_config, plays_gem
-from gem_rl2.upstream import INTERFACE, Upstream
+from gem_rl2.session import EPISODE, Session
+from gem_rl2.upstream import Upstream
 
 
 def activate(config: Any, upstream: Upstream) -> None:
@@ -30,16 +31,21 @@ def activate(config: Any, upstream: Upstream) -> None:
     """
     if int(os.environ.get("RANK", "0")) == 0:
         check_config(config, upstream)
-        if plays_gem(config):
-            session.current = session.Session(config, upstream)
-            hook_rollout(session.current, upstream)
-        hook_advantages(config, upstream)
+        session = Session.start(config, upstream) if plays_gem(config) else None
+        if session is not None:
+            hook_rollout(session, upstream)
+        hook_advantages(config, upstream, session)
     if upstream.is_index:
         atexit.register(end_servers)  # before the handler of multiprocessing, which would wait for them
 
 
-def hook_advantages(config: Any, upstream: Upstream) -> None:
+def hook_advantages(config: Any, upstream: Upstream, session: Session | None) -> None:
     """Replace the `compute_advantages` that RL2's trainer looks up.
+
+    Args:
+        config: RL2's whole config.
+        upstream: The installed RL2.
+        session: Plays the episodes; None if another environment file does.
 
     Raises:
         UnsupportedTrainer: RL2's trainer does not use that function.
@@ -49,27 +55,27 @@ def hook_advantages(config: Any, upstream: Upstream) -> None:
         raise unsupported(SUPPORTED, "RL2.trainer.ppo does not import compute_advantages")
     trainer.compute_advantages = AdvantageHook(
         upstream,
-        failures_are_nan=upstream.is_index and plays_gem(config),
+        failures_are_nan=upstream.is_index and session is not None,
         updates=config.actor.update_per_rollout,
-        episodes=(lambda: session.current.played) if plays_gem(config) else tuple,
+        episodes=tuple if session is None else lambda: session.played,
     )
 
 
-def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
+def hook_rollout(session: Session, upstream: Upstream) -> None:
     """Add GEM's metrics to RL2's metrics of a rollout, and detect when RL2 pauses its engines.
 
     A failed episode has a reward of NaN (in rl-square 0.0.2, a score of NaN), which is kept out of RL2's own
     metrics.
     """
-    expect_listed(SUPPORTED, INTERFACE, f"rollout of {upstream.version}")
+    expect_listed(SUPPORTED, f"rollout of {upstream.version}")
     rollout: Any = importlib.import_module("RL2.workers.rollout")
     log = rollout.gather_and_log
 
     def gather_and_log(metrics: dict[str, list[Any]], step: int, *args: Any, **kwargs: Any) -> None:
         is_test = any(name.endswith("/test") for name in metrics)
         split, suffix = ("eval", "/test") if is_test else ("train", "")
-        numbers = metrics.pop(f"{session.EPISODE}/{'test' if is_test else 'train'}", None)
-        own = playing.report(split, step, numbers)
+        numbers = metrics.pop(f"{EPISODE}/{'test' if is_test else 'train'}", None)
+        own = session.report(split, step, numbers)
         metrics = {name: [v for v in values if v == v] for name, values in metrics.items()}  # without NaN
         metrics = {name: values for name, values in metrics.items() if values}
         log(metrics | {f"{name}{suffix}": [value] for name, value in own.items()}, step, *args, **kwargs)
@@ -81,7 +87,7 @@ def hook_rollout(playing: session.Session, upstream: Upstream) -> None:
 
     def async_request(url: Any, endpoint: str, *args: Any, **kwargs: Any) -> Any:
         if endpoint in ("pause_generation", "continue_generation"):
-            playing.paused = endpoint == "pause_generation"
+            session.paused = endpoint == "pause_generation"
         return request(url, endpoint, *args, **kwargs)
 
     rollout.async_request = async_request

@@ -14,7 +14,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,6 @@ from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.estimators import TurnLog
-from gem_core.trainers.imports import replaced
 from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
 
@@ -72,7 +70,7 @@ class AdvantageHook:
         else:
             reinforce = functools.partial(reinforce_of_valid, over_batch=not self.upstream.is_index)
             failed = not any_row(tensor_dict["action_mask"].any(1), cu_seqs).all()
-            with self._replaced(reinforce) if failed else contextlib.nullcontext():
+            with self.upstream.with_reinforce(reinforce) if failed else contextlib.nullcontext():
                 self.upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
         spread_over_updates(tensor_dict, self.updates)
 
@@ -100,7 +98,7 @@ class AdvantageHook:
         changed = OmegaConf.merge(config, changes if self.upstream.is_index else {"adv": changes})
         tensor_dict[TURN_IDS] = turn_ids_of(tensor_dict["action_mask"], cu_seqs)
         try:
-            with self._replaced(compute):
+            with self.upstream.with_reinforce(compute):
                 self.upstream.compute_advantages(changed, tensor_dict, cu_seqs, step)
         finally:
             del tensor_dict[TURN_IDS]
@@ -108,10 +106,6 @@ class AdvantageHook:
         _log_turns(choice.name, stats, "the runs of action tokens in each row, with RL2's token rewards")
         if stats.count:
             rank0_log({name: [value] for name, value in stats.metrics().items()}, step)
-
-    def _replaced(self, reinforce: Callable[..., Any]) -> AbstractContextManager[None]:
-        """Replace the function behind RL2's estimator "reinforce" inside a block."""
-        return replaced(self.upstream.algorithms, self.upstream.reinforce, reinforce)
 
 
 def turn_ids_of(action_mask: torch.Tensor, cu_seqs: Any) -> torch.Tensor:

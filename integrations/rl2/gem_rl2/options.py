@@ -12,13 +12,12 @@ from typing import Any
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, option_at, read_refusals, reject_changed
-from gem_rl2 import ENV_PATH
+from gem_core.trainers.options import PluginOptions, option_at, reject_listed
+from gem_rl2 import ENV_PATH, SUPPORTED
 from gem_rl2.rows import check_file
 from gem_rl2.upstream import INDEX, SPLITS, Upstream
 
 RL2_ESTIMATORS = ("reinforce", "gae")
-UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 
 
 def read_options(config: Any) -> PluginOptions:
@@ -83,8 +82,13 @@ def check_config(config: Any, upstream: Upstream) -> None:
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout
     _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
-    if upstream.is_index:
-        _check_texts(config, upstream, options)
+    reject_listed(SUPPORTED, config, {INDEX: upstream.is_index})
+    turns = config.rollout.max_turns if upstream.is_index else math.inf
+    if options.max_turns is not None and options.max_turns > turns:
+        raise ConfigError(
+            f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns={turns} "
+            "turns; raise rollout.max_turns"
+        )
     for split in SPLITS:
         where = upstream.data_section(split)
         path = option_at(config, where).path
@@ -98,8 +102,8 @@ def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -
     option = f"{upstream.data_section('train')}.responses_per_prompt"
     responses = option_at(config, option)
     choice.check_group_size(option, responses)
-    sections = ["estimator"] + ["all collected turns"] * (choice.scope == "collected" and responses > 1)
-    reject_changed(config, read_refusals(UNSUPPORTED, *sections, estimator=choice.name))
+    sections = {"estimator": True, "all collected turns": choice.scope == "collected" and responses > 1}
+    reject_listed(SUPPORTED, config, sections, estimator=choice.name)
 
 
 def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
@@ -113,20 +117,4 @@ def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
         raise ConfigError(
             f"actor.update_per_rollout={parts} cannot cut the {rows} episodes of a step into {parts} parts; "
             f"use fewer updates, or more than {enough} episodes"
-        )
-
-
-def _check_texts(config: Any, upstream: Upstream, options: PluginOptions) -> None:
-    """Check settings of the version on the package index, which samples itself and passes on texts."""
-    reject_changed(config, read_refusals(UNSUPPORTED, INDEX))
-    for split in SPLITS:
-        if upstream.sampling_params(config, split).get("skip_special_tokens", True):
-            raise ConfigError(
-                f"add +{upstream.sampling_section(split)}.skip_special_tokens=false; otherwise a complete "
-                "response looks like one that was cut"
-            )
-    if options.max_turns is not None and options.max_turns > config.rollout.max_turns:
-        raise ConfigError(
-            f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns="
-            f"{config.rollout.max_turns} turns; raise rollout.max_turns"
         )

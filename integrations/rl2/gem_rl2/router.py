@@ -17,15 +17,13 @@ class RouterPolicy:
 
     Attributes:
         url: URL of the router.
-        sampling_params: RL2's sampling parameters, for every turn.
-        extra_stop_id: Stop token that the engine does not apply by default; None if it applies all of them.
+        sampling_params: SGLang's sampling parameters, for every turn.
         is_paused: Returns whether RL2 has paused the engines.
         resumed: Awaited until RL2 continues with this sample; None if RL2 never pauses.
     """
 
     url: str
     sampling_params: Mapping[str, Any]
-    extra_stop_id: int | None
     is_paused: Callable[[], bool]
     resumed: Callable[[], Awaitable[None]] | None
 
@@ -34,8 +32,6 @@ class RouterPolicy:
         from RL2.utils.communication import async_request
 
         params = {**self.sampling_params, "no_stop_trim": True}
-        if self.extra_stop_id is not None:
-            params["stop_token_ids"] = [*(params.get("stop_token_ids") or ()), self.extra_stop_id]
         ids: list[int] = []
         logprobs: list[float] = []
         while len(ids) < max_tokens:

@@ -8,12 +8,11 @@ whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.files import write_atomically
+from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers.tasks import check_tasks, pack_task, read_tasks, unpack_task
@@ -36,7 +35,7 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     """
     if Path(path).suffix not in (".jsonl", ".json"):
         raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")
-    write_atomically(path, (json.dumps(rl2_row(row)) + "\n" for row in rows))
+    write_json_lines(path, map(rl2_row, rows))
 
 
 def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:

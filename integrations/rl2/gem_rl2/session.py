@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Policy, episode_metrics
@@ -45,6 +45,27 @@ class Session:
         UnsupportedTemplate: The chat template is not supported; the message says why.
     """
 
+    _current: ClassVar[Session | None] = None
+
+    @classmethod
+    def start(cls, config: Any, upstream: Upstream) -> Session:
+        """Create the session of this process."""
+        cls._current = cls(config, upstream)
+        return cls._current
+
+    @classmethod
+    def current(cls) -> Session:
+        """Return the session of this process.
+
+        Raises:
+            ConfigError: `start` was not called, so this process was not started by the launcher of gem_rl2.
+        """
+        if cls._current is None:
+            raise ConfigError(
+                "rollout.env_path needs the launcher of gem_rl2: start RL2 with python -m gem_rl2.train"
+            )
+        return cls._current
+
     def __init__(self, config: Any, upstream: Upstream) -> None:
         from transformers import AutoTokenizer
 
@@ -57,10 +78,8 @@ class Session:
         if upstream.is_index:
             for split in SPLITS:
                 known = upstream.sampling_params(config, split).get("stop_token_ids") or ()
-                section = upstream.sampling_section(split)
-                self._player.require_engine_stops(
-                    known, f"add +{section}.stop_token_ids=[{self._player.extra_stop_id}]"
-                )
+                option = f"+{upstream.sampling_section(split)}.stop_token_ids"
+                self._player.require_engine_stops(known, f"add {option}=[{self._player.extra_stop_id}]")
         self._plays: dict[int, tuple[Any, Play]] = {}  # by id() of the sample, which is kept alive here
         self._texts: dict[int, TextPlay] = {}
         self._numbers = itertools.count()
@@ -100,8 +119,7 @@ class Session:
         params: Any = OmegaConf.to_container(config.sampling_params)
         policy = RouterPolicy(
             router_url,
-            params,
-            self._player.extra_stop_id,
+            params | self._player.engine_options(params),
             is_paused=lambda: self.paused,
             resumed=play.wait if config.get("partial_rollout") else None,
         )
@@ -225,7 +243,3 @@ class Session:
             if split in self._traces:
                 self._traces[split].write(episode)
         return episode_metrics(episodes)
-
-
-current: Session
-"""The session of the process, which `gem_rl2.activation` creates."""

@@ -1,4 +1,4 @@
-"""rl-square 0.0.2, where RL2 samples by itself and passes the texts of its responses to an environment.
+"""rl-square 0.0.2, where RL2 samples the responses and passes their texts to an environment.
 
 The tokens of a training row are RL2's own: the sampled tokens, and its encoding of the texts from here. An
 episode of gem_core runs alongside and receives each response; its token ids are an encoding of the text.

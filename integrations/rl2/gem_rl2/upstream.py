@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, parameters_of
 from gem_core.trainers.options import option_at
 from gem_rl2 import SUPPORTED
 
 INDEX, TREE = "rl-square 0.0.2", "source tree"
-INTERFACE = Path(__file__).with_name("interface.json")
-"""The functions of both versions that this plugin replaces or calls."""
 SPLITS = ("train", "test")
 """RL2's names for the two rollouts."""
 
@@ -42,14 +41,14 @@ class Upstream:
         """Whether this is the version of the package index, with ``reset`` and ``step``."""
         return self.version == INDEX
 
-    @property
-    def reinforce(self) -> str:
-        """Name in `algorithms` of the function behind the estimator "reinforce".
+    def with_reinforce(self, function: Callable[..., Any]) -> AbstractContextManager[None]:
+        """Replace the function behind the estimator "reinforce" inside a block.
 
         It takes the tensors, the number of responses per prompt, ``global_norm`` and ``norm_var``; it returns
         a dict with "advantages".
         """
-        return "compute_reinforce_adv" if self.is_index else "_compute_reinforce_adv"
+        name = "compute_reinforce_adv" if self.is_index else "_compute_reinforce_adv"
+        return replaced(self.algorithms, name, function)
 
     def data_section(self, split: str) -> str:
         """Return the path of the section with the data set's ``path`` and the sizes of a rollout."""
@@ -70,9 +69,8 @@ def find() -> Upstream:
     Raises:
         UnsupportedTrainer: RL2 is not installed, or is neither of the two versions.
     """
-    SUPPORTED.require()
     algorithms = importlib.import_module("RL2.utils.algorithms")
     compute = getattr(algorithms, "compute_advantages", None)
     version = INDEX if compute and "raw_tensor_dict" in parameters_of(compute) else TREE
-    expect_listed(SUPPORTED, INTERFACE, version)
+    expect_listed(SUPPORTED, version)
     return Upstream(version, algorithms, algorithms.compute_advantages)

@@ -11,8 +11,6 @@ The classes named in a YAML are imported on first use; this module needs no ROLL
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
@@ -28,11 +26,9 @@ SUPPORTED = SupportedTrainer(
     on_index=False,
     hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
 )
-INTERFACE = Path(__file__).with_name("interface.json")
-"""The parts of ROLL that this plugin overrides or calls."""
-TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_roll.repro:write")
+TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_roll.repro:write", preflight="gem_roll.preflight:check")
 
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,
-    {"GemTrajEnvManager": "managers", "GemStepEnvManager": "managers", "ReBNAgenticPipeline": "pipeline"},
+    {"managers": ["GemTrajEnvManager", "GemStepEnvManager"], "pipeline": ["ReBNAgenticPipeline"]},
 )

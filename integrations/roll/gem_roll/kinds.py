@@ -31,7 +31,7 @@ def managers_of(config: Any) -> dict[str, type]:
         section = getattr(config, name)
         for tag in section.tags:
             path = tag_section(config, tag)["env_manager_cls"]
-            managers[path] = _load(path, f"custom_envs.{tag}.env_manager_cls")
+            managers[path] = load_class(path, f"custom_envs.{tag}.env_manager_cls")
             if path in OURS and section.llm_proxy.proxy_type in _PROXIES:
                 raise ConfigError(
                     f"{name}.llm_proxy.proxy_type={section.llm_proxy.proxy_type}: {path} needs the tokens "
@@ -48,11 +48,11 @@ def rows_of(manager: type) -> RowKind | None:
     kind: RowKind | None = getattr(manager, "rows", None)
     if kind is not None:
         return kind
-    step = _load(f"{_ROLL}.step_env_manager.StepEnvManager", "ROLL")
+    step = load_class(f"{_ROLL}.step_env_manager.StepEnvManager", "ROLL")
     if issubclass(manager, step):
         return "turn"
     pack = "formulate_rollouts"
-    return "episode" if getattr(manager, pack, None) is getattr(_load(_DEFAULT, "ROLL"), pack) else None
+    return "episode" if getattr(manager, pack, None) is getattr(load_class(_DEFAULT, "ROLL"), pack) else None
 
 
 def tag_section(config: Any, tag: str) -> dict[str, Any]:
@@ -72,7 +72,12 @@ def tag_section(config: Any, tag: str) -> dict[str, Any]:
     return {"env_manager_cls": _DEFAULT, **section}
 
 
-def _load(path: str, where: str) -> Any:
+def load_class(path: str, where: str) -> Any:
+    """Return the class with a dotted path.
+
+    Raises:
+        ConfigError: It cannot be imported; the message begins with `where`.
+    """
     module, _, name = path.rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)

@@ -21,14 +21,14 @@ from gem_core.core import Split
 from gem_core.rollout import RowKind
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
-from gem_roll import INTERFACE, SUPPORTED
+from gem_roll import SUPPORTED
 from gem_roll.env import register_placeholder
 from gem_roll.options import GemOptions, check_tag
 from gem_roll.policy import ProxyPolicy, Stopped
 from gem_roll.rows import pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
-expect_listed(SUPPORTED, INTERFACE, "managers")
+expect_listed(SUPPORTED, "managers")
 
 
 class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]

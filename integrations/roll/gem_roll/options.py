@@ -7,7 +7,6 @@ ROLL drops unknown top-level keys of a YAML, so GEM's options are in a section t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_int
@@ -16,14 +15,14 @@ from gem_core.errors import ConfigError
 from gem_core.rollout import RowKind
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, option_at, read_refusals, reject_changed
+from gem_core.trainers.options import PluginOptions, option_at, reject_changed, reject_listed
 from gem_core.trainers.tasks import check_environment
+from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
 from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, rows_of, tag_section
 from gem_roll.tasks import table_of
 
 PREFIX = f"custom_envs.{SECTION}."
-UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 STEP_REWARD_GAMMA = 0.95
 """ROLL's default for ``step_reward_gamma``, which our pipeline does not use."""
 
@@ -52,7 +51,7 @@ class GemOptions(PluginOptions):
             ConfigError: An option is unknown, or belongs elsewhere in ROLL's config.
         """
         section = config.custom_envs.get(SECTION) or {}
-        reject_changed(section, read_refusals(UNSUPPORTED, "section gem"), prefix=PREFIX)
+        reject_listed(SUPPORTED, section, {"section gem": True}, prefix=PREFIX)
         return cls.read(section, PREFIX)
 
     def choose_estimator(self, config: Any) -> EstimatorChoice:
@@ -88,8 +87,7 @@ def check_config(config: Any) -> GemOptions:
             f"custom_envs mixes episode rows and turn rows ({', '.join(sorted(managers))}); a run can "
             "have only one kind of rows"
         )
-    if TRAJECTORY in managers:
-        reject_changed(options, read_refusals(UNSUPPORTED, "episode rows"), prefix=PREFIX)
+    reject_listed(SUPPORTED, options, {"episode rows": TRAJECTORY in managers}, prefix=PREFIX)
     sides: list[tuple[Split, Any, str | None]] = [
         ("train", config.train_env_manager, options.tasks),
         ("eval", config.val_env_manager, options.eval_tasks),
@@ -117,15 +115,15 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
     wrappers = arguments.pop("wrappers", "")
     source = EnvChoice(read_env_type(section.get("env_type"), f"{where}.env_type"), arguments)
     check_environment(source, wrappers, no_images=NO_IMAGES)
-    ignored = read_refusals(UNSUPPORTED, "gem-core's env managers", manager=section["env_manager_cls"])
-    reject_changed(section, ignored, prefix=f"{where}.")
+    ignored, manager = {"gem-core's env managers": True}, section["env_manager_cls"]
+    reject_listed(SUPPORTED, section, ignored, prefix=f"{where}.", manager=manager)
     return source, wrappers
 
 
 def _check_estimator(config: Any, choice: EstimatorChoice, kinds: set[RowKind | None]) -> None:
-    sections = {"turn rows": kinds != {"episode"}, "all collected turns": choice.scope == "collected"}
-    applying = [name for name, applies in sections.items() if applies]
-    reject_changed(config, read_refusals(UNSUPPORTED, "estimator", *applying, estimator=choice.name))
+    collected = choice.scope == "collected"
+    sections = {"estimator": True, "turn rows": kinds != {"episode"}, "all collected turns": collected}
+    reject_listed(SUPPORTED, config, sections, estimator=choice.name)
     unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
     reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     section = config.train_env_manager

@@ -19,14 +19,14 @@ from gem_core.errors import ConfigError
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, unsupported
-from gem_roll import INTERFACE, SUPPORTED
+from gem_roll import SUPPORTED
 from gem_roll.advantages import compute_advantages
 from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
 from gem_roll.kinds import managers_of, rows_of
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
 
-expect_listed(SUPPORTED, INTERFACE, "pipeline")
+expect_listed(SUPPORTED, "pipeline")
 
 ADVANTAGES, RETURNS = "gem_advantages", "gem_returns"
 _ROW = "gem_row"

@@ -29,7 +29,7 @@ SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     SUPPORTED,
-    exporter="gem_trl.export:write",
+    exporter="gem_trl.dataset:write",
     recipe_writer="gem_trl.repro:write",
     preflight="gem_trl.grpo:check",
 )
@@ -37,11 +37,10 @@ TRAINER = TrainerPlugin(
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,
     {
-        "GemConfig": "config",
-        "GemGRPOTrainer": "trainer",
-        "environment": "tool_loop",
-        "episode_return": "dataset",
-        "rollout": "playing",
-        "tasks": "dataset",
+        "config": ["GemConfig"],
+        "dataset": ["episode_return", "tasks"],
+        "playing": ["rollout"],
+        "tool_loop": ["environment"],
+        "trainer": ["GemGRPOTrainer"],
     },
 )

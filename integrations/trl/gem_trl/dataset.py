@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import write_json_lines
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, make_tasks, read_task
-from gem_core.trainers.tasks import check_tasks, evaluation_tasks, read_rows
+from gem_core.tasks import TaskRow, read_task
+from gem_core.trainers.tasks import check_tasks, read_rows, split_tasks
 
 REMEDY = "make the rows with gem_trl.tasks or `gem-core export --to trl`"
 NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF or `gem-core train`"
@@ -30,16 +32,18 @@ def tasks(envs: str | Sequence[str], num: int, *, seed: int = 0, split: Split = 
     """
     from datasets import Dataset
 
-    sources = [EnvChoice.parse(env) for env in ([envs] if isinstance(envs, str) else envs)]
-    for source in sources:
-        source.check_buildable(no_images=NO_IMAGES)
-    rows = evaluation_tasks(sources, num) if split == "eval" else make_tasks(sources, num, seed=seed)
+    rows = split_tasks(envs, split, num, seed=seed, no_images=NO_IMAGES)
     return Dataset.from_list([task_prompt(task) for task in rows])
 
 
 def task_prompt(task: TaskRow) -> dict[str, str]:
     """Return the row of a task."""
     return {"prompt": json.dumps(task)}
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write JSON Lines for ``datasets.load_dataset``, one row per task, as in `tasks`."""
+    write_json_lines(path, map(task_prompt, rows))
 
 
 def prompt_task(prompt: Any) -> TaskRow:

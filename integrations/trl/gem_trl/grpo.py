@@ -1,7 +1,7 @@
 """TRL's own GRPO script with GEM's flags: ``accelerate launch -m gem_trl.grpo <TRL's flags> --gem_*``.
 
-The flags of GEM are the fields of `GemConfig` and those of `TaskFlags`, each with the prefix ``gem_``; in a
-YAML file for ``--config``, they stand next to TRL's own.
+GEM's flags are the fields of `GemConfig` and `TaskFlags`, each with the prefix ``gem_``. A YAML file for
+``--config`` may contain them beside TRL's own.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ class TaskFlags:
 
 def flags() -> type[Any]:
     """Return a dataclass with the flags of GEM, for TRL's parser. Objects are JSON."""
-    made = [
+    entries = [
         (PREFIX + flag.name, flag.kind, field(default=flag.default, metadata={"help": flag.help}))
         for options in (TaskFlags, GemConfig)
         for flag in flag_fields(options)
     ]
-    return make_dataclass("GemFlags", made)
+    return make_dataclass("GemFlags", entries)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run TRL's script.
 
     Args:
-        argv: Flags; None uses those of the command.
+        argv: Flags; None means the flags of the command.
 
     Raises:
         SystemExit: A `GemError`, which is printed as one line, with code 2.
@@ -84,8 +84,8 @@ def _run(argv: Sequence[str] | None) -> None:
     from gem_trl.trainer import GemGRPOTrainer
 
     parsers = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, flags())
-    script, training, model, mixture, given = trl.TrlParser(parsers).parse_args_and_config(args=argv)
-    values = {item.name.removeprefix(PREFIX): getattr(given, item.name) for item in fields(given)}
+    script, training, model, mixture, gem_flags = trl.TrlParser(parsers).parse_args_and_config(args=argv)
+    values = {item.name.removeprefix(PREFIX): getattr(gem_flags, item.name) for item in fields(gem_flags)}
     chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
     config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
     trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset

@@ -16,6 +16,7 @@ from trl import GRPOTrainer
 from gem_core.engines.loading import context_limit
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, rows_of
+from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.player import EpisodePlayer
 from gem_trl import upstream
@@ -94,8 +95,11 @@ class Rollout:
         limits = {"max_total_tokens": total, "max_response_tokens": trainer.max_completion_length}
         options: Any = {"policy": policy, "split": split, "metadata": {"step": self._step}, **limits}
         play: Callable[..., Awaitable[Episode]] = partial(self._player.play, **options)
-        plays = (play(task, request_id=f"{name}/{number}") for number, task in enumerate(self.tasks))
-        return await asyncio.gather(*plays)
+
+        def one(number: int, task: TaskRow) -> Awaitable[Episode]:
+            return play(task, request_id=f"{name}/{number}")
+
+        return await play_tasks(self.tasks, one, at_once=len(self.tasks))
 
     def _run(self, play: Coroutine[Any, Any, list[Episode]]) -> list[Episode]:
         try:

@@ -110,7 +110,7 @@ class ToolEnvironment:
         self.success, self.turns, self._return, self._over = False, 0, 0.0, False
         task = self._task(row)
         try:
-            source = EnvChoice(task["env_id"], task["env_kwargs"])
+            source = EnvChoice.of(task)
             if self._env is None or self._label != source.label:
                 self._close()
                 self._env, self._label = source.make(self._wrappers), source.label

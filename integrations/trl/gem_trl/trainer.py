@@ -81,7 +81,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             episodes = self.gem_rollout.episodes
             turn_ids = _turn_ids(episodes, mask)
             turns = [EpisodeTurns.of(episode, self._choice.needs) for episode in episodes]
-            labels = [EnvChoice(task["env_id"], task["env_kwargs"]).label for task in self.gem_rollout.tasks]
+            labels = [EnvChoice.of(task).label for task in self.gem_rollout.tasks]
             outlines = list(zip(labels, map(without_tokens, episodes), strict=True))
         every_turns, played = gather_object(turns), gather_object(outlines)
         samples = self.num_generations if training else self.num_generations_eval
@@ -129,7 +129,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def evaluate(
         self, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval"
     ) -> dict[str, float]:
-        """Evaluate, and add the common metrics of all episodes and of those of each environment."""
+        """Evaluate, and add the common metrics of all episodes and of each environment's episodes."""
         named = isinstance(eval_dataset, str)
         dataset = self.eval_dataset[eval_dataset] if named else eval_dataset or self.eval_dataset
         size = len(dataset) * self.num_generations_eval if hasattr(dataset, "__len__") else None

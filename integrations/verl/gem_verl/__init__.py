@@ -8,8 +8,6 @@ verl imports the classes named in a config on first use; this module works witho
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
@@ -28,10 +26,9 @@ SUPPORTED = SupportedTrainer(
         ("0.9", "v1 trainer to register a mode with"),
     ),
 )
-INTERFACE = Path(__file__).with_name("interface.json")
 TRAINER = TrainerPlugin(
     SUPPORTED,
-    exporter="gem_verl.export:write",
+    exporter="gem_verl.rows:write",
     recipe_writer="gem_verl.repro:write",
     preflight="gem_verl.preflight:check",
 )
@@ -39,12 +36,9 @@ TRAINER = TrainerPlugin(
 __getattr__, __dir__ = lazy_exports(
     SUPPORTED,
     {
-        "GemAgentLoop": "loop",
-        "GemAgentLoopManager": "manager",
-        "GemDataset": "dataset",
-        "GemTrainer": "trainer",
-        "GemTrainerSync": "trainer",
-        "GemTrainerColocateAsync": "trainer",
-        "GemTrainerSeparateAsync": "trainer",
+        "loop": ["GemAgentLoop"],
+        "manager": ["GemAgentLoopManager"],
+        "dataset": ["GemDataset"],
+        "trainer": ["GemTrainer", "GemTrainerSync", "GemTrainerColocateAsync", "GemTrainerSeparateAsync"],
     },
 )

@@ -12,23 +12,22 @@ tasks, shared evenly by the environments; ``data.seed`` chooses the training see
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.trainers.tasks import evaluation_tasks, training_tasks
-from gem_verl.options import V1_ONLY
-from gem_verl.rows import verl_row
+from gem_core.trainers.options import option_at
+from gem_core.trainers.tasks import split_tasks
+from gem_verl.options import V1_ONLY, check_data
+from gem_verl.rows import ROW_COLUMNS, verl_row
 
 _OTHER_PROGRAMS = (
     "verl.experimental.one_step_off_policy.ray_trainer",
     "verl.experimental.fully_async_policy.fully_async_rollouter",
 )
-VAL_TASKS = 256
 
 
 class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
@@ -42,8 +41,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
         tokenizer: Ignored.
         config: verl's section ``data``; the data set is for validation if `data_files` is its ``val_files``.
         processor: Ignored.
-        max_samples: Maximum number of tasks. -1 means `VAL_TASKS` for validation. For training it means
-            the default of `training_tasks`.
+        max_samples: Maximum number of tasks; -1 means the default of `split_tasks`.
 
     Raises:
         GemError: An environment cannot be built (each one is tried once) or has no training items.
@@ -61,17 +59,9 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
     ) -> None:
         if any(module in sys.modules for module in _OTHER_PROGRAMS):
             raise ConfigError(f"data.custom_cls.name=GemDataset: gem_verl supports {V1_ONLY}")
-        names = [data_files] if isinstance(data_files, str) else list(data_files)
-        sources = [EnvChoice.parse(str(name)) for name in names]
-        for source in sources:
-            source.check_buildable()
         self.split: Split = _split(data_files, config)
-        self.tasks: list[TaskRow]
-        if self.split == "train":
-            seed = (config.get("seed") if config is not None else None) or 0
-            self.tasks = training_tasks(sources, max_samples if max_samples > 0 else None, seed=seed)
-        else:
-            self.tasks = evaluation_tasks(sources, max_samples if max_samples > 0 else VAL_TASKS)
+        number, seed = max_samples if max_samples > 0 else None, option_at(config, "seed", 0)
+        self.tasks = split_tasks(data_files, self.split, number, seed=seed)
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -97,3 +87,20 @@ def _split(data_files: Any, config: Any) -> Split:
             )
         return "eval" if data_files == val else "train"
     return "eval" if data_files is val else "train"
+
+
+def check_dataset(config: Any, dataset: Any, *, for_training: bool) -> None:
+    """Check the rows of a data set with `check_data`; one that is neither ours nor verl's is not read.
+
+    Args:
+        config: The whole verl config.
+        dataset: Data set that verl created from the config.
+        for_training: As in `check_data`.
+    """
+    rows: Iterable[Mapping[str, Any]] = ()
+    if isinstance(dataset, GemDataset):
+        rows = map(verl_row, dataset.tasks)
+    elif hasattr(dataset, "dataframe"):
+        names = [name for name in ROW_COLUMNS if name in dataset.dataframe.column_names]
+        rows = dataset.dataframe.select_columns(names)
+    check_data(config, rows, for_training=for_training)

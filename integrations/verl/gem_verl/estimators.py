@@ -18,9 +18,10 @@ import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.trainers.estimators import TurnLog
 from gem_core.trainers.facts import BatchFacts
-from gem_verl.options import ESTIMATORS, read_algorithm
+from gem_verl.options import read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes
 
@@ -39,7 +40,7 @@ def estimate(
     """Return advantages and returns of a batch, each (rows, tokens) float32.
 
     Args:
-        name: Key of `ESTIMATORS`.
+        name: Key of `TRAINER_NAMES`.
         token_level_rewards: Rewards of shape (rows, tokens).
         response_mask: Mask of shape (rows, tokens). A row of zeros, such as a pad or a failed episode, is
             ignored.
@@ -63,5 +64,5 @@ def estimate(
     return result.advantages, result.returns
 
 
-for _name in ESTIMATORS:
+for _name in TRAINER_NAMES:
     register_adv_est(_name)(functools.partial(estimate, _name))

@@ -9,6 +9,7 @@ left is marked as failed, as in verl: synchronous modes train on the rest of the
 from __future__ import annotations
 
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import transfer_queue as tq
 
@@ -19,18 +20,22 @@ PARTITION = "gem_failed"
 """Partition of the TransferQueue that holds outlines of failed episodes until the trainer takes them."""
 
 
+@dataclass
 class Group:
-    """The samples of one training prompt, in the worker that plays them.
+    """The samples of one prompt, and what verl does not tell the agent loop that plays them.
 
-    Args:
-        samples: Number of samples of the prompt.
+    Attributes:
+        samples: Number of samples.
+        position_limit: The model's maximum number of tokens, which limits verl's servers by default.
+        validating: Whether the samples belong to a validation.
         report: Whether a trainer collects the outlines with `take_failed`.
     """
 
-    def __init__(self, samples: int, *, report: bool) -> None:
-        self._samples = samples
-        self._report = report
-        self._failed: list[Episode] = []
+    samples: int
+    position_limit: int
+    validating: bool = False
+    report: bool = False
+    _failed: list[Episode] = field(default_factory=list)
 
     async def leave_out(self, episode: Episode, key: str) -> None:
         """Record an episode that gets no row.
@@ -43,15 +48,15 @@ class Group:
             EnvError: All samples of the prompt failed, and this was the last one.
         """
         self._failed.append(episode)
-        if self._report:
+        if self.report:
             tag = {"episode": pack_outline(episode)}
             await tq.async_kv_put(key=key, partition_id=PARTITION, tag=tag)
-        if len(self._failed) == self._samples:
+        if len(self._failed) == self.samples:
             raise nothing_trainable(self._failed, "one prompt")
 
 
 group: ContextVar[Group | None] = ContextVar("gem_verl_group", default=None)
-"""Set by the worker for each training prompt."""
+"""Set by GEM's worker for each prompt; None in another worker."""
 
 
 def take_failed() -> list[Episode]:

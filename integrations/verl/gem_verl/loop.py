@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
 from uuid import uuid4
 
@@ -24,17 +23,11 @@ from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.facts import pack_facts
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
-from gem_verl import INTERFACE, SUPPORTED, failures
+from gem_verl import SUPPORTED, failures
 from gem_verl.options import MANAGER, V1_ONLY, read_options
 from gem_verl.rows import AGENT_NAME, task_of
 
-validating: ContextVar[bool | None] = ContextVar("gem_verl_validating", default=None)
-"""Set by GEM's worker, because verl does not pass it to an agent loop; None in another worker."""
-
-position_limit: ContextVar[int | None] = ContextVar("gem_verl_position_limit", default=None)
-"""The model's maximum number of tokens, set by the worker; limits verl's servers if nothing else does."""
-
-expect_listed(SUPPORTED, INTERFACE, "loop")
+expect_listed(SUPPORTED, "loop")
 
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]
@@ -54,23 +47,16 @@ class ServerPolicy:
 
     Args:
         client: verl's server manager.
-        sampling_params: Sampling parameters of every turn; stop tokens in ``stop_token_ids`` are kept.
-        stop_ids: Tokens that end a response.
-        extra_stop_id: The one of `stop_ids` at which the engine does not stop by default; None if it stops at
-            all of them.
+        sampling_params: Sampling parameters of every turn.
+        stop_ids: Tokens that end a response, in addition to those in ``stop_token_ids``.
     """
 
     takes_images = True
 
-    def __init__(
-        self, client: Any, sampling_params: Mapping[str, Any], stop_ids: set[int], extra_stop_id: int | None
-    ) -> None:
+    def __init__(self, client: Any, sampling_params: Mapping[str, Any], stop_ids: set[int]) -> None:
         self._client = client
-        self._sampling_params = dict(sampling_params)
-        own = set(self._sampling_params.get("stop_token_ids") or ())
-        self._stop_ids = stop_ids | own
-        if extra_stop_id is not None:
-            self._sampling_params["stop_token_ids"] = sorted(own | {extra_stop_id})
+        self._sampling_params = sampling_params
+        self._stop_ids = stop_ids | set(sampling_params.get("stop_token_ids") or ())
         self.seconds = 0.0
         self.preempted = -1
         self.extra_fields: dict[str, Any] = {}
@@ -110,12 +96,8 @@ _players: dict[int, tuple[Any, EpisodePlayer]] = {}
 
 def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
     if id(config) not in _players:
-        player = EpisodePlayer(
-            read_options(config),
-            tokenizer,
-            processor=processor,
-            template_kwargs=config.data.get("apply_chat_template_kwargs"),
-        )
+        kwargs = config.data.get("apply_chat_template_kwargs")
+        player = EpisodePlayer(read_options(config), tokenizer, processor=processor, template_kwargs=kwargs)
         _players[id(config)] = config, player
     return _players[id(config)][1]
 
@@ -134,37 +116,29 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         Raises:
             EnvError: The episode failed in training, and so did all other samples of its prompt.
         """
-        if validating.get() is None:
+        group = failures.group.get()
+        if group is None:
             raise UnsupportedTrainer(
                 f"the agent loop gem needs {MANAGER}=gem_verl.GemAgentLoopManager and {V1_ONLY}"
             )
         start = time.perf_counter()
         player, rollout = _player(self.config, self.tokenizer, self.processor), self.rollout_config
         options: Any = player.options
-        if player.image_token_id is not None:  # a sampled placeholder would be one too many
-            sampling_params = {**sampling_params, "logit_bias": {player.image_token_id: -100.0}}
-        policy = ServerPolicy(self.server_manager, sampling_params, player.stop_ids, player.extra_stop_id)
-        split = "eval" if validating.get() else "train"
-        step = int(fields.get("global_steps", -1))
-        task = task_of(fields)
+        sampling_params = {**sampling_params, **player.engine_options(sampling_params)}
+        policy = ServerPolicy(self.server_manager, sampling_params, player.stop_ids)
+        task, uid, session = task_of(fields), fields.get("uid", ""), int(fields.get("session_id", 0))
         episode = await player.play(
             task,
             policy,
-            split=split,
-            metadata={
-                "step": step,
-                "group": str(fields.get("uid", "")),
-                "sample": int(fields.get("session_id", 0)),
-            },
+            split="eval" if group.validating else "train",
+            metadata={"step": int(fields.get("global_steps", -1)), "group": str(uid), "sample": session},
             max_tokens_per_turn=options.max_tokens_per_turn or rollout.response_length,
-            max_total_tokens=context_length(rollout),
+            max_total_tokens=context_length(rollout, group.position_limit),
             max_response_tokens=rollout.response_length,
             request_id=_request_id(task, fields) if rollout.full_determinism else uuid4().hex,
         )
-        if not episode.trainable and split == "train":
-            group = failures.group.get()
-            if group is not None:
-                await group.leave_out(episode, f"{fields.get('uid')}_{fields.get('session_id')}")
+        if not episode.trainable and not group.validating:
+            await group.leave_out(episode, f"{uid}_{session}")
             return []
         # The weights of step n - 1 sample step n; verl needs the number even if nothing was sampled.
         version = int(fields.get("global_steps", 1)) - 1
@@ -176,35 +150,30 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 tool_calls=time.perf_counter() - start - policy.seconds,
                 num_preempted=policy.preempted,
             ),
-            extra_fields={
-                "min_global_steps": version,
-                "max_global_steps": version,
-                **policy.extra_fields,
-            },
+            extra_fields={"min_global_steps": version, "max_global_steps": version, **policy.extra_fields},
             pad_id=self.tokenizer.eos_token_id,
             with_logprobs=bool(sampling_params.get("logprobs")),
-            validation=split == "eval",
+            validation=group.validating,
         )
 
 
 def _request_id(task: TaskRow, fields: Mapping[str, Any]) -> str:
     """Return an id that is the same in a repeated run, which verl uses to choose the server."""
-    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
-    parts = (fields.get("global_steps"), label, task["seed"], task["index"], fields.get("session_id"))
-    return "-".join(map(str, parts))
+    step, label, session = fields.get("global_steps"), EnvChoice.of(task).label, fields.get("session_id")
+    return f"{step}-{label}-{task['seed']}-{task['index']}-{session}"
 
 
-def context_length(rollout: Any) -> int:
+def context_length(rollout: Any, position_limit: int) -> int:
     """Return the maximum number of tokens, prompt and response together, that rows and servers allow.
 
     Args:
         rollout: verl's section ``actor_rollout_ref.rollout``.
+        position_limit: The model's maximum number of tokens.
     """
     longest: int = rollout.prompt_length + rollout.response_length
-    served = rollout.max_model_len or position_limit.get()
-    if served is None:
-        return longest
-    return min(longest, served - 1 if rollout.name == "sglang" else served)  # SGLang's server reserves one
+    served: int = rollout.max_model_len or position_limit
+    reserved = 1 if rollout.name == "sglang" else 0
+    return min(longest, served - reserved)
 
 
 def lay_out(

@@ -14,18 +14,17 @@ from ray.exceptions import RayActorError
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.utils import get_max_position_embeddings
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import PolicyError
 from gem_core.trainers.interface import expect_listed
-from gem_verl import INTERFACE, SUPPORTED, estimators, failures, loop  # noqa: F401  registers the estimators
-from gem_verl.options import ESTIMATORS, TRAINER_MODES, check_config, check_data
+from gem_verl import SUPPORTED, estimators, failures, loop  # noqa: F401  register the estimators and the loop
+from gem_verl.options import TRAINER_MODES, check_config, check_data
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS
 
 logger = logging.getLogger("verl.gem")
 
-SUPPORTED.require()
+expect_listed(SUPPORTED, "manager")
 _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # a Ray actor cannot be a base class
-
-expect_listed(SUPPORTED, INTERFACE, "manager")
 
 
 class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
@@ -41,16 +40,16 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
     async def _run_prompt(
         self, prompt: dict[str, Any], sampling_params: Any, trajectory: Any, **options: Any
     ) -> None:
-        if not trajectory["validate"]:
-            samples = int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n))
-            report = self.config.trainer.v1.trainer_mode in TRAINER_MODES
-            failures.group.set(failures.Group(samples, report=report))  # each prompt runs in its own task
+        group = failures.Group(
+            samples=int(prompt.get("__rollout_n__", self.config.actor_rollout_ref.rollout.n)),
+            position_limit=get_max_position_embeddings(self.model_config.hf_config),
+            validating=bool(trajectory["validate"]),
+            report=self.config.trainer.v1.trainer_mode in TRAINER_MODES,
+        )
+        failures.group.set(group)  # for this task only: each prompt runs in its own
         await super()._run_prompt(prompt, sampling_params, trajectory, **options)
 
     async def _run_agent_loop(self, sampling_params: Any, trajectory: Any, **fields: Any) -> Any:
-        loop.validating.set(bool(trajectory["validate"]))  # for this task only: each session is one
-        if self.rollout_config.max_model_len is None:
-            loop.position_limit.set(get_max_position_embeddings(self.model_config.hf_config))
         try:
             return await super()._run_agent_loop(sampling_params, trajectory, **fields)
         except Exception as error:
@@ -71,7 +70,9 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         options = check_config(self.config)
-        logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
+        logger.info(
+            "agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*TRAINER_NAMES], options
+        )
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
 
     async def _init_agent_loop_workers(self) -> None:

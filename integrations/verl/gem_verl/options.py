@@ -6,29 +6,19 @@ its name, ``+algorithm.rebn.ddof=1``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from gem_core.advantages.registry import TRAINER_NAMES
-from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import RowOptions, option_at, read_refusals, reject_changed
+from gem_core.trainers.options import RowOptions, option_at, reject_listed
 from gem_core.trainers.tasks import check_tasks
+from gem_verl import SUPPORTED
 from gem_verl.rows import AGENT_NAME, task_of
 
-ESTIMATORS = TRAINER_NAMES
-"""Maps values of verl's ``algorithm.adv_estimator`` to names of estimators in gem_core."""
-
-TRAINER_MODES = {
-    "gem_sync": "sync",
-    "gem_colocate_async": "colocate_async",
-    "gem_separate_async": "separate_async",
-}
+TRAINER_MODES = {f"gem_{mode}": mode for mode in ("sync", "colocate_async", "separate_async")}
 """Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
-UNSUPPORTED = Path(__file__).with_name("unsupported.json")
 MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 V1_ONLY = (
     "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
@@ -50,7 +40,7 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
 
     Args:
         algorithm: verl's section ``algorithm``. None means the defaults.
-        name: Key of `ESTIMATORS`.
+        name: Key of `TRAINER_NAMES`.
 
     Raises:
         ConfigError: An option is unknown, or contradicts the rest of `algorithm`.
@@ -63,12 +53,12 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
         gamma_option="algorithm.gamma",
         supplies=("group_ids", "lengths"),
     )
-    sections = ["gem_grpo"] * (name == "gem_grpo")
-    if not option_at(algorithm, "rollout_correction.bypass_mode"):
-        sections.append("estimator")
-    reject_changed(algorithm, read_refusals(UNSUPPORTED, *sections, estimator=name), prefix="algorithm.")
-    if _filters(algorithm):
-        choice.check_collected("algorithm.filter_groups drops groups", f"+algorithm.{name}.scope=trained")
+    sections = {
+        "gem_grpo": name == "gem_grpo",
+        "all collected turns": choice.scope == "collected",
+        "estimator": not option_at(algorithm, "rollout_correction.bypass_mode"),
+    }
+    reject_listed(SUPPORTED, algorithm, sections, prefix="algorithm.", estimator=name)
     return choice
 
 
@@ -84,47 +74,28 @@ def check_config(config: Any) -> RowOptions:
     Raises:
         ConfigError: An option is not supported; the message names it and the reason.
     """
-    reject_changed(config, read_refusals(UNSUPPORTED, "program", v1_only=V1_ONLY))
+    reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
-    if name in ESTIMATORS:
+    if name in TRAINER_NAMES:
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
-        _check_scope(config, choice)
+        mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
+        if choice.scope == "collected" and mode != "sync":
+            limit = option_at(config, "trainer.v1.sampler.max_off_policy_threshold")
+            sections = {"old groups": limit, "statistics of a step": mode == "separate_async"}
+            reject_listed(SUPPORTED, config, sections, estimator=name)
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
         if name not in ADV_ESTIMATOR_REGISTRY:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.row_kind == "turn":
-        reject_changed(config, read_refusals(UNSUPPORTED, "turn rows"))
-        if name not in ESTIMATORS:
-            raise ConfigError(
-                f"algorithm.adv_estimator={name} would treat each turn as an episode; with turn rows use one "
-                f"of {', '.join(ESTIMATORS)}"
-            )
-        if _filters(config.algorithm) == "reward":
-            raise ConfigError(
-                "algorithm.filter_groups.metric=reward compares the rows of a prompt, which are single turns "
-                "here; algorithm.filter_groups.metric=gem/return compares its episodes"
-            )
+        groups = option_at(config.algorithm, "filter_groups", {})
+        by_reward = groups.get("enable") and groups.get("metric") == "reward"
+        sections = {"turn rows": True, "estimators of episodes": name not in TRAINER_NAMES}
+        sections["filters of rows"] = by_reward
+        reject_listed(SUPPORTED, config, sections, estimators=", ".join(TRAINER_NAMES))
     return options
-
-
-def _check_scope(config: Any, choice: EstimatorChoice) -> None:
-    """Reject asynchronous modes in which the estimator cannot see all turns that were collected for a step.
-
-    Raises:
-        ConfigError: The scope of the statistics is "collected", and verl drops or divides the turns.
-    """
-    mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
-    if mode == "sync" or choice.scope == "trained":
-        return
-    sampler = "trainer.v1.sampler.max_off_policy"
-    if option_at(config, f"{sampler}_threshold") and option_at(config, f"{sampler}_strategy") == "drop":
-        remedy = f"{sampler}_strategy=wait keeps them, and +algorithm.{choice.name}.scope=trained"
-        choice.check_collected(f"{sampler}_strategy=drop drops old groups", remedy)
-    if mode == "separate_async":
-        reject_changed(config, read_refusals(UNSUPPORTED, "statistics of a step", estimator=choice.name))
 
 
 def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: bool = False) -> None:
@@ -142,13 +113,10 @@ def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: 
     """
     default = config.actor_rollout_ref.rollout.agent.default_agent_loop
     played = (("", task_of(row)) for row in rows if (row.get("agent_name") or default) == AGENT_NAME)
-    no_images = functools.partial(images_unsupported, config)
-    if not check_tasks(played, read_options(config).wrappers, no_images=no_images, for_training=for_training):
-        return
-    sections = ["played"]
-    if not config.reward.reward_model.enable_resource_pool:
-        sections.append("reward model of the actor's GPUs")
-    reject_changed(config, read_refusals(UNSUPPORTED, *sections))
+    wrappers = read_options(config).wrappers
+    if check_tasks(played, wrappers, no_images=lambda: images_unsupported(config), for_training=for_training):
+        shares_gpus = not config.reward.reward_model.enable_resource_pool
+        reject_listed(SUPPORTED, config, {"played": True, "reward model of the actor's GPUs": shares_gpus})
 
 
 def images_unsupported(config: Any) -> str | None:
@@ -158,29 +126,20 @@ def images_unsupported(config: Any) -> str | None:
         config: The whole verl config.
     """
     rollout, model = config.actor_rollout_ref.rollout, config.actor_rollout_ref.model
+    section = "actor_rollout_ref.rollout"
     if rollout.name != "vllm":
-        return (
-            "images reach verl's vLLM servers only, not those of "
-            f"actor_rollout_ref.rollout.name={rollout.name}"
-        )
+        return f"images reach verl's vLLM servers only, not those of {section}.name={rollout.name}"
     from verl.utils import hf_processor
     from verl.utils.fs import copy_to_local
 
     folder = copy_to_local(model.path)
     trust = bool(option_at(model, "trust_remote_code"))
-    if problem := processor_problem(model.path, lambda: hf_processor(folder, trust_remote_code=trust)):
-        return problem
+    problem = processor_problem(model.path, lambda: hf_processor(folder, trust_remote_code=trust))
     # vLLM scales pixels with its own buffers `visual.input_norm`. Dummy weights fill them with noise that no
     # weights of the actor ever replace, so the engine would sample without seeing the images.
-    if str(rollout.load_format).startswith("dummy"):
+    if problem is None and str(rollout.load_format).startswith("dummy"):
         return (
-            f"actor_rollout_ref.rollout.load_format={rollout.load_format} leaves vLLM without the scale of "
-            "their pixels; set actor_rollout_ref.rollout.load_format=auto"
+            f"{section}.load_format={rollout.load_format} leaves vLLM without the scale of their pixels; set "
+            f"{section}.load_format=auto"
         )
-    return None
-
-
-def _filters(algorithm: Any) -> str | None:
-    """Return the metric by which groups are filtered; None if there is no filter."""
-    enabled = option_at(algorithm, "filter_groups.enable")
-    return str(option_at(algorithm, "filter_groups.metric")) if enabled else None
+    return problem

@@ -24,11 +24,10 @@ AFTER = {
 
 def activate() -> None:
     """Register everything, now or as soon as verl has imported the registries."""
-    problem = SUPPORTED.problem()
-    if problem is None:
-        import_after(AFTER, logger)
-    else:
+    if problem := SUPPORTED.problem():
         logger.warning("gem_verl is not active: %s", problem)
+    else:
+        import_after(AFTER, logger)
 
 
 activate()

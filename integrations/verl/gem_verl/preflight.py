@@ -11,8 +11,8 @@ from verl.utils.config import validate_config
 from verl.utils.import_utils import load_class_from_fqn
 
 from gem_core.trainers.options import compose_config, option_at
-from gem_verl.options import MANAGER, check_config, check_data
-from gem_verl.trainer import rows_of
+from gem_verl.dataset import check_dataset
+from gem_verl.options import MANAGER, check_config
 
 
 def check(overrides: list[str]) -> None:
@@ -32,4 +32,4 @@ def check(overrides: list[str]) -> None:
     for split in ("train", "val"):
         limit = data.get(f"{split}_max_samples", -1)
         dataset = create_rl_dataset(data[f"{split}_files"], data, None, None, split == "train", limit)
-        check_data(config, rows_of(dataset), for_training=split == "train")
+        check_dataset(config, dataset, for_training=split == "train")

@@ -1,10 +1,14 @@
-"""Task rows in the format of verl's data sets, made by `GemDataset` or written by `gem-core export`."""
+"""Task rows in the format of verl's data sets, and `gem-core export --to verl`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from gem_core._util.entry_points import load_attribute
+from gem_core._util.files import write_atomically
 from gem_core.core import Split
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.tasks import pack_task, unpack_task
@@ -21,7 +25,7 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
 
     The prompt only names the task: the reset in the agent loop returns the first observation.
     """
-    label = EnvChoice(task["env_id"], task["env_kwargs"]).label
+    label = EnvChoice.of(task).label
     return {
         "data_source": label,
         "agent_name": AGENT_NAME,
@@ -29,6 +33,20 @@ def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
         "reward_model": {"style": "rule", "ground_truth": ""},
         "extra_info": {**pack_task(task), "split": split or ""},
     }
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write tasks as parquet, one row per task; verl repeats each row ``rollout.n`` times.
+
+    Raises:
+        MissingDependency: pyarrow is not installed; verl depends on it.
+    """
+    table = load_attribute("a parquet file", "pyarrow:Table", extra="data")
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(table.from_pylist([verl_row(row) for row in rows]), content)
+    write_atomically(path, [content.getvalue()])
 
 
 def task_of(row: Mapping[str, Any]) -> TaskRow:

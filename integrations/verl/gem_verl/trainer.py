@@ -8,11 +8,9 @@ failed episodes, out of the estimator and out of the means over rows.
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +18,7 @@ import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
-from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
-from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
-from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.trainer.ppo import v1
 
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import UnsupportedTrainer
@@ -32,36 +27,30 @@ from gem_core.trainers.facts import unpack_facts
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
-from gem_verl import INTERFACE, SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
-from gem_verl.dataset import GemDataset
-from gem_verl.options import MANAGER, TRAINER_MODES, check_config, check_data
-from gem_verl.rows import ROW_COLUMNS, verl_row
+from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
+from gem_verl.dataset import check_dataset
+from gem_verl.options import TRAINER_MODES, check_config
 
-SUPPORTED.require()
-expect_listed(SUPPORTED, INTERFACE, "trainer")
+expect_listed(SUPPORTED, "trainer")
 
 
-class GemTrainer(PPOTrainer):  # type: ignore[misc]
+class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     """Mixin for verl's trainers; see the docstring of this module.
 
     Attributes:
-        gem_mode: Key of `TRAINER_MODES`.
         gem_options: The section ``gem`` of the config.
     """
 
-    gem_mode: str
     agent_loop_manager: Any = None
 
     def __init__(self, config: Any) -> None:
         self.gem_options = check_config(config)
         self._reset_step()
+        modes, agent = config.trainer.v1, config.actor_rollout_ref.rollout.agent
         with open_dict(config):
-            config.trainer.v1[config.trainer.v1.trainer_mode] = config.trainer.v1[
-                TRAINER_MODES[self.gem_mode]
-            ]
-            name = MANAGER.rpartition(".")[2]
-            agent = config.actor_rollout_ref.rollout.agent
-            agent[name] = agent.get(name) or "gem_verl.GemAgentLoopManager"
+            modes[modes.trainer_mode] = modes[TRAINER_MODES[modes.trainer_mode]]
+            if not agent.get("agent_loop_manager_class"):
+                agent.agent_loop_manager_class = "gem_verl.GemAgentLoopManager"
         super().__init__(config)
         actor = config.actor_rollout_ref.actor
         self._updates = config.data.train_batch_size / self.parameter_sync_step / actor.ppo_mini_batch_size
@@ -72,11 +61,12 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        for dataset in (self.train_dataset, self.val_dataset):
-            check_data(self.config, rows_of(dataset), for_training=dataset is self.train_dataset)
+        check_dataset(self.config, self.train_dataset, for_training=True)
+        check_dataset(self.config, self.val_dataset, for_training=False)
 
     def _build_replay_buffer(self) -> Any:
-        self.trainer_mode = TRAINER_MODES[self.gem_mode]  # verl distinguishes its own modes by this name
+        # verl distinguishes its own modes by this name.
+        self.trainer_mode = TRAINER_MODES[self.config.trainer.v1.trainer_mode]
         buffer = super()._build_replay_buffer()
         read = buffer._sync_metadata_from_transfer_queue
 
@@ -91,49 +81,43 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
         return buffer
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
+        self._rows = len(batch.keys)
+        return super()._balance_batch(batch, metrics, **options)
+
+    def _get_required_batch_multiple(self, dp_size: int) -> int:
         if self.gem_options.row_kind == "turn":
             # verl counts mini-batches in rows. This makes as many updates per step as episode rows would:
             per_prompt = self.config.actor_rollout_ref.rollout.n
-            unit = math.lcm(per_prompt, *self._micro_batches()) * self._data_parallel_size()
-            mini = math.ceil(len(batch.keys) / max(self._updates, 1) / unit) * unit
+            unit = math.lcm(per_prompt, *self._micro_batches()) * dp_size
+            mini = math.ceil(self._rows / max(self._updates, 1) / unit) * unit
             with open_dict(self.config):
                 self.config.actor_rollout_ref.actor.ppo_mini_batch_size = mini // per_prompt
-        return super()._balance_batch(batch, metrics, **options)
+        return int(super()._get_required_batch_multiple(dp_size))
 
     def _micro_batches(self) -> list[int]:
         """Return the micro-batch sizes of verl's workers, in rows per rank; dynamic sizes take any number."""
         parts = self.config.actor_rollout_ref
-        sections = [(parts.actor.use_dynamic_bsz, parts.actor.ppo_micro_batch_size_per_gpu)]
-        sections += [
-            (part.log_prob_use_dynamic_bsz, part.log_prob_micro_batch_size_per_gpu)
-            for part in (parts.rollout, parts.ref)[: 1 + self.use_reference_policy]
-        ]
-        return [size for dynamic, size in sections if size and not dynamic]
-
-    def _data_parallel_size(self) -> int:
-        workers = self.actor_rollout_wg
-        if "actor" not in workers._dispatch_info:
-            workers._dispatch_info["actor"] = workers._query_dispatch_info("actor")
-        return int(max(workers._dispatch_info["actor"])) + 1
+        actor, scored = parts.actor, (parts.rollout, parts.ref)[: 1 + self.use_reference_policy]
+        sizes = [0 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu]
+        sizes += [0 if s.log_prob_use_dynamic_bsz else s.log_prob_micro_batch_size_per_gpu for s in scored]
+        return [size for size in sizes if size]
 
     def _step_once(self, metrics: dict[str, Any], timing_raw: dict[str, Any], sample_batch_size: int) -> Any:
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except RuntimeError as error:
-            failed = failures.take_failed() if _NO_ROWS in str(error) else []
-            if failed:
+            if _NO_ROWS in str(error) and (failed := failures.take_failed()):
                 raise nothing_trainable(failed, f"step {self.global_steps}") from error
             raise
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
-        read = functools.partial(tq.kv_batch_get, keys=keys, partition_id=batch.partition_id)
-        rows = [_plain(extra).get("gem") for extra in read(select_fields=["extra_fields"])["extra_fields"]]
+        rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
         facts, episodes = unpack_facts(
             rows,
             [_session(key) for key in keys],
             [int(key.rsplit("_", 1)[1]) for key in keys],
-            lambda: read(select_fields=["response_mask"])["response_mask"].to_padded_tensor(0),
+            lambda: _column(batch, keys, "response_mask").to_padded_tensor(0),
         )
         with replaced(estimators, "batch_facts", facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
@@ -170,12 +154,10 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
         self._reset_step()
         keys, _ = _split(batch)
         if self.gem_options.row_kind == "turn" and keys:
-            reward_field = "token_level_rewards" if self.config.algorithm.use_kl_in_reward else "rm_scores"
-            fields = sorted({"rm_scores", reward_field})
-            table = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-            scores = {name: [float(row.sum()) for row in table[name].unbind()] for name in fields}
+            names = ["rm_scores"] + ["token_level_rewards"] * bool(self.config.algorithm.use_kl_in_reward)
+            scores = [[float(row.sum()) for row in _column(batch, keys, name).unbind()] for name in names]
             turns = [2.0] * len(keys)
-            sums = {"critic/score": scores["rm_scores"], "critic/rewards": scores[reward_field]}
+            sums = {"critic/score": scores[0], "critic/rewards": scores[-1]}
             sums |= {"num_turns": turns, "training/num_turns": turns}
             numbers = np.unique([_session(key) for key in keys], return_inverse=True)[1]
             for name, of_rows in sums.items():
@@ -194,25 +176,19 @@ class GemTrainer(PPOTrainer):  # type: ignore[misc]
         return super()._val_metrics_update(data_sources, sample_uids, infos, turns, **options)
 
 
-@register_trainer("gem_sync")
-class GemTrainerSync(GemTrainer, PPOTrainerSync):  # type: ignore[misc]
+@v1.register_trainer("gem_sync")
+class GemTrainerSync(GemTrainer, v1.PPOTrainerSync):  # type: ignore[misc]
     """``gem_sync``: the next step is played after the update, with the new weights."""
 
-    gem_mode = "gem_sync"
 
-
-@register_trainer("gem_colocate_async")
-class GemTrainerColocateAsync(GemTrainer, PPOTrainerColocateAsync):  # type: ignore[misc]
+@v1.register_trainer("gem_colocate_async")
+class GemTrainerColocateAsync(GemTrainer, v1.PPOTrainerColocateAsync):  # type: ignore[misc]
     """``gem_colocate_async``: long episodes continue in the next step, with the new weights."""
 
-    gem_mode = "gem_colocate_async"
 
-
-@register_trainer("gem_separate_async")
-class GemTrainerSeparateAsync(GemTrainer, PPOTrainerSeparateAsync):  # type: ignore[misc]
+@v1.register_trainer("gem_separate_async")
+class GemTrainerSeparateAsync(GemTrainer, v1.PPOTrainerSeparateAsync):  # type: ignore[misc]
     """``gem_separate_async``: episodes are played on other GPUs during the update."""
-
-    gem_mode = "gem_separate_async"
 
 
 _NO_ROWS = "no materializable trajectories"
@@ -229,16 +205,15 @@ def _split(batch: Any) -> tuple[list[str], list[str]]:
 
 def _fill(pads: list[str], computed: Any) -> None:
     """Store zeros in the rows that fill a batch up, for the fields that `computed` has."""
-    partition = computed.partition_id
-    table = tq.kv_batch_get(keys=pads, partition_id=partition, select_fields=["response_mask"])
-    mask = table["response_mask"]
-    zeros = [torch.zeros(length) for length in mask.offsets().diff().tolist()]
-    fields = {
-        name: torch.nested.as_nested_tensor(zeros, layout=torch.jagged)
-        for name in ("advantages", "returns", "token_level_rewards", "rollout_is_weights")
-        if name in computed.fields
-    }
-    tq.kv_batch_put(keys=pads, partition_id=partition, fields=TensorDict(fields, batch_size=len(pads)))
+    zeros = torch.zeros_like(_column(computed, pads, "response_mask"), dtype=torch.float32)
+    names = {"advantages", "returns", "token_level_rewards", "rollout_is_weights"} & set(computed.fields)
+    fields = TensorDict(dict.fromkeys(names, zeros), batch_size=len(pads))
+    tq.kv_batch_put(keys=pads, partition_id=computed.partition_id, fields=fields)
+
+
+def _column(batch: Any, keys: list[str], name: str) -> Any:
+    """Return a field of the rows with these keys, from the partition of a batch."""
+    return tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=[name])[name]
 
 
 def _rows_counted(workers: Any, method: str) -> AbstractContextManager[None]:
@@ -257,16 +232,6 @@ def _rows_counted(workers: Any, method: str) -> AbstractContextManager[None]:
 def _session(key: str) -> str:
     """Return the part of a row's key that identifies its episode."""
     return key.rsplit("_", 1)[0]
-
-
-def rows_of(dataset: Any) -> Iterable[Mapping[str, Any]]:
-    """Return the rows of a data set for `check_data`; empty for a class that is neither ours nor verl's."""
-    if isinstance(dataset, GemDataset):
-        return map(verl_row, dataset.tasks)
-    if not hasattr(dataset, "dataframe"):
-        return []
-    names = [name for name in ROW_COLUMNS if name in dataset.dataframe.column_names]
-    return cast(Iterable[Mapping[str, Any]], dataset.dataframe.select_columns(names))
 
 
 def _plain(extra: Any) -> dict[str, Any]:

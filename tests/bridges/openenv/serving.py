@@ -12,7 +12,7 @@ import pytest
 
 from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
 from gem_core.bridges.openenv.served import ServerLimits
-from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
+from gem_core.bridges.openenv.server import OpenEnvServer, run_loop, serve_env
 
 GUESS = "game:GuessTheNumber-v0-easy"
 
@@ -49,7 +49,7 @@ def serving(*envs, tls=None, token=None, port=0, **limits):
 
     def run():
         try:
-            asyncio.run(main())
+            run_loop(main())
         except BaseException as error:
             box["error"] = error
         finally:

@@ -18,7 +18,7 @@ WORDLE = "game:Wordle-v0-easy"
 
 
 def native_episode(id, seed, most=100):
-    """Return the actions of a random player and everything that it is shown and paid."""
+    """Return a random player's actions, and all observations and rewards that it receives."""
     env = gem_core.make(id)
     observation, info = env.reset(seed=seed)
     steps, actions = [render_observation(observation, info)], []
@@ -85,7 +85,7 @@ def test_a_state_is_the_seed_and_the_actions(games):
         assert shown == steps[3][0]
 
 
-def test_random_actions_are_those_of_the_served_environment(games):
+def test_random_actions_match_the_served_environment(games):
     native = gem_core.make(WORDLE)
     with gem_core.make(f"openenv:{games.url}/{WORDLE}") as env:
         for each in (env, native):

@@ -6,7 +6,7 @@ from gem_core.bridges.openenv import frames
 from gem_core.bridges.openenv.frames import FrameError, FrameReader, encode_frame
 
 
-def test_the_accept_key_is_that_of_the_standard():
+def test_the_accept_key_matches_the_standard():
     assert frames.accept_key("dGhlIHNhbXBsZSBub25jZQ==") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 

@@ -73,3 +73,8 @@ def test_numbers_that_are_not_finite_raise(bad):
 def test_messages_are_read_with_and_without_white_space(data, space, indent):
     text = json.dumps({"type": "step", "data": data}, indent=indent)
     assert read_message(f"{space}{text}{space}".encode()) == ("step", data)
+
+
+def test_keys_of_an_info_dict_become_text():
+    message = json.loads(wire.first_observation("x", {"counts": {1: {2: 3}}}))
+    assert message["data"]["observation"]["info"] == {"counts": {"1": {"2": 3}}}

@@ -134,7 +134,7 @@ def test_unfit_values_are_an_error_of_the_data():
         env.step(r"\boxed{1}")
 
 
-def test_one_source_has_to_be_given():
+def test_one_source_must_be_given():
     for kwargs in ({}, {"dataset": ITEMS, "dataset_name": "a.jsonl"}):
         with pytest.raises(ConfigError, match="give dataset_name="):
             MathEnv(symbolic=False, **kwargs)
@@ -270,4 +270,6 @@ def test_code_after_the_thinking_is_the_program():
     assert env.parse(f"{thinking}</think>```python\ny\n```") == "y"
     assert env.parse(f"{thinking}\n</think>\n1. ```python\n   y\n   ``` prints y") == "y"
     assert env.parse("<think>```python\nx\n```</think>") == "x"
+    assert env.parse("<think>So far:\n```python\nx\n```\nBut then") == "x"  # GEM reads it, too
+    assert env.parse("<think>So far:\n```python\nx") is None
     assert "It can import the standard library" in env.reset(seed=0)[0]

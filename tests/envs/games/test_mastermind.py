@@ -79,7 +79,7 @@ def test_limit_truncates_and_pays_for_the_guess_alone():
     assert info["metrics"] == {"progress": 0.5}
 
 
-def test_duplicates_when_asked_for():
+def test_duplicates_on_request():
     env = start([1, 1, 2], num_numbers=3, duplicate_numbers=True)
     assert env.step(r"\boxed{1 2 2}")[0] == "In place: 2. Elsewhere: 0."
     assert env.step(env.oracle_action())[4]["invalid"] is None

@@ -146,7 +146,7 @@ def test_oracle_solves_most_boards(variant):
     assert solved >= 18  # 0.80 to 0.90 over many seeds
 
 
-def test_oracle_takes_off_a_flag_that_stands_in_its_way():
+def test_oracle_removes_a_flag_in_its_way():
     env = start([0])
     for row in range(4):
         for col in range(4):

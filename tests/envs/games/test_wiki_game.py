@@ -66,7 +66,7 @@ def test_case_and_underscores_do_not_matter(title):
 
 
 @pytest.mark.parametrize("variant", ["noregrets", "oneback", "freenav", "eidetic"])
-def test_an_illegal_move_costs_and_the_game_goes_on(variant):
+def test_an_illegal_move_costs_and_the_game_continues(variant):
     env = start(variant)
     for title in ("D", "Nowhere", "x" * 1000):
         observation, reward, terminated, truncated, info = env.step(say(title))
@@ -75,7 +75,7 @@ def test_an_illegal_move_costs_and_the_game_goes_on(variant):
     assert env.current["title"] == "A"
 
 
-def test_a_format_error_costs_and_the_game_goes_on():
+def test_a_format_error_costs_and_the_game_continues():
     env = start(turns=2)
     _, reward, terminated, truncated, info = env.step("I do not know.")
     assert (reward, terminated, truncated, info["invalid"]) == (-0.2, False, False, "format")

@@ -324,7 +324,7 @@ def test_solutions_pass_in_the_sandbox_and_their_neighbors_do_not():
     assert len(seen) == rows.templates
 
 
-def test_the_form_of_the_output_is_told():
+def test_the_form_of_the_output_is_stated():
     rows = ProgramRows(False, 4, "train", 1000, 0)
     for n in range(500):
         item = rows[n]

@@ -73,7 +73,7 @@ def measured(item):
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_an_exact_form_is_asked_for_where_the_answer_may_be_a_root(kind):
+def test_the_text_requests_an_exact_form_where_the_answer_may_be_a_root(kind):
     for item in items(kind, 200):
         if "sqrt" in item.answer:
             assert item.problem.endswith("in exact form."), item.problem
@@ -202,7 +202,7 @@ def test_every_kind_is_drawn_and_solved_by_the_oracle():
         assert env.row["figure"].startswith(kind)
 
 
-def test_nothing_that_is_asked_about_stands_in_the_text():
+def test_the_text_does_not_contain_what_it_asks_about():
     env = gem_core.make("vision:Geometry-v0")
     for seed in range(40):
         text = env.reset(seed=seed)[0][1]["text"]

@@ -164,7 +164,7 @@ def test_actions_are_texts():
         env.step({"agent_0": 1})
 
 
-def test_the_selector_by_itself():
+def test_the_selector_alone():
     selector = AgentSelector(["a", "b", "c", "d"])
     assert (selector.selected, selector.is_first(), selector.is_last()) == ("a", True, False)
     for _ in range(3):

@@ -102,7 +102,7 @@ def test_known_returns_against_the_others():
     assert abs(mean_return("multi:KuhnPoker-v0", 1500, opponent="oracle", agent="player_1") + 1 / 18) < 0.12
 
 
-def test_agents_that_act_at_once_and_a_player_of_ones_own():
+def test_agents_that_act_at_once_and_a_custom_player():
     env = OneAgent(Duel(), "right", always_two)
     env.reset(seed=0)
     assert [env.step("5")[1:3] for _ in range(3)] == [(3.0, False), (3.0, False), (3.0, True)]

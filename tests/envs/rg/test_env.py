@@ -41,7 +41,7 @@ def test_without_the_package_the_recorded_names_are_listed(monkeypatch):
         gem_core.make("rg:chain_sum")
 
 
-def test_another_version_is_asked_for_its_names(monkeypatch):
+def test_names_come_from_the_installed_version(monkeypatch):
     monkeypatch.setattr(rg, "installed_version", lambda: "999")
     monkeypatch.setitem(reasoning_gym.factory.DATASETS, "brand_new", (object, object))
     assert "brand_new" in rg.names()

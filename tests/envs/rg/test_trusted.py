@@ -23,7 +23,7 @@ def test_a_result_comes_back():
     assert call("chatter") == "quiet"
 
 
-def test_what_the_function_raises_is_told():
+def test_what_the_function_raises_is_reported():
     with pytest.raises(trusted.CallFailed, match="KeyError: 'no'"):
         call("fail")
     assert call("add", 1, 1) == 2

@@ -14,7 +14,7 @@ from gem_core.errors import ServiceError
 TASK = shop().tasks[0]
 
 
-def test_the_scripted_user_says_what_it_is_asked_for():
+def test_the_scripted_user_answers_with_what_is_requested():
     assert scripted_message(TASK, None) == TASK.request
     assert scripted_message(TASK, "What is your email address?") == TASK.facts["email"]
     both = scripted_message(TASK, "Your name and postcode, please?")

@@ -90,7 +90,7 @@ def test_what_no_interrupt_ends_is_killed_and_the_files_stay():
         assert env.step(block("ls mine"))[0] == "mine"
 
 
-def test_a_shell_that_ends_is_started_anew(env):
+def test_a_shell_that_ends_is_restarted(env):
     assert "ended with status 3" in env.step(block("exit 3"))[0]
     assert env.step(block("echo on"))[0] == "on"
 
@@ -115,7 +115,7 @@ def test_what_breaks_a_machine_breaks_nothing_here(tmp_path, command):
     assert mark.read_text() == "here"
 
 
-def test_a_sandbox_that_has_ended_is_told_and_not_an_exception(env):
+def test_a_sandbox_that_has_ended_is_reported_and_not_an_exception(env):
     env.step(block("ls"))
     env.unwrapped._shell._transport._session.close()
     env.unwrapped._shell._transport._begun = True  # as if the kernel had killed it
@@ -156,7 +156,7 @@ def test_the_last_turn_hands_in():
         assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
 
 
-def test_a_restored_episode_goes_on(env):
+def test_a_restored_episode_continues(env):
     env.step(block("x=5; echo $x > five"))
     with gem_core.make("terminal:Tasks-v0", seconds=60) as other:
         other.reset(options={"state": json.loads(json.dumps(env.get_state()))})

@@ -18,7 +18,7 @@ def longest_common(one: str, other: str) -> int:
 
 
 @given(st.text("abc ", max_size=40), st.text("abc ", max_size=40))
-def test_the_common_length_is_that_of_the_table(one, other):
+def test_the_common_length_matches_the_table(one, other):
     assert common_length(one, other) == longest_common(one, other)
 
 

@@ -86,7 +86,7 @@ def test_a_shared_session_is_seen_by_all_episodes(where):
     assert pool_of(tools["time"].config).opened == 1
 
 
-def test_each_episode_has_a_session_of_its_own_when_asked(where):
+def test_each_episode_has_its_own_session_on_request(where):
     tools = tools_by_name(sessions="episode", **where)
     states = [tools["time"].begin() for _ in range(3)]
     for number, state in enumerate(states):
@@ -157,7 +157,7 @@ def use_in_a_child(tools, results):
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_has_sessions_of_its_own(where):
-    tools = tools_by_name(**where, name="forked")
+    tools = tools_by_name(**where)
     assert call(tools["calculate"], expression="4").text == "4"
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
@@ -255,7 +255,7 @@ def test_a_slow_call_is_given_up_alone():
 
 
 def test_a_cancelled_call_leaves_the_session_as_it_was():
-    tools = tools_by_name(command=EXAMPLE, env=ENVIRONMENT, name="cancelled")
+    tools = tools_by_name(command=EXAMPLE, env=ENVIRONMENT)
 
     async def cancel():
         going = asyncio.ensure_future(tools["wait"].call({"seconds": 30}, tools["wait"].begin()))
@@ -330,7 +330,7 @@ def test_a_command_line_is_split():
     assert server_config("x", command="a b", args=["c"]) == ServerConfig("x", "a b", ("c",))
 
 
-def test_names_fit_those_of_tools():
+def test_names_fit_tools():
     assert [tool_name(name) for name in ("plain", "a/b c", "9lives", "")] == [
         "plain",
         "a_b_c",

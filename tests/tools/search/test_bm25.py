@@ -52,7 +52,7 @@ def small(tmp_path_factory):
 
 
 @given(st.lists(st.integers(0, 420), min_size=1, max_size=8), st.integers(1, 20))
-def test_scores_are_those_of_the_formula(small, numbers, k):
+def test_scores_match_the_formula(small, numbers, k):
     documents, index = small
     query = " ".join(f"w{number}" for number in numbers)
     found = index.find(query, k)
@@ -194,7 +194,7 @@ def hanging_builder(folder: str) -> None:
     build_once(Path(folder), hanging_build)
 
 
-def test_what_a_killed_builder_left_is_built_anew(tmp_path):
+def test_an_index_that_a_killed_builder_left_is_rebuilt(tmp_path):
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=hanging_builder, args=(str(tmp_path / "index"),))
     process.start()

@@ -41,7 +41,7 @@ def test_a_folder_is_all_its_files(tmp_path):
     ]
 
 
-def test_the_bundled_corpus_is_that_of_the_questions():
+def test_the_bundled_corpus_matches_the_questions():
     assert list(read_corpus("multihop")) == world(0).documents()
     assert list(read_corpus("multihop:5")) == world(5).documents()
 

@@ -192,7 +192,7 @@ def test_a_failure_is_not_kept():
         assert len(searcher.search("what")) == 1
 
 
-def test_an_old_result_is_asked_for_again():
+def test_an_old_result_is_requested_again():
     with (
         StubSearch((200, {}, FOUND)) as server,
         RetrievalServer(server.url, cache=9, cache_seconds=0.0, **QUICK) as searcher,

@@ -39,13 +39,13 @@ def test_a_model_searches_the_bundled_corpus(tmp_path, monkeypatch):
     assert call(tool, query="zzzz").text == "Nothing was found."
 
 
-def test_an_empty_query_is_told():
+def test_an_empty_query_is_reported():
     (tool,) = make_tools("search(backend='server', url='http://127.0.0.1:9')")
     result = call(tool, query="  ")
     assert (result.ok, result.text) == (False, "The query is empty. Enter what to look for.")
 
 
-def test_a_server_that_fails_is_told():
+def test_a_server_that_fails_is_reported():
     with StubSearch((404, {}, b"")) as server:
         (tool,) = make_tools(f"search(backend='server', url='{server.url}')")
         result = call(tool, query="cats")

@@ -1,4 +1,4 @@
-"""ROLL's plugin on fakes made from the frozen contract of ROLL, and what the contract is made from."""
+"""ROLL's plugin with fakes built from ROLL's frozen contract, and the sources of that contract."""
 
 from __future__ import annotations
 

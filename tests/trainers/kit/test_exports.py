@@ -52,7 +52,7 @@ def test_version_range(version: str, supported: bool, monkeypatch: pytest.Monkey
         assert problem == f"verl {version} is not supported; supported versions: >=0.9,<0.10"
 
 
-def test_an_older_verl_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_about_an_older_verl_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     verl = importlib.import_module("gem_verl").SUPPORTED
     pretend_installed(monkeypatch, "0.8.0")
     assert verl.problem().endswith(">=0.9,<0.10 (0.8.0 has no v1 trainer to register a mode with)")
@@ -85,7 +85,7 @@ def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tm
     assert "pip install" not in roll.problem()  # that name on the index is another project
 
 
-def test_verl_plugin_warns_by_itself(
+def test_verl_plugin_logs_its_own_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pretend_installed(monkeypatch, "0.7.1")
@@ -105,7 +105,7 @@ def test_a_trainer_that_lacks_what_a_module_imports_is_one_clear_error(
     monkeypatch.syspath_prepend(tmp_path)
     pretend_installed(monkeypatch, "0.2.1")
     trainer = SupportedTrainer("Acme", "gem_lacking", "acme", minimum="0.2", below="0.3", hook="")
-    get, _ = lazy_exports(trainer, {"Hook": "hook"})
+    get, _ = lazy_exports(trainer, {"hook": ["Hook"]})
     message = r"Acme 0\.2\.1 cannot be used: ImportError: cannot import name 'not_there'.* acme>=0\.2,<0\.3"
     with pytest.raises(UnsupportedTrainer, match=message):
         get("Hook")

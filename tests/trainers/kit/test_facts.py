@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from gem_core.errors import TraceError  # noqa: E402
 from gem_core.rollout import Episode, Turn, rows_of, without_tokens  # noqa: E402
-from gem_core.trainers.facts import pack_facts, unpack_facts  # noqa: E402
+from gem_core.trainers.facts import batch_turn_ids, pack_facts, unpack_facts  # noqa: E402
 
 
 def episode(*contexts: list[int]) -> Episode:
@@ -35,6 +37,36 @@ def test_only_adjacent_turns_need_turn_ids() -> None:
         [0, -1, 1, -1, -1, -1, -1], [0, 0, -1, 1, 1, -1, -1], [0, 0, 1, 1, -1, 2, 2],
     ]  # fmt: skip
     assert episodes == [without_tokens(apart), without_tokens(adjacent)]
+
+
+def test_a_row_without_spans_may_have_more_turns_than_the_others() -> None:
+    mask = torch.tensor([[1, 0] * 200, [1] * 400])
+    ids = batch_turn_ids([None, ([(0, 2), (2, 400)], 0)], mask)
+    assert ids[0, ::2].tolist() == [*range(200)]
+    assert ids[1, :4].tolist() == [0, 0, 1, 1]
+
+
+def test_outlines_are_read_without_garbage_collection() -> None:
+    one = episode(*[[1]] * 50)
+    facts = pack_facts(one, "episode", rows_of(one)) * 1000
+    starts: list[object] = []
+
+    def note(phase: str, info: object) -> None:
+        starts.append(info)
+
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        _, episodes = unpack_facts(facts, range(1000), [0] * 1000, lambda: pytest.fail("not needed"))
+        during = len(starts)
+    finally:
+        gc.callbacks.remove(note)
+    assert len(episodes) == 1000
+    assert during <= 2  # one collection, when the collector is on again; without the pause there are five
+    assert gc.isenabled()
+    with pytest.raises(TraceError):
+        unpack_facts([{"rows": "episode", "episode": {}}], ["a"], [0], lambda: pytest.fail("not needed"))
+    assert gc.isenabled()
 
 
 def test_turn_rows_are_joined_by_their_keys() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -24,6 +23,7 @@ from gem_core.trainers.interface import (
     parameters_of,
 )
 from gem_core.trainers.plugin import SupportedTrainer
+from tests.trainers.kit.plugin import plugin_with
 
 TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", minimum="1", below="99", hook="")
 
@@ -105,7 +105,7 @@ def test_names_that_a_method_uses() -> None:
 
 def test_lazy_exports_import_on_first_use() -> None:
     trainer = SupportedTrainer("Pytest", "gem_core.rollout", "pytest", minimum="1", below="99", hook="")
-    load, names = lazy_exports(trainer, {"EnvPool": "pool"})
+    load, names = lazy_exports(trainer, {"pool": ["EnvPool"]})
     from gem_core.rollout import EnvPool
 
     assert load("EnvPool") is EnvPool
@@ -169,13 +169,16 @@ Actor = SimpleNamespace(__ray_metadata__=SimpleNamespace(modified_class=Learner)
     ],
 )
 def test_an_interface_in_a_file(
-    owners: str, members: dict[str, Any], problem: str | None, tmp_path: Path
+    owners: str,
+    members: dict[str, Any],
+    problem: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = tmp_path / "interface.json"
     owners = " ".join(f"{__name__}:{owner}" for owner in owners.split())
-    file.write_text(json.dumps({"loop": {owners: members}}))
+    trainer = plugin_with("interface.json", {"loop": {owners: members}}, tmp_path, monkeypatch)
     if problem is None:
-        expect_listed(TRAINER, file, "loop")
+        expect_listed(trainer, "loop")
     else:
         with pytest.raises(UnsupportedTrainer, match=problem):
-            expect_listed(TRAINER, file, "loop")
+            expect_listed(trainer, "loop")

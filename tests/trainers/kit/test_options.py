@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +16,10 @@ from gem_core.trainers.options import (
     import_modules,
     option_at,
     read_object,
-    read_refusals,
     reject_changed,
+    reject_listed,
 )
+from tests.trainers.kit.plugin import plugin_with
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,18 @@ def test_options_as_flags() -> None:
     assert all(flag.help for flag in flags.values() if flag.name != "max_tokens_per_turn")
 
 
-def test_refusals_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "unsupported.json"
+def test_refusals_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {
         "always": {"adv.kind": [["a", "b"], "expected a or b"], "batch": [[], "has no effect on $name"]},
         "never": {"adv.clip": [0, "$missing"]},
     }
-    file.write_text(json.dumps(tables))
-    settings = read_refusals(file, "always", name="rebn")
-    assert settings == [("adv.kind", ("a", "b"), "expected a or b"), ("batch", (), "has no effect on rebn")]
-    with pytest.raises(ConfigError, match="batch=8: has no effect on rebn"):
-        reject_changed(CONFIG, settings)
+    trainer = plugin_with("unsupported.json", tables, tmp_path, monkeypatch)
+    config = {"adv": {"kind": "b"}, "batch": None}
+    reject_listed(trainer, config, {"always": True, "never": False, "other": False}, name="rebn")
+    with pytest.raises(ConfigError, match="--batch=8: has no effect on rebn"):
+        reject_listed(trainer, config | {"batch": 8}, {"always": True}, prefix="--", name="rebn")
+    with pytest.raises(ConfigError, match="kind=c: expected a or b"):
+        reject_listed(trainer, {"adv": {"kind": "c"}}, {"always": True}, name="rebn")
     for section in ("never", "other"):
         with pytest.raises(KeyError):
-            read_refusals(file, section)
+            reject_listed(trainer, config, {section: True})

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,19 @@ def test_an_engine_has_to_stop_at_the_end_of_a_turn() -> None:
     player.require_engine_stops([extra], "unused")
     with pytest.raises(ConfigError, match=rf"ends a turn with '<\|im_end\|>' \(token {extra}\), .*; add it$"):
         player.require_engine_stops([], "add it")
+
+
+def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    player = EpisodePlayer(RolloutOptions(), tokenizer)
+    own = {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
+    player.extra_stop_id, player.image_token_id = None, None
+    assert player.engine_options(own) == {}
+    player.extra_stop_id, player.image_token_id = 5, 9
+    assert player.engine_options(own) == {"stop_token_ids": [5, 7], "logit_bias": {3: 1.0, 9: -100.0}}
+    assert own == {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
+    params = SimpleNamespace(stop_token_ids=None, logit_bias=None)
+    assert player.engine_options(params) == {"stop_token_ids": [5], "logit_bias": {9: -100.0}}
 
 
 def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import gem_oat
 import pytest
 import torch
 import tyro
-from gem_oat import upstream
 from gem_oat.args import Args, dataset_rows
 from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOLearner
@@ -20,6 +19,7 @@ from oat.utils.lm_head import FusedLinear
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
+from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
@@ -69,7 +69,7 @@ def test_an_evaluation_has_the_token_limit_of_training() -> None:
 
 
 def test_a_random_seed_is_drawn_once_for_all_processes() -> None:
-    """Oat itself draws one in every process, which would give each rank another data set of tasks."""
+    """Oat itself draws a seed in every process, so each rank would get different tasks."""
     args = check(*GAME, "--collocate", "--rnd-seed", "--seed", "5")
     assert not args.rnd_seed  # `oat.utils.deepspeed.get_strategy` leaves the seed alone
     assert args.seed != 5
@@ -108,11 +108,11 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --reward-scale 2", "would scale the returns but not their statistics"),
         ("{game} --collocate --whiten-adv", "--whiten-adv=True"),
         ("{game} --collocate --whiten-rewards", "--whiten-rewards=True"),
-        ("{game} --collocate --non-stop-penalty -1", "the environment pays"),
+        ("{game} --collocate --non-stop-penalty -1", "rewards come from the environment"),
         ("{game} --collocate --num-samples 4", "--group-size is the number of episodes per task"),
         ("{game} --collocate --num-prompt-epoch 2", "raise --max-train"),
         ("{game} --asynchronous", "between the turns of an episode"),
-        ("{game} --collocate --prompt-data some/dataset", "tasks are made from --env-id"),
+        ("{game} --collocate --prompt-data some/dataset", "tasks are generated from --env-id"),
         ("{game} --collocate --reinforce-update", "divides by zero"),
         ("{game} --collocate --resume-dir runs/x", "--resume-dir=runs/x: expected the folder"),
         ("{game} --collocate --estimator grpo", "--group-size=1 every advantage would be 0"),
@@ -132,7 +132,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --max-epochs 2", "--num-ppo-epochs sets the number of passes"),
         ("{game} --collocate --dump-all-buffer", "it fails in Oat"),
         ("{game} --collocate --label-smoothing 0.1", "--label-smoothing=0.1: it has no effect on PPO"),
-        ("{game} --collocate --eval-split dev", "no effect on tasks made from environments"),
+        ("{game} --collocate --eval-split dev", "no effect on tasks generated from environments"),
         ("{game} --collocate --num-groups 2 --rollout-batch-size 256 --train-batch-size 256 --rnd-seed",
          "pass the same --seed to all"),
         ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
@@ -209,7 +209,7 @@ def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, 
 
 
 def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    upstream.check()
+    expect_listed(gem_oat.SUPPORTED, "oat")
 
     def renamed(self: Any, returns: Any) -> Any:
         return returns
@@ -219,7 +219,7 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         UnsupportedTrainer,
         match=r"compute_monte_carlo_advantages takes \(self, returns\); expected \(self, rewards.*<0\.3",
     ) as caught:
-        upstream.check()
+        expect_listed(gem_oat.SUPPORTED, "oat")
     assert "\n" not in str(caught.value)
 
 
@@ -231,7 +231,7 @@ def test_an_update_without_our_advantages_is_an_error(monkeypatch: pytest.Monkey
     with pytest.raises(
         UnsupportedTrainer, match=r"learning_step does not use compute_monte_carlo_advantages\. Supported"
     ):
-        upstream.check()
+        expect_listed(gem_oat.SUPPORTED, "oat")
 
 
 def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

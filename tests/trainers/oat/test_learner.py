@@ -158,7 +158,7 @@ def test_a_critics_advantages_are_gae_over_turns() -> None:
     assert made._computed
 
 
-def test_metrics_are_those_of_all_episodes() -> None:
+def test_metrics_cover_all_episodes() -> None:
     made = learner()
     rows = collected([[0.0, 1.0], [3.0]], wanted=1)
     made.process_feedback_data(rows)

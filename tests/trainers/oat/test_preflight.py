@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.trainers.preflight import check_mistakes
+from tests.trainers.preflight import check_mistakes, own_words, problem_of
 
 ACCEPTED = [
     "--gpus",
@@ -39,3 +39,11 @@ MISTAKES = {
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     check_mistakes("oat", ACCEPTED, MISTAKES, capsys)
+
+
+def test_a_custom_environment_is_accepted(
+    own_id: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    assert problem_of("oat", [*ACCEPTED, *own_words("oat", own_id)], capsys) is None
+    assert "Gold" in str(problem_of("oat", [*ACCEPTED, "--env-id", own_id.replace("Cold", "Gold")], capsys))

@@ -136,7 +136,7 @@ def test_what_was_collected_travels_once() -> None:
     assert "collected" not in repr(row)
 
 
-def test_tasks_are_those_of_the_mix_and_never_evaluation_tasks() -> None:
+def test_tasks_come_from_the_mix_and_are_never_evaluation_tasks() -> None:
     sources = [EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy", {}, 3.0)]
     data = task_prompts(sources, 40, seed=1)
     assert len(data) == 40

@@ -174,7 +174,7 @@ def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Actor, "_play", changed)
 
 
-def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
+def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
     assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 

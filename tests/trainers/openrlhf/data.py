@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gem_openrlhf.export import write
+from gem_openrlhf.labels import write
 
 from gem_core.core import Split
 from gem_core.tasks import EnvChoice, make_tasks

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from gem_openrlhf.executor import lay_out
-from gem_openrlhf.export import write
+from gem_openrlhf.labels import write
 
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE

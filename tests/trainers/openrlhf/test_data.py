@@ -7,8 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_openrlhf.export import write
-from gem_openrlhf.labels import task_of
+from gem_openrlhf.labels import task_of, write
 from gem_openrlhf.train_ppo_ray import check_data
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets

@@ -1,4 +1,4 @@
-"""Runs of OpenRLHF's trainer that are too long for daily tests."""
+"""Runs of OpenRLHF's trainer that are too long for the default test run."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_rebn_with_an_agent_function_of_the_users_own(tmp_path: Path, warm: Path
             assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))
 
 
-def test_a_run_that_was_stopped_goes_on(
+def test_a_run_that_was_stopped_continues(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
 ) -> None:
     from transformers import AutoModelForCausalLM

@@ -74,7 +74,7 @@ def test_options_that_cannot_be_honored_are_rejected(words: tuple[str, ...], mes
         parse(*words)
 
 
-def test_filtering_is_taken_when_the_statistics_are_those_of_the_rest(tmp_path: Path) -> None:
+def test_filtering_is_accepted_when_the_statistics_cover_the_rest(tmp_path: Path) -> None:
     rows = ("--data.prompt_dataset", str(write_rows(tmp_path / "rows.jsonl", [GUESS], 2)))
     many = ("--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT)
     assert parse(*REBN, *many, *rows, "--gem.scope", "trained").gem.scope == "trained"

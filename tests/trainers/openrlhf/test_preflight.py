@@ -12,7 +12,7 @@ import ray
 
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
-from tests.trainers.preflight import check_mistakes
+from tests.trainers.preflight import check_mistakes, own_words, problem_of
 
 ACCEPTED = (
     "--actor.model_name_or_path org/model --rollout.n_samples_per_prompt 4 --rollout.batch_size 64 "
@@ -40,3 +40,15 @@ def test_mistakes_are_named_before_ray_starts(
     with mock.patch.dict(os.environ):
         check_mistakes("openrlhf", ACCEPTED, MISTAKES, capsys)
     assert not ray.is_initialized()
+
+
+def test_a_custom_environment_is_accepted(
+    own_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_words("openrlhf", own_id)
+    with mock.patch.dict(os.environ):
+        assert problem_of("openrlhf", ACCEPTED, capsys) is None
+        rows = Path("train.jsonl").read_text()
+        Path("train.jsonl").write_text(rows.replace("Cold", "Gold"))
+        assert "Gold" in str(problem_of("openrlhf", ACCEPTED, capsys))

@@ -100,7 +100,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     return result
 
 
-def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
+def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
     assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 

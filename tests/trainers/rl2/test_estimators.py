@@ -250,9 +250,9 @@ def test_the_hook_takes_the_place_that_the_trainer_looks_at(monkeypatch: pytest.
     trainer: Any = types.ModuleType("RL2.trainer.ppo")
     monkeypatch.setitem(sys.modules, "RL2.trainer.ppo", trainer)
     with pytest.raises(UnsupportedTrainer, match=r"RL2\.trainer\.ppo does not import compute_advantages"):
-        hook_advantages(config, upstream)
+        hook_advantages(config, upstream, None)
     trainer.compute_advantages = upstream.compute_advantages
-    hook_advantages(config, upstream)
+    hook_advantages(config, upstream, None)
     assert isinstance(trainer.compute_advantages, AdvantageHook)
 
 
@@ -263,6 +263,7 @@ def test_another_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedTrainer, match=r"takes \(config, batch\); expected .*rl-square>=0.0.2"):
         upstream_module.find()
     monkeypatch.undo()
-    monkeypatch.delattr(algorithms, upstream_module.find().reinforce)
+    name = "compute_reinforce_adv" if upstream_module.find().is_index else "_compute_reinforce_adv"
+    monkeypatch.delattr(algorithms, name)
     with pytest.raises(UnsupportedTrainer, match="is missing"):
         upstream_module.find()

@@ -9,7 +9,21 @@ from gem_rl2.rows import write
 from gem_rl2.upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
-from tests.trainers.preflight import check_mistakes
+from tests.trainers.preflight import check_mistakes, own_words, problem_of
+
+
+def accepted() -> list[str]:
+    """Return overrides that are accepted with rows in ``train.jsonl``."""
+    section = find().data_section("train")
+    return [
+        f"{section}.path=train.jsonl",
+        f"{section}.prompts_per_rollout=16",
+        f"{section}.responses_per_prompt=4",
+        f"{'rollout' if find().is_index else 'rollout.train'}.dynamic_filtering=false",
+        "adv.estimator=rebn",
+        "adv.gamma=0.9",
+        "actor.model_name=org/no-such-model",
+    ]
 
 
 def test_mistakes_are_named(
@@ -20,15 +34,6 @@ def test_mistakes_are_named(
     rows = Path("train.jsonl").read_text()
     Path("wrong.jsonl").write_text(rows.replace("GuessTheNumber", "GuesTheNumber"))
     section = find().data_section("train")
-    accepted = [
-        f"{section}.path=train.jsonl",
-        f"{section}.prompts_per_rollout=16",
-        f"{section}.responses_per_prompt=4",
-        f"{'rollout' if find().is_index else 'rollout.train'}.dynamic_filtering=false",
-        "adv.estimator=rebn",
-        "adv.gamma=0.9",
-        "actor.model_name=org/no-such-model",
-    ]
     mistakes = {
         (f"{section}.path=wrong.jsonl",): "GuessTheNumber",
         ("+gem.max_turn=8",): "unknown option 'gem.max_turn'",
@@ -36,4 +41,14 @@ def test_mistakes_are_named(
         ("adv.gamma=1.2",): "gamma=1.2: expected a number from 0 to 1",
         ("adv.estimator=rebm",): "rebn",
     }
-    check_mistakes("rl2", accepted, mistakes, capsys)
+    check_mistakes("rl2", accepted(), mistakes, capsys)
+
+
+def test_a_custom_environment_is_accepted(
+    own_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_words("rl2", own_id)
+    assert problem_of("rl2", accepted(), capsys) is None
+    Path("train.jsonl").write_text(Path("train.jsonl").read_text().replace("Cold", "Gold"))
+    assert "Gold" in str(problem_of("rl2", accepted(), capsys))

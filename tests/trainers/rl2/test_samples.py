@@ -183,7 +183,7 @@ def test_a_row_is_never_longer_than_rl2_takes(
 
 
 @pytest.mark.parametrize("part", ["on", ""])
-def test_a_response_that_was_paused_goes_on(
+def test_a_response_that_was_paused_continues(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any, part: str
 ) -> None:
     router = Router(tokenizer, (part, "abort"), ("e" + END, "stop"))

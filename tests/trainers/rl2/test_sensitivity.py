@@ -168,7 +168,7 @@ def seen(made: Scenario, words: Any, rollout: Any) -> set[str]:
     return findings(made, lambda: step(made, words, rollout), **options)
 
 
-def test_the_step_is_that_of_gem_core(
+def test_the_step_matches_gem_core(
     shared_step: Scenario, shared_tokenizer: Any, rollout: Any, one_process: None
 ) -> None:
     assert seen(shared_step, shared_tokenizer, rollout) == set()

@@ -82,7 +82,7 @@ def rollout(
     return asyncio.run(play())
 
 
-def test_tokens_are_those_of_the_context(tiny: Path, tokenizer: Any) -> None:
+def test_tokens_match_the_context(tiny: Path, tokenizer: Any) -> None:
     playing = session(tiny)
     made = rollout(playing, "rl2texts:Scripted", ["one" + END, "two" + END], tokenizer)
     assert made["rewards"] == [0.0, 0.5, 1.0]

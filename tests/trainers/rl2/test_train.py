@@ -200,7 +200,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rebn_with_an_environment_file_of_ones_own(
+def test_rebn_with_a_custom_environment_file(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
 ) -> None:
     from tests.trainers.rl2.cpu import own_env

@@ -44,7 +44,7 @@ def shared_config(folder: Path) -> dict[str, Any]:
     """Return a config with a tag per environment; each has as many groups as tasks."""
     table = folder / "tasks.jsonl"
     table.write_text("".join(json.dumps(task) + "\n" for task in tasks()))
-    envs = [EnvChoice(task["env_id"], task["env_kwargs"]) for task in tasks()]
+    envs = [EnvChoice.of(task) for task in tasks()]
     groups = Counter(env.label for env in envs)
     by_label = {env.label: env for env in envs}
     tags = {f"Tag{number}": by_label[label] for number, label in enumerate(groups)}

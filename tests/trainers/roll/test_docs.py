@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gem_roll import SUPPORTED
 from gem_roll.kinds import managers_of, rows_of
-from gem_roll.options import UNSUPPORTED, GemOptions, check_config
+from gem_roll.options import GemOptions, check_config
 from gem_roll.pipeline import needs_old_logprobs
 from omegaconf import OmegaConf
 
@@ -43,14 +43,14 @@ def test_the_example_for_one_gpu_is_a_config(folder: Path) -> None:
     assert options.template_kwargs == {"enable_thinking": False}
 
 
-def test_the_documented_lines_are_those_of_the_examples(folder: Path) -> None:
+def test_the_documented_lines_match_the_examples(folder: Path) -> None:
     ours, rolls = yamls()
     for lines, name in ((ours, "rebn.yaml"), (rolls, "step.yaml")):
         example = OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), OmegaConf.load(folder / name))
         assert OmegaConf.merge(example, lines) == example
 
 
-def test_the_documented_polling_is_that_of_the_workers(folder: Path) -> None:
+def test_the_documented_polling_matches_the_workers(folder: Path) -> None:
     (block,) = [b for b in blocks("docs/trainers/roll.md") if b.code.startswith("train_env_manager")]
     merged = OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), OmegaConf.create(block.code))
     OmegaConf.save(merged, folder / "rebn.yaml")
@@ -82,7 +82,7 @@ def test_the_example_is_an_environment_and_a_config(
 
 
 def test_the_page_names_every_option() -> None:
-    in_rolls_words = json.loads(UNSUPPORTED.read_text())["section gem"]
+    in_rolls_words = SUPPORTED.read_table("unsupported.json", "section gem")
     for name in GemOptions.__dataclass_fields__.keys() - in_rolls_words.keys():
         assert f"| `{name}`" in PAGE or f", `{name}` |" in PAGE
 

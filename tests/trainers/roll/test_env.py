@@ -1,4 +1,4 @@
-"""The environments that a YAML names, and what gem-llm makes for them. Needs no ROLL."""
+"""The environments named in a YAML, and the objects that gem-llm creates for them; runs without ROLL."""
 
 from __future__ import annotations
 

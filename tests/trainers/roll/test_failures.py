@@ -57,7 +57,7 @@ def test_a_batch_holds_no_failed_episode(batch: list[Any], monkeypatch: pytest.M
         assert rates[0][name] == rates[1][name]
 
 
-def test_a_batch_of_failed_episodes_says_which_environment_failed_and_why(batch: list[Any]) -> None:
+def test_a_batch_of_failed_episodes_names_the_environment_and_the_cause(batch: list[Any]) -> None:
     with pytest.raises(
         EnvError, match=f"step 5: no episode is trainable.*test:Raises with seed [0-9]+.*{CAUSE}"
     ):

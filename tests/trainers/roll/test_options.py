@@ -8,7 +8,7 @@ from typing import Any
 
 import gem_roll
 import pytest
-from gem_roll import INTERFACE, SUPPORTED
+from gem_roll import SUPPORTED
 from gem_roll.options import GemOptions, check_config
 from gem_roll.pipeline import ReBNAgenticPipeline
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
@@ -119,7 +119,7 @@ def test_what_cannot_be_honored_is_refused(tmp_path: Path, changed: dict[str, An
         checked(tmp_path, changed)
 
 
-def test_statistics_of_what_is_left_may_be_asked_for(tmp_path: Path) -> None:
+def test_statistics_of_what_is_left_may_be_requested(tmp_path: Path) -> None:
     changed = {
         "train_env_manager": {"group_filter_cls": "mine.Filter"},
         **envs(gem={"estimator_options": {"scope": "trained"}}),
@@ -238,7 +238,7 @@ def test_another_roll_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         UnsupportedTrainer,
         match=r"adjust_batch takes \(self, batch\); expected \(self, data, mode\)\. Supported",
     ):
-        expect_listed(SUPPORTED, INTERFACE, "pipeline")
+        expect_listed(SUPPORTED, "pipeline")
 
 
 def test_a_checkout_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def rollouts(
     return queue.rollouts[:-1]
 
 
-def test_a_run_that_goes_on_plays_the_next_tasks(
+def test_a_run_that_continues_plays_the_next_tasks(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = list(make_tasks([EnvChoice("test:Endless")], 25, seed=42))

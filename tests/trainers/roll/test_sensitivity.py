@@ -126,7 +126,7 @@ def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
 
 
-def test_the_step_is_that_of_gem_core(shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path) -> None:
+def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path) -> None:
     assert findings(shared_step, lambda: step(shared_step, shared_tokenizer, tmp_path)) == set()
 
 

@@ -29,6 +29,7 @@ def test_rolls_env_manager_plays_our_environments(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert run.returncode == 0, run.stderr[-2000:]
     output = json.loads(run.stdout.splitlines()[-1])

@@ -85,7 +85,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         table_of(CONFIG, section(max_traj_per_env=num_eval), "A", source, "eval", None)
 
 
-def test_the_items_of_a_file_are_those_of_its_rows(tmp_path: Path) -> None:
+def test_the_items_of_a_file_match_its_rows(tmp_path: Path) -> None:
     source, path = source_of("generated", tmp_path), tmp_path / "val.jsonl"
     rows: list[TaskRow] = list(make_tasks([source], 40, split="eval"))
     write_tasks(rows, path)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.bridges.openenv.serving import serving
 from tests.trainers.evidence import assert_update_is_right, played
@@ -26,9 +27,6 @@ def test_three_steps_on_an_openenv_server(tmp_path: Path, spy: Path, tokenizer: 
         assert running.server.metrics.events["reset"] == 24
 
 
-if importlib.util.find_spec("textarena") is not None:  # not part of the session `trl`
-
-    def test_three_steps_on_a_game_of_textarena(
-        tmp_path: Path, spy: Path, tokenizer: Any, model: Any
-    ) -> None:
-        assert_three_steps_are_right(tmp_path, spy, tokenizer, model, "textarena:GuessTheNumber-v0")
+def test_three_steps_on_a_game_of_textarena(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
+    pytest.importorskip("textarena")
+    assert_three_steps_are_right(tmp_path, spy, tokenizer, model, "textarena:GuessTheNumber-v0")

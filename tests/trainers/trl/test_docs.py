@@ -53,7 +53,7 @@ def test_ten_added_lines_make_a_script_with_several_turns(
 
 
 def test_the_documented_environment_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = [block.code for block in blocks(PAGE) if block.language == "python"]
+    (code,) = [block.code for block in blocks(PAGE) if "gem_trl.environment(" in block.code]
     seen: dict[str, Any] = {}
     monkeypatch.setattr(GRPOTrainer, "__init__", lambda self, **arguments: seen.update(arguments))
     monkeypatch.setattr(GRPOTrainer, "train", lambda self: None)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.preflight import check_mistakes
+from tests.trainers.preflight import check_mistakes, own_words, problem_of
 
 ACCEPTED = [
     "--model_name_or_path",
@@ -42,3 +42,9 @@ def test_mistakes_are_named_before_a_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_mistakes("trl", [*ACCEPTED, "--output_dir", str(tmp_path)], MISTAKES, capsys)
+
+
+def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert problem_of("trl", [*ACCEPTED, "--output_dir", "out", *own_words("trl", own_id)], capsys) is None
+    wrong = own_words("trl", own_id.replace("Cold", "Gold"))
+    assert "Gold" in str(problem_of("trl", [*ACCEPTED, "--output_dir", "out", *wrong], capsys))

@@ -12,8 +12,9 @@ import torch
 from gem_trl import GemGRPOTrainer, episode_return, rollout, tasks
 from trl import GRPOTrainer
 
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
-from gem_core.rollout import Episode, Turn, read_traces
+from gem_core.rollout import Episode, Generation, Turn, read_traces
 from tests.advantages.oracle import standardized
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
@@ -50,6 +51,28 @@ def test_a_step_without_a_trainable_episode_is_one_clear_error(tmp_path: Path) -
     with pytest.raises(EnvError, match=r"step 1: no episode is trainable: 8 of 8 .* the environment broke"):
         trainer.train()
     assert all(map(torch.equal, weights, trainer.model.parameters()))
+
+
+def test_an_engine_that_fails_leaves_no_unfinished_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise RuntimeError("the engine broke")
+        await asyncio.sleep(0.01)
+        return Generation([5], [-1.0], "length")
+
+    monkeypatch.setattr(BatchingPolicy, "generate", generate)
+    trainer = harness.Spied(
+        harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks(harness.GAME, 8), gem=harness.gem()
+    )
+    with pytest.raises(RuntimeError, match="the engine broke"):
+        trainer.train()
+    assert not asyncio.all_tasks(trainer.rollout_func._loop)
 
 
 def test_evaluation_of_several_environments_and_data_sets(tmp_path: Path, spy: Path) -> None:

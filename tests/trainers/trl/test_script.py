@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trl
 from gem_trl import grpo
-from gem_trl.export import write
+from gem_trl.dataset import write
 from gem_trl.repro import write as write_recipe
 from trl.scripts.grpo import GRPOScriptArguments
 

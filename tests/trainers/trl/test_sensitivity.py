@@ -125,7 +125,7 @@ def played_as(change: Callable[[Episode], Episode]) -> Patch:
     return patch
 
 
-def test_the_step_is_that_of_gem_core(
+def test_the_step_matches_gem_core(
     shared_step: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert findings(shared_step, lambda: step(shared_step, tmp_path, monkeypatch)) == set()

@@ -201,7 +201,7 @@ def test_a_slot_recovers_from_a_failure(caplog: pytest.LogCaptureFixture) -> Non
     assert caplog.text.count("step of test:Raises failed: RuntimeError: the environment broke") == 2
 
 
-def test_the_model_is_told_about_one_tool() -> None:
+def test_the_model_is_shown_one_tool() -> None:
     from transformers.utils import get_json_schema
 
     slot = environment(GAME)()

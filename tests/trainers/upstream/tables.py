@@ -15,7 +15,7 @@ RECORDS = ROOT / "docs" / "results" / "exam"
 
 
 def fill(text: str) -> str:
-    """Return the page with its tables drawn anew from entries and records."""
+    """Return the page with its tables redrawn from entries and records."""
     tables = {"estimators": _estimators(), "exam": _exam()}
     for name, table in tables.items():
         pattern = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)

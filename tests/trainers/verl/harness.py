@@ -107,7 +107,6 @@ def run_verl(
     folder: Path,
     model: Path,
     *overrides: str,
-    gpus: int = 1,
     gem: list[str] | None = None,
     modules: str = "verl_cpu,verl_spy",
     timeout: float = TIMEOUT,
@@ -126,7 +125,7 @@ def run_verl(
             *_last_wins(
                 [
                     *(GEM if gem is None else gem), *SMALL, f"actor_rollout_ref.model.path={model}",
-                    f"trainer.n_gpus_per_node={gpus}", f"+ray_kwargs.ray_init.num_gpus={gpus}",
+                    "trainer.n_gpus_per_node=1", "+ray_kwargs.ray_init.num_gpus=1",
                     f"+ray_kwargs.ray_init._temp_dir={ray_folder}",
                     f"trainer.default_local_dir={folder}/checkpoints",
                     f"hydra.run.dir={folder}/hydra", *overrides,

@@ -20,8 +20,6 @@ from tests.trainers.verl.configs import verl_config
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 GEM = ("data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemDataset")
 
-GEM_LOOP = "actor_rollout_ref.rollout.agent.default_agent_loop=gem"
-
 
 def datasets(train: str, val: str, *overrides: str) -> tuple[Any, Any]:
     """Build both data sets like verl's trainer."""
@@ -82,7 +80,7 @@ def test_a_row_of_something_else_is_refused() -> None:
         task_of({"extra_info": {"index": 3}})
 
 
-def test_rows_are_checked_once_and_those_of_other_loops_never() -> None:
+def test_rows_are_checked_once_and_rows_of_other_loops_never() -> None:
     def row(agent: str, env_id: str) -> dict[str, Any]:
         return {"agent_name": agent, "extra_info": {"env_id": env_id, "env_kwargs": "{}", "seed": 1}}
 
@@ -134,7 +132,7 @@ def test_a_mix_is_as_long_as_its_slowest_source_or_longer(tmp_path: Path) -> Non
     assert count_items(source, "train") < 50
 
 
-def test_a_benchmark_is_not_trained_on_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_benchmark_is_not_trained_on_unless_requested(tmp_path: Path) -> None:
     path = source_of("file", tmp_path).env_kwargs["dataset_name"]
     bench = f"\"eval:AIME24(dataset_name='{path}', symbolic=False)\""
     with pytest.raises(ConfigError, match=r"use .*eval_only=False"):

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from gem_verl import estimators
-from gem_verl.options import ESTIMATORS
 from verl import DataProto
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.trainers.facts import BatchFacts
 from gem_core.trainers.imports import replaced
@@ -82,7 +82,7 @@ def test_an_estimator_whose_needs_are_not_supplied_is_rejected(name: str, need: 
         trained(name, REWARDS, MASK, config(name=name))
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in NOT_SUPPLIED])
+@pytest.mark.parametrize("name", [name for name in TRAINER_NAMES if name not in NOT_SUPPLIED])
 def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
     # The same five turns as rows, in a different order, with a pad in between.
@@ -134,5 +134,5 @@ def test_failures_are_clear() -> None:
     with pytest.raises(NonFiniteReward, match="row 1, turn 1"):
         trained("rebn", bad, MASK, config())
     rejecting = config("algorithm.rollout_correction.rollout_rs=token_k1")
-    with pytest.raises(ConfigError, match="cut turns in pieces"):
+    with pytest.raises(ConfigError, match="would split turns"):
         trained("rebn", REWARDS, MASK, rejecting)

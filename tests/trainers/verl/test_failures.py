@@ -83,7 +83,7 @@ def test_the_others_get_the_advantages_they_would_get_without_it(
     assert "4 of 4 episodes cannot be trained on" in caplog.text  # the prompt without any sample left
 
 
-def test_an_update_with_failed_episodes_only_says_which_environment_failed_and_why(
+def test_an_update_with_failed_episodes_only_names_the_environment_and_the_cause(
     queue: MemoryQueue,
 ) -> None:
     trainer = make_trainer("algorithm.adv_estimator=grpo")

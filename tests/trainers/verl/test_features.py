@@ -12,7 +12,7 @@ import pytest
 
 from tests.trainers import evidence
 from tests.trainers.verl import harness
-from tests.trainers.verl.spied import metrics_of, updates
+from tests.trainers.verl.spied import assert_metrics_are_right, metrics_of, updates
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
@@ -28,10 +28,26 @@ DYNAMIC = [
     "actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=True",
     f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu={TOKENS}",
 ]
+REUSED = [
+    "actor_rollout_ref.actor.ppo_epochs=2",
+    "actor_rollout_ref.actor.optim.lr=1e-6",  # weights that hardly change keep PPO's ratio at 1
+    "data.train_batch_size=1",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=1",
+    "actor_rollout_ref.rollout.n=8",
+    "actor_rollout_ref.actor.use_kl_loss=True",
+    "actor_rollout_ref.ref.strategy=fsdp2",
+    "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=4",
+    "actor_rollout_ref.ref.fsdp_config.dtype=float32",
+    "actor_rollout_ref.ref.fsdp_config.model_dtype=float32",
+    "algorithm.rollout_correction.rollout_is=token",
+]
 FEATURES = {
     "agent-workers": ["actor_rollout_ref.rollout.agent.num_workers=3"],
     "dynamic-micro-batches": DYNAMIC,
     "remove-padding": ["actor_rollout_ref.model.use_remove_padding=True"],
+    "two-ranks": ["trainer.n_gpus_per_node=2", "+ray_kwargs.ray_init.num_gpus=2"],
+    "two epochs, eight samples, KL loss, correction": REUSED,
+    "merged LoRA": ["actor_rollout_ref.model.lora_rank=8", "actor_rollout_ref.model.lora.merge=True"],
 }
 
 
@@ -49,11 +65,37 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
         assert len(set(re.findall(r"GemAgentLoopWorker pid=(\d+)", run.output))) > 1
     episodes = evidence.played(run.spy, warm_tokenizer)
     steps = metrics_of(run)
-    assert len(updates(run.spy)) == len(steps) == 2
-    for update, metrics in zip(updates(run.spy), steps, strict=True):
-        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model)
+    epochs = 2 if FEATURES[feature] is REUSED else 1
+    assert len(steps) == 2
+    assert len(updates(run.spy)) == 2 * epochs
+    check = assert_rows_are_right if feature == "merged LoRA" else evidence.assert_update_is_right
+    for number, update in enumerate(updates(run.spy)):
+        mine = check(update, episodes, warm_tokenizer, model)
         assert len(mine) == 8
-        assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
+        assert_metrics_are_right(steps[number // epochs], mine)
     if feature == "dynamic-micro-batches":
         sizes = [sum(len(row.prompt + row.response) for row in update.rows) for update in updates(run.spy)]
         assert len(list(run.spy.glob("loss-*.pt"))) == sum(math.ceil(size / TOKENS) for size in sizes)
+    if FEATURES[feature] is REUSED:
+        assert {"actor/kl_loss", "rollout_corr/rollout_is_mean"} <= steps[-1].keys()
+    if feature == "two-ranks":
+        assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
+
+
+def assert_rows_are_right(
+    update: evidence.Update, episodes: dict[str, evidence.Played], tokenizer: Any, model: Any
+) -> list[evidence.Played]:
+    """Check the rows and advantages of an update of adapters, which `model` lacks; return its episodes.
+
+    verl sends the merged weights to the engine in bfloat16, so its log-probs differ from the actor's.
+    """
+    mine = [episodes[evidence.name_in(row.prompt, tokenizer)] for row in update.rows]
+    wanted = evidence.oracle([episode.rewards for episode in mine], evidence.GAMMA)
+    for row, episode, advantages in zip(update.rows, mine, wanted, strict=True):
+        evidence.assert_row_is_right(row, episode, advantages, "episode", on_policy=False)
+    trained = [gradient for gradient in update.gradients if gradient is not None]
+    assert any(bool(gradient.any()) for gradient in trained) == any(
+        any(row.advantages) for row in update.rows
+    )
+    assert sum(gradient.numel() for gradient in trained) < sum(p.numel() for p in model.parameters())
+    return mine

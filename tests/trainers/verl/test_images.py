@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_verl import loop as gem_loop
+from gem_verl import failures
 from gem_verl.loop import GemAgentLoop, GemOutput
 from gem_verl.options import check_data, images_unsupported
 from gem_verl.rows import verl_row
@@ -46,7 +46,8 @@ class LookingServer:
 
 def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput], LookingServer]:
     tokenizer = processor.tokenizer
-    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    words = ("data.max_prompt_length=256", "data.max_response_length=300")
+    config = verl_config("actor_rollout_ref.rollout.name=vllm", *words, *overrides)
     server = LookingServer(tokenizer)
     row = verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=11, index=0))
     row["raw_prompt"] = row.pop("prompt")
@@ -56,7 +57,7 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
         # verl's own token builder only supports transformers' processors, and is not used here.
         agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, "qwen2")
         agent_loop.processor = processor
-        gem_loop.validating.set(False)
+        failures.group.set(failures.Group(1, 10_000))
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
         return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row)
 

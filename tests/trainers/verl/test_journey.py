@@ -12,8 +12,11 @@ import pytest
 import ray
 
 from gem_core.cli import main
-from tests.docs.blocks import blocks
-from tests.trainers.preflight import check_mistakes
+from tests.docs.blocks import commands
+from tests.trainers import evidence
+from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.verl import harness
+from tests.trainers.verl.spied import updates
 
 PAGE = "docs/trainers/verl.md"
 USER = [
@@ -28,7 +31,8 @@ USER = [
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
     "trainer.n_gpus_per_node=1",
 ]
-"""Overrides of a user of GRPO, instead of the page's ``"$@"``."""
+"""Overrides of a user of GRPO."""
+OVERRIDES = {'"$@"': shlex.join(USER)}
 
 GENERATED = [
     "data.custom_cls.path=pkg://gem_verl.dataset",
@@ -49,22 +53,20 @@ def question(number: int, split: str) -> dict[str, Any]:
     }
 
 
-def commands(section: str) -> list[list[str]]:
-    """Return the words of the page's commands in the block with a text, with the user's overrides."""
-    (code,) = [block.code for block in blocks(PAGE) if block.language == "bash" and section in block.code]
-    lines = [shlex.split(line) for line in code.replace("\\\n", " ").splitlines()]
-    return [[part for word in line for part in (USER if word == "$@" else [word])] for line in lines]
+def write_questions(count: int) -> None:
+    """Write the user's files in the current folder."""
+    Path("gsm8k").mkdir()
+    for split in ("train", "test"):
+        rows = [question(number, split) for number in range(count)]
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), f"gsm8k/{split}.parquet")
 
 
 @pytest.fixture
 def overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make the user's files, follow the page, and return the overrides of its training command."""
     monkeypatch.chdir(tmp_path)
-    Path("gsm8k").mkdir()
-    for split in ("train", "test"):
-        rows = [question(number, split) for number in range(16)]
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), f"gsm8k/{split}.parquet")
-    *exports, training = commands("game-train.parquet")
+    write_questions(16)
+    *exports, training = commands(PAGE, "game-train.parquet", OVERRIDES)
     for words in exports:
         assert words[:4] == ["gem-core", "export", "--to", "verl"]
         assert main(words[1:]) == 0
@@ -93,5 +95,30 @@ def test_the_page_is_accepted_and_mistakes_are_named(
 
 
 def test_the_short_check_of_the_page_is_a_command() -> None:
-    (words,) = commands("gem-core doctor --trainer verl")
+    (words,) = commands(PAGE, "gem-core doctor --trainer verl", OVERRIDES)
     assert words[1:5] == ["doctor", "--trainer", "verl", "--"]
+
+
+def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    accepted = [*USER, "algorithm.adv_estimator=rebn", "trainer.v1.trainer_mode=gem_sync", *GENERATED]
+    assert problem_of("verl", [*accepted, *own_words("verl", own_id)], capsys) is None
+    wrong = own_words("verl", own_id.replace("Cold", "Gold"))
+    assert "Gold" in str(problem_of("verl", [*accepted, *wrong], capsys))
+
+
+@pytest.mark.full
+def test_questions_and_a_game_are_trained_in_one_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: Path, warm_tokenizer: Any
+) -> None:
+    """The batch consists of two questions and two games, with two samples each."""
+    monkeypatch.chdir(tmp_path)
+    write_questions(2)
+    values = {'"$@"': "", "--num 2000": "--num 2", "--num 128": "--num 2"}
+    *exports, training = commands(PAGE, "game-train.parquet", values)
+    assert all(main(words[1:]) == 0 for words in exports)
+    gem = [word.replace("[", f"[{tmp_path}/").replace(",", f",{tmp_path}/") for word in training[3:]]
+    run = harness.run_verl(tmp_path / "run", warm, "trainer.total_training_steps=1", gem=gem).check()
+    (update,) = updates(run.spy)
+    played = evidence.played(run.spy, warm_tokenizer)
+    assert len(update.rows) == 8
+    assert len(played) >= 4  # validation plays, too

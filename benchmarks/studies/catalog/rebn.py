@@ -1,0 +1,50 @@
+"""ReBN taken apart: each of its two operations alone, and the estimators that compare groups."""
+
+from studies import Study, Task
+
+STUDY = Study(
+    title="ReBN taken apart",
+    question=(
+        "Which part of ReBN helps: subtracting the mean of the returns, or dividing by their standard "
+        "deviation? How do estimators that compare the episodes of a group, and PPO with a critic, compare?"
+    ),
+    tasks={
+        "guess": Task(
+            "game:GuessTheNumber-v0-easy",
+            tiny={"warm_start_steps": 300},
+            note="Numbers from 1 to 10 in 4 turns. Bisection always succeeds.",
+        )
+    },
+    arms={
+        "reinforce": {"estimator": "reinforce"},
+        "centered": {"estimator": "centered"},
+        "scaled": {"estimator": "scaled"},
+        "rebn": {"estimator": "rebn"},
+        "grpo, 4": {"estimator": "grpo", "group_size": 4},
+        "grpo, 8": {"estimator": "grpo"},
+        "rloo": {"estimator": "rloo"},
+        "dr_grpo": {"estimator": "dr_grpo"},
+        "gigpo": {"estimator": "gigpo"},
+        "ppo": {"estimator": "gae"},
+        "control": {"estimator": "rebn", "zero_advantages": True},
+    },
+    tuned_like={"control": "rebn"},
+    baseline="reinforce",
+    options={
+        "gamma": 0.9,
+        "kl": 0.0,
+        "group_size": 8,
+        "steps": 30,
+        "episodes_per_step": 256,
+        "warmup_steps": 3,
+        "eval_episodes": 500,
+        "eval_every": 10,
+    },
+    more_metrics=("gem/return", "gem/turns"),
+    grid={"lr": (0.0015, 0.005, 0.015)},
+    tuning_seeds=(0, 1),
+    notes=(
+        "All arms except `grpo, 4` play groups of 8 episodes with the same seed, so they see equally many "
+        "different tasks. There is no KL penalty.",
+    ),
+)

@@ -1,0 +1,47 @@
+"""Parts of ReBN as separate estimators: returns that are only centered or only scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gem_core.advantages import ReturnStats, returns
+from gem_core.advantages.batch import TurnRewards
+from gem_core.advantages.registry import Estimator, list_estimators, register_estimator
+from gem_core.advantages.stats import FloatArray
+from gem_core.errors import ConfigError
+
+
+def centered(
+    turn_rewards: TurnRewards, *, gamma: float = 1.0, truncated: Sequence[bool] | None = None
+) -> list[FloatArray]:
+    """Return ``G - mean(G)``, with the mean over all turns of the batch."""
+    turn_returns = _returns(turn_rewards, gamma, truncated)
+    mean = ReturnStats.from_returns(turn_returns).mean
+    return [values - mean for values in turn_returns]
+
+
+def scaled(
+    turn_rewards: TurnRewards, *, gamma: float = 1.0, truncated: Sequence[bool] | None = None
+) -> list[FloatArray]:
+    """Return ``G / std(G)``, with the standard deviation over all turns of the batch."""
+    turn_returns = _returns(turn_rewards, gamma, truncated)
+    scale = ReturnStats.from_returns(turn_returns).scale()
+    return [values * scale for values in turn_returns]
+
+
+def register() -> None:
+    """Make the estimators available to `gem_core.train` in this process."""
+    for name, function in (("centered", centered), ("scaled", scaled)):
+        if name not in list_estimators():
+            register_estimator(Estimator(name, function, _no_tensors, description=str(function.__doc__)))
+
+
+def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] | None) -> list[FloatArray]:
+    if truncated is not None:
+        raise ConfigError("truncation='mask' is not available for centered and scaled; use 'keep'")
+    return returns(turn_rewards, gamma)
+
+
+def _no_tensors(*args: Any, **kwargs: Any) -> Any:
+    raise ConfigError("centered and scaled exist only for the reference trainer")

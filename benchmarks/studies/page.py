@@ -1,0 +1,272 @@
+"""The page of a study, drawn from its records: tables, differences from the baseline, and a figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from records import OUTDATED, Record, outdated
+
+from gem_core._util.files import write_atomically
+from gem_core.train.report import new_figure, save_figure
+from studies import Study
+from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last, t_interval
+
+_MANY = 4
+"""Number of arms above which the figure shows means only."""
+
+
+def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
+    """Write ``summary.md`` and ``curves.png`` from the records."""
+    complete = [record for record in records if record.phase != "tuning"]
+    lines = [f"# {study.title}", "", study.question, "", *_protocol(study, records, complete)]
+    arms = [arm for arm in study.arms if any(record.name == arm for record in complete)]
+    for task in study.tasks:
+        lines += _task_table(study, task, arms, complete)
+    if len(study.tasks) > 1:
+        lines += _overall_table(study, arms, complete)
+    if any(record.phase == "tuning" for record in records):
+        lines += _tuning_table(study, records)
+    for note in study.notes:
+        lines += ["", note]
+    if outdated(complete):
+        lines += ["", *OUTDATED]
+    lines += ["", "![learning curves](curves.png)", "", *_commands(name, records)]
+    write_atomically(out / "summary.md", ["\n".join(lines) + "\n"])
+    _figure(study, arms, complete, out / "curves.png")
+
+
+def select(records: Sequence[Record], task: str, arm: str) -> list[Record]:
+    """Return the records of a task and an arm, ordered by seed."""
+    mine = [record for record in records if record.name == arm and record.task in (task, "")]
+    return sorted(mine, key=lambda record: record.seed)
+
+
+def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record]) -> list[str]:
+    """Return the description of the protocol that the records followed."""
+    seeds = sorted({record.seed for record in complete})
+    tuned = sorted({record.seed for record in records if record.phase == "tuning"})
+    text = (
+        "The sampled policy is evaluated on held-out seeds. "
+        f"{len(seeds)} seed{'s' * (len(seeds) != 1)} per arm ({_range(seeds)})"
+    )
+    if study.models is None:
+        text += "; runs with the same seed start from the same model."
+    else:
+        plural = "s" * (len(study.models) > 1)
+        text += f"; runs start from {len(study.models)} initial model{plural}, the same for all arms."
+    if tuned:
+        options = " and ".join(study.grid)
+        text += (
+            f" {options} is tuned per arm and task on other seeds ({_range(tuned)}), by the "
+            f"{_short(study.tuning_metric)} of the training episodes in the last quarter of the steps."
+        )
+    difference = " Difference: mean over paired seeds, with a 95% t interval." if study.baseline else ""
+    return [
+        text,
+        "",
+        "Before: mean before training. After: interquartile mean (IQM) after training, with its 95% interval",
+        "by the stratified bootstrap over seeds. Area: mean of the curve of evaluations, or of training",
+        "episodes if there was no evaluation during training. Training: mean over the training episodes in",
+        f"the last tenth of the steps.{difference}",
+    ]
+
+
+def _task_table(study: Study, task: str, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
+    lines = ["", f"## `{study.tasks[task].env}`"]
+    lines += ["", f"{study.tasks[task].note} {_budget(study, task, records)}".strip()]
+    head = ["arm", *study.grid, "seeds", "before", "after (IQM)", "area", "training"]
+    if study.baseline:
+        head.append(f"difference from {study.baseline}")
+    base = select(records, task, study.baseline)
+    for metric in (study.metric, *study.more_metrics):
+        lines += [
+            "",
+            f"{_short(metric).capitalize()}:",
+            "",
+            f"| {' | '.join(head)} |",
+            "|---" * len(head) + "|",
+        ]
+        for arm in arms:
+            if mine := select(records, task, arm):
+                cells = [arm, *_cells(study, metric, mine)]
+                if study.baseline:
+                    cells.append("" if arm == study.baseline else _difference(mine, base, metric))
+                lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _budget(study: Study, task: str, records: Sequence[Record]) -> str:
+    """Return the numbers of steps and episodes of a task's runs."""
+    mine = [record for record in records if record.task in (task, "")]
+    # Old records have no config.
+    config = {**study.options, **study.tasks[task].options, **(mine[0].config if mine else {})}
+    steps, episodes, held_out = (config[key] for key in ("steps", "episodes_per_step", "eval_episodes"))
+    return f"{steps} steps of {episodes} episodes, {steps * episodes:,} in all; {held_out} held-out seeds."
+
+
+def _cells(study: Study, metric: str, records: Sequence[Record]) -> list[str]:
+    """Return the cells of an arm, except for its name and the difference from the baseline."""
+    mine = [record for record in records if metric in record.before and metric in record.after]
+    if not mine:  # such as the turns of solved episodes, if none was solved
+        return [*(f"{records[0].config[option]:g}" for option in study.grid), "0", "", "", "", ""]
+    after = [record.after[metric] for record in mine]
+    low, high = iqm_interval([after])
+    return [
+        *(f"{mine[0].config[option]:g}" for option in study.grid),
+        str(len(mine)),
+        f"{fmean(record.before[metric] for record in mine):.3f}",
+        f"{iqm([after]):.3f}" + (f" ({low:.3f} to {high:.3f})" if len(mine) > 1 else ""),
+        f"{fmean(_area(record, metric) for record in mine):.3f}",
+        f"{fmean(_training(record, metric) for record in mine):.3f}",
+    ]
+
+
+def _overall_table(study: Study, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """Return the table over all tasks, with the seeds that every arm has on a task."""
+    metric = study.metric
+    values = {
+        (task, arm): {r.seed: r.after[metric] for r in select(records, task, arm) if metric in r.after}
+        for task in study.tasks
+        for arm in arms
+    }
+    if len(arms) < 2:
+        return []
+    seeds = {task: sorted(set.intersection(*({*values[task, arm]} for arm in arms))) for task in study.tasks}
+    tasks = [task for task in study.tasks if seeds[task]]
+    if not tasks:
+        return []
+    shared = f"{len(tasks)} task{'s' * (len(tasks) != 1)} and the seeds that all arms have, {_short(metric)}"
+    lines = ["", "## All tasks", "", f"IQM over {shared}.", ""]
+    lines += ["| arm | after (IQM) | IQM minus baseline |", "|---" * 3 + "|"]
+
+    def strata(arm: str) -> list[list[float]]:
+        return [[values[task, arm][seed] for seed in seeds[task]] for task in tasks]
+
+    for arm in arms:
+        low, high = iqm_interval(strata(arm))
+        gap = ""
+        if study.baseline in arms and arm != study.baseline:
+            mean, *ends = iqm_difference(strata(arm), strata(study.baseline))
+            gap = f"{mean:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f})"
+        lines.append(f"| {arm} | {iqm(strata(arm)):.3f} ({low:.3f} to {high:.3f}) | {gap} |")
+    return lines
+
+
+def _tuning_table(study: Study, records: Sequence[Record]) -> list[str]:
+    """Return the tuning metric at every point of the grid."""
+    points = list(study.points())
+    lines = [
+        "",
+        "## Tuning",
+        "",
+        f"{_short(study.tuning_metric)} of the training episodes in the last quarter:",
+    ]
+    head = [", ".join(f"{option} {value:g}" for option, value in point.items()) for point in points]
+    lines += ["", f"| task | arm | {' | '.join(head)} |", "|---" * (2 + len(head)) + "|"]
+    tuning = [record for record in records if record.phase == "tuning"]
+    for task in study.tasks:
+        for arm in study.arms:
+            mine = select(tuning, task, arm)
+            if not mine:
+                continue
+            cells = []
+            for point in points:
+                ends = [
+                    mean_of_last(record.curve(study.tuning_metric), 4)
+                    for record in mine
+                    if all(record.config[option] == value for option, value in point.items())
+                ]
+                cells.append(f"{fmean(ends):.3f}" if ends else "")
+            lines.append(f"| {task} | {arm} | {' | '.join(cells)} |")
+    return lines
+
+
+def _commands(name: str, records: Sequence[Record]) -> list[str]:
+    cpu = sum(record.cpu_s for record in records)
+    machines = sorted({record.machine for record in records if record.machine})
+    commits = sorted({record.commit for record in records if record.commit})
+    lines = [
+        "[runs.jsonl](runs.jsonl) has the command, the commit, and the curves of each run. New records also",
+        "contain all options and the results of each evaluation seed.",
+        f"Commit{'s' * (len(commits) > 1)}: {', '.join(commits)}.",
+    ]
+    if cpu:
+        lines.append(f"CPU time of all {len(records)} runs: {cpu / 60:.0f} minutes ({'; '.join(machines)}).")
+    return [*lines, "", "```text", f"make study NAME={name}", "```"]
+
+
+def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: Path) -> None:
+    import matplotlib
+
+    palette = [matplotlib.colormaps["tab10" if len(arms) <= 10 else "tab20"](i) for i in range(len(arms))]
+    tasks = [task for task in study.tasks if any(record.task in (task, "") for record in records)]
+    if len(tasks) == 1:
+        panels = [(tasks[0], metric, caption) for metric, caption in study.panels]
+    else:
+        panels = [(task, study.metric, task) for task in tasks]
+    figure, axes = new_figure(max(1, len(panels)))
+    for axis, (task, metric, caption) in zip(axes, panels, strict=False):
+        for arm, color in zip(arms, palette, strict=True):
+            curves = [record.curve(metric) for record in select(records, task, arm) if record.steps[metric]]
+            if not curves:
+                continue
+            steps = range(1, len(curves[0]) + 1)
+            for curve in curves if len(arms) <= _MANY else ():
+                axis.plot(steps, curve, color=color, alpha=0.25, linewidth=0.8)
+            mean = [fmean(values) for values in zip(*curves, strict=True)]
+            axis.plot(steps, mean, color=color, linewidth=2, label=arm)
+        axis.set_title(caption, loc="left", fontsize=11)
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.suptitle(study.title, fontsize=12, fontweight="bold")
+    save_figure(figure, path)
+
+
+def _difference(mine: Sequence[Record], base: Sequence[Record], metric: str) -> str:
+    theirs = {record.seed: record.after[metric] for record in base if metric in record.after}
+    gaps = [
+        record.after[metric] - theirs[record.seed]
+        for record in mine
+        if record.seed in theirs and metric in record.after
+    ]
+    if not gaps:
+        return ""
+    mean, low, high = t_interval(gaps)
+    return f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if math.isfinite(low) else "")
+
+
+def _area(record: Record, metric: str) -> float:
+    if len(record.evaluations) > 2 and all(metric in evaluation for evaluation in record.evaluations):
+        steps = [evaluation["step"] for evaluation in record.evaluations]
+        return area(steps, [evaluation[metric] for evaluation in record.evaluations])
+    curve = _values(record, metric)
+    return area(range(len(curve)), curve) if curve else math.nan
+
+
+def _training(record: Record, metric: str) -> float:
+    return mean_of_last(_values(record, metric), 10)
+
+
+def _values(record: Record, metric: str) -> list[float]:
+    return [value for value in record.steps[metric] if value is not None]
+
+
+def _short(metric: str) -> str:
+    return metric.removeprefix("gem/").replace("_", " ")
+
+
+def _range(seeds: Sequence[int]) -> str:
+    if not seeds:
+        return "none"
+    consecutive = list(seeds) == list(range(seeds[0], seeds[-1] + 1))
+    return f"{seeds[0]} to {seeds[-1]}" if consecutive and len(seeds) > 1 else ", ".join(map(str, seeds))
+
+
+def unfinished(study: Study, records: Sequence[Record]) -> dict[str, Any]:
+    """Return the number of runs on evaluation seeds by arm, for arms that have fewer than planned."""
+    planned = len(study.seeds) * len(study.tasks)
+    counts = {arm: sum(r.name == arm and r.phase != "tuning" for r in records) for arm in study.arms}
+    return {arm: count for arm, count in counts.items() if count < planned}

@@ -1,0 +1,82 @@
+"""Statistics over seeds: interquartile means with bootstrap intervals, differences with t intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 5000
+COVERAGE = 0.95
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
+)  # fmt: skip
+"""97.5% quantiles of Student's t with 1 to 29 degrees of freedom."""
+
+Strata = Sequence[Sequence[float]]
+"""One list of values per task, one value per seed."""
+
+
+def iqm(strata: Strata) -> float:
+    """Return the mean of the middle half of all values (Agarwal et al. 2021, arXiv 2108.13264)."""
+    return float(_iqm(np.concatenate([np.asarray(values, np.float64) for values in strata])[None])[0])
+
+
+def iqm_interval(strata: Strata) -> tuple[float, float]:
+    """Return the 95% interval of `iqm` by the bootstrap, which resamples seeds within each task."""
+    draws = _resampled_iqm([np.asarray(values, np.float64)[:, None] for values in strata])[:, 0]
+    return _percentiles(draws)
+
+
+def iqm_difference(strata: Strata, others: Strata) -> tuple[float, float, float]:
+    """Return the difference of two interquartile means of paired seeds, with its bootstrap interval."""
+    pairs = [np.column_stack((mine, theirs)) for mine, theirs in zip(strata, others, strict=True)]
+    draws = _resampled_iqm(pairs)
+    return iqm(strata) - iqm(others), *_percentiles(draws[:, 0] - draws[:, 1])
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and its 95% t interval; the interval is infinite for a single value."""
+    mean, size = fmean(values), len(values)
+    if size < 2:
+        return mean, -math.inf, math.inf
+    # Beyond the table, an expansion for many degrees of freedom (Abramowitz and Stegun 26.7.5).
+    t = _T[size - 2] if size - 2 < len(_T) else 1.95996 + 2.37228 / (size - 1)
+    half = t * stdev(values) / math.sqrt(size)
+    return mean, mean - half, mean + half
+
+
+def area(steps: Sequence[float], values: Sequence[float]) -> float:
+    """Return the mean of a curve over its steps, by the trapezoidal rule."""
+    if len(steps) == 1:
+        return values[0]
+    pieces = zip(steps, steps[1:], values, values[1:], strict=False)
+    return math.fsum((right - left) * (a + b) / 2 for left, right, a, b in pieces) / (steps[-1] - steps[0])
+
+
+def mean_of_last(values: Sequence[float], part: int) -> float:
+    """Return the mean of the last 1/`part` of the values, at least of one; NaN without values."""
+    return fmean(values[-max(1, len(values) // part) :]) if values else math.nan
+
+
+def _resampled_iqm(strata: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return interquartile means of shape (RESAMPLES, columns) of arrays of shape (seeds, columns)."""
+    random = np.random.default_rng(0)
+    drawn = [values[random.integers(len(values), size=(RESAMPLES, len(values)))] for values in strata]
+    together = np.concatenate(drawn, axis=1)
+    return np.stack([_iqm(together[:, :, column]) for column in range(together.shape[2])], axis=1)
+
+
+def _iqm(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    cut = rows.shape[1] // 4
+    ordered = np.sort(rows, axis=1)
+    return np.asarray(ordered[:, cut : rows.shape[1] - cut].mean(axis=1))
+
+
+def _percentiles(draws: NDArray[np.float64]) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    return float(low), float(high)

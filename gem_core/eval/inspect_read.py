@@ -1,0 +1,175 @@
+"""Read logs of Inspect as episodes: `read_inspect_log`.
+
+    episodes = read_inspect_log("logs/2026-01-01_my-task.eval")
+
+Each sample becomes an episode with one turn per response of the model. Logs that `gem_core.eval.inspect_log`
+wrote keep everything but token ids. Both formats of Inspect are read, ``.json`` and ``.eval``, without
+Inspect.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gem_core._util.messages import error_line
+from gem_core.core import Observation
+from gem_core.errors import ConfigError, TraceError
+from gem_core.eval.conversations import Conversation
+from gem_core.eval.inspect_log import EPISODE, EPISODE_FIELDS
+from gem_core.images import text_part
+from gem_core.rollout.trajectory import Episode
+
+_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""Values of Inspect's letter grades: correct, partial, incorrect, no answer."""
+_ATTACHMENT = "attachment://"
+
+
+def read_inspect_log(path: str | Path, *, scorer: str | None = None) -> list[Episode]:
+    """Return the samples of a log as episodes.
+
+    Args:
+        path: A ``.eval`` or ``.json`` log.
+        scorer: Name of the score that becomes the reward; None for the first one. A log of gem_core holds
+            rewards already.
+
+    Raises:
+        TraceError: The file is not a log of Inspect, or uses a compression that this Python cannot read.
+        ConfigError: A scored sample lacks the score `scorer`, or its value is not a number or grade.
+        OSError: The file cannot be read.
+    """
+    try:
+        log = _load(Path(path))
+        about = {"task": log["eval"]["task"], "model": log["eval"]["model"]}
+        return [_episode(sample, about, scorer) for sample in log["samples"]]
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        zipfile.BadZipFile,
+        NotImplementedError,
+    ) as error:
+        if isinstance(error, (ConfigError, TraceError)):
+            raise
+        hint = ""
+        if isinstance(error, NotImplementedError):
+            hint = "; convert it with `inspect log convert --to json`"
+        raise TraceError(f"{path} is not a readable log of Inspect: {error_line(error)}{hint}") from None
+
+
+def _load(path: Path) -> dict[str, Any]:
+    """Return a log in the form of the JSON format."""
+    if not zipfile.is_zipfile(path):
+        log: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        log["samples"] = [_with_attachments(sample) for sample in log.get("samples") or ()]
+        return log
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        # An unfinished run has no header yet, only the record of its start.
+        header = "header.json" if "header.json" in names else "_journal/start.json"
+        log = json.loads(archive.read(header))
+        log["samples"] = [
+            _with_attachments(json.loads(archive.read(name)))
+            for name in sorted(names)
+            if name.startswith("samples/") and name.endswith(".json")
+        ]
+    log["samples"].sort(key=lambda sample: (str(sample["id"]).zfill(12), sample["epoch"]))
+    return log
+
+
+def _with_attachments(sample: dict[str, Any]) -> dict[str, Any]:
+    """Put the long texts and images of a sample, which Inspect stores once, back into their places."""
+    attachments = sample.get("attachments") or {}
+
+    def restored(value: Any) -> Any:
+        if isinstance(value, str) and value.startswith(_ATTACHMENT):
+            return attachments.get(value.removeprefix(_ATTACHMENT), value)
+        if isinstance(value, list):
+            return [restored(item) for item in value]
+        if isinstance(value, dict):
+            return {key: restored(item) for key, item in value.items()}
+        return value
+
+    keys = ("messages", "scores", "error", "limit", "metadata")
+    return (
+        {**sample, **{key: restored(sample[key]) for key in keys if key in sample}} if attachments else sample
+    )
+
+
+def _episode(sample: Mapping[str, Any], about: Mapping[str, Any], scorer: str | None) -> Episode:
+    metadata = sample.get("metadata") or {}
+    own = metadata.get(EPISODE)
+    conversation = Conversation()
+    for message in sample["messages"]:
+        if message["role"] != "assistant":
+            if own is None or message["role"] != "system":  # an episode does not contain the system prompt
+                conversation.show(_observation(message.get("content")))
+            continue
+        notes = (message.get("metadata") or {}) if own is not None else {}
+        text, reasoning = _answer(message.get("content"))
+        conversation.answer(
+            notes.get("action", text),
+            tool_calls=[
+                {"name": call["function"], "arguments": call["arguments"]}
+                for call in message.get("tool_calls") or ()
+            ],
+            reasoning=reasoning,
+            reward=notes.get("reward", 0.0),
+            info=notes.get("info"),
+            is_cut=notes.get("finish_reason") == "length",
+        )
+    episode = conversation.episode(
+        env_id=str(about["task"]),
+        seed=None,
+        metadata={**about, "sample_id": sample["id"], "epoch": sample["epoch"], **metadata},
+        reward=None if own is not None else _reward(sample, scorer),
+        error=(sample.get("error") or {}).get("message"),
+        is_truncated=sample.get("limit") is not None,
+    )
+    return episode if own is None else replace(episode, **{name: own[name] for name in EPISODE_FIELDS})
+
+
+def _reward(sample: Mapping[str, Any], scorer: str | None) -> float | None:
+    scores = sample.get("scores") or {}
+    if not scores:
+        return None
+    name = scorer or next(iter(scores))
+    if name not in scores:
+        raise ConfigError(f"unknown scorer {name!r}; sample {sample['id']} has {', '.join(scores)}")
+    value = scores[name]["value"]
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, str) and value in _GRADES:
+        return _GRADES[value]
+    raise ConfigError(
+        f"score {name!r} of sample {sample['id']} is {value!r}: expected a number or C, P, I, N"
+    )
+
+
+def _observation(content: Any) -> Observation:
+    """Return the content of a message; kinds of content other than text and images become their name."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if part["type"] == "image":
+            parts.append({"type": "image_url", "image_url": {"url": part["image"]}})
+        else:
+            parts.append(text_part(str(part.get("text") or f"[{part['type']}]")))
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+def _answer(content: Any) -> tuple[str, str | None]:
+    """Return the text of a response, and its reasoning if the model reported it separately."""
+    if content is None or isinstance(content, str):
+        return content or "", None
+    reasoning = "\n".join(str(part["reasoning"]) for part in content if part["type"] == "reasoning")
+    text = "\n".join(str(part["text"]) for part in content if part["type"] == "text")
+    return text, reasoning or None

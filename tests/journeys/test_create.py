@@ -1,0 +1,50 @@
+"""A reader of the tutorial writes an environment of about 40 lines; 2 s.
+
+`tests/docs/test_blocks.py` runs the commands of the page, from `gem-core new` to the rows for a trainer.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gem_core.cli import main
+from tests.docs.blocks import ROOT, blocks
+
+(GAME,) = [block.code for block in blocks("docs/concepts/create.md") if "class Change" in block.code]
+BROKEN = {
+    '(*TurnBasedEnv.state_fields, "left")': "TurnBasedEnv.state_fields",
+    "self.random.randint": "__import__('random').randint",
+    "return integer(text)": "return int(text)",
+}
+"""Maps lines of the environment to mistakes that the page warns of."""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_it_passes_at_the_first_try(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("change.py").write_text(GAME)
+    assert sum(bool(line.strip()) for line in GAME.splitlines()) <= 40
+    assert main(["check", "change.py:Change", "--seeds", "1"]) == 0
+    assert "change.py:Change: 28 rules hold" in capsys.readouterr().out
+
+
+def test_all_mistakes_are_reported_in_one_run_with_rules_that_the_page_explains(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = GAME
+    for line, mistake in BROKEN.items():
+        assert text.count(line) == 1
+        text = text.replace(line, mistake)
+    Path("change.py").write_text(text)
+    assert main(["check", "change.py:Change", "--seeds", "1", "--json"]) == 1
+    (result,) = json.loads(capsys.readouterr().out)
+    broken = set(result["broken"])
+    assert {"states_survive_json", "global_random_is_left_alone", "any_text_is_taken"} <= broken
+    page = (ROOT / "docs/concepts/rules.md").read_text(encoding="utf-8")
+    assert all(f"| `{rule}` |" in page for rule in broken)

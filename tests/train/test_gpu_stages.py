@@ -1,0 +1,92 @@
+"""tools/gpu.py and benchmarks/language_model.py at toy size, on the CPU."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from tests.docs.blocks import ROOT
+
+
+@pytest.fixture
+def tool(monkeypatch):
+    for folder in ("benchmarks", "tools"):
+        monkeypatch.syspath_prepend(str(ROOT / folder))
+    monkeypatch.setenv("STUDY_COMMIT", "abc1234")
+    return importlib.import_module("gpu")
+
+
+def stage(tool, name, state):
+    return tool.main([name, "--toy", "--device", "cpu", "--jobs", "0", "--state", str(state)])
+
+
+def test_the_comparison_with_the_cpu_finds_no_difference_on_the_cpu(tool, tmp_path):
+    assert stage(tool, "A", tmp_path) == 0
+    result = json.loads((tmp_path / "A.json").read_text())
+    assert result["gradient"] == 0
+    assert result["advantages"] == {"torch.float32": 0, "torch.bfloat16": 0}
+
+
+def test_the_comparison_with_the_cpu_fails_if_the_device_computes_other_advantages(tool, monkeypatch):
+    from gem_core.advantages import tensors
+
+    original, dtypes = tensors.rebn, []
+
+    def imprecise(rewards, mask, **options):
+        result = original(rewards, mask, **options)
+        dtypes.append(rewards.dtype)
+        return result._replace(advantages=result.advantages * (1 if len(dtypes) % 2 else 1.01))
+
+    monkeypatch.setattr(tensors, "rebn", imprecise)
+    assert not tool.compare_with_cpu("cpu")["passed"]
+
+
+def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(tool.STUDIES, "B", ("gamma",))
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    (tmp_path / "out").mkdir()
+    assert stage(tool, "B", tmp_path / "first") == 0
+    assert "evaluation 4/4" in capsys.readouterr().out
+    records = sorted((tmp_path / "first" / "toy-gamma" / "records").iterdir())
+    assert {json.loads(path.read_text())["commit"] for path in records} == {"abc1234"}
+
+    (tmp_path / "second").mkdir()
+    shutil.copy(tmp_path / "out" / "state.tar.gz", tmp_path / "second")
+    assert stage(tool, "B", tmp_path / "second") == 0
+    assert "evaluation" not in capsys.readouterr().out.split("#")[0]  # nothing was left to run
+    for path in records:
+        copy = tmp_path / "second" / "toy-gamma" / "records" / path.name
+        assert copy.read_text() == path.read_text()
+
+
+def test_records_come_first_and_models_are_whole_when_the_state_is_too_large(tool, tmp_path, monkeypatch):
+    files = {
+        "rebn/models/large/model": 70, "rebn/models/large/gem_tiny.json": 1, "rebn/models/small/model": 9,
+        "rebn/records/b.json": 50, "rebn/records/c.json": 40,
+    }  # fmt: skip
+    for name, size in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x" * size)
+    monkeypatch.setattr(tool, "LIMIT", 100)
+    tool.pack(tmp_path)
+    (tmp_path / "other").mkdir()
+    shutil.move(tmp_path / "state.tar.gz", tmp_path / "other")
+    tool.unpack(tmp_path / "other")
+    other = tmp_path / "other" / "rebn"
+    assert sorted(path.name for path in other.rglob("*") if path.is_file()) == ["b.json", "c.json", "model"]
+    assert not (other / "models" / "large").exists()
+
+
+def test_a_language_model_starts_from_answers_and_learns_with_rebn(tool, tmp_path):
+    assert stage(tool, "H", tmp_path) == 0
+    folder = tmp_path / "toy-language_model" / "guess"
+    record = json.loads((folder / "record.json").read_text())
+    assert record["config"]["estimator"] == "rebn"
+    assert record["before"].keys() == record["after"].keys() == {record["env"]}
+    start, first = (path / "model.safetensors" for path in (folder / "start", tmp_path / "toy-model"))
+    assert start.read_bytes() != first.read_bytes()

@@ -1,0 +1,199 @@
+"""The runner of learning studies in benchmarks/, its statistics, and the studies of the catalog."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'train'")
+
+from gem_core.advantages import rebn
+from gem_core.errors import ConfigError
+from gem_core.train import TrainConfig
+from tests.docs.blocks import ROOT
+from tests.train.helpers import EASY
+
+NAMES = sorted(path.stem for path in (ROOT / "benchmarks" / "studies" / "catalog").glob("[a-z]*.py"))
+
+
+@pytest.fixture(autouse=True)
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+
+
+def module(name):
+    return importlib.import_module(name)
+
+
+@pytest.fixture
+def study():
+    studies = module("studies")
+    return studies.Study(
+        title="A toy",
+        question="Does it run?",
+        tasks={"easy": studies.Task(EASY)},
+        arms={"a": {"estimator": "centered"}, "control": {"estimator": "rebn", "zero_advantages": True}},
+        tuned_like={"control": "a"},
+        baseline="a",
+        options={
+            "steps": 2, "episodes_per_step": 8, "minibatches": 1, "kl": 0.0, "max_tokens_per_turn": 8,
+            "eval_episodes": 6, "eval_every": 1,
+        },
+        grid={"lr": (0.01, 0.02)},
+        tuning_seeds=(0,),
+        seeds=(100, 101),
+        models=(0,),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def runner(study, tiny_folder, tmp_path):
+    shutil.copytree(tiny_folder, tmp_path / "runs" / "models" / "easy-0")
+
+    def make(**changes):
+        return module("studies.runner").Runner("toy", study, tmp_path / "runs", jobs=0, **changes)
+
+    return make
+
+
+def test_a_study_tunes_runs_resumes_and_draws(runner, study, tmp_path, capsys):
+    assert not runner(deadline=0.0).run()  # the time is up before the first run
+    assert runner().records() == []
+    assert runner().run()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        *(f"tuning {n}/2" for n in (1, 2)), *(f"evaluation {n}/4" for n in (1, 2, 3, 4))
+    ]  # fmt: skip
+
+    records = runner().records()
+    tuning, complete = (
+        [record for record in records if record.phase == phase] for phase in ("tuning", "evaluation")
+    )
+    assert [record.config["lr"] for record in tuning] == [0.01, 0.02]
+    best = max(tuning, key=lambda record: record.curve("gem/return")[-1]).config["lr"]
+    assert {record.config["lr"] for record in complete} == {best}
+    assert [(record.name, record.seed) for record in complete] == [
+        ("a", 100), ("control", 100), ("a", 101), ("control", 101)
+    ]  # fmt: skip
+    for record in complete:
+        assert [evaluation["step"] for evaluation in record.evaluations] == [0, 1, 2]
+        raw = record.raw[EASY]
+        assert raw["success"].count("1") / 6 == pytest.approx(record.after["gem/success"])
+        assert sum(raw["return"]) / 6 == pytest.approx(record.evaluations[-1]["gem/return"], abs=1e-3)
+        assert record.cpu_s >= 0
+        if record.name == "control":
+            assert record.before == record.after
+
+    # A run that is lost is repeated, alone, with the same results.
+    path = tmp_path / "runs" / "records" / f"{complete[0].run}.json"
+    path.unlink()
+    assert runner().run()
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    again = json.loads(path.read_text())
+    assert (again["after"], again["steps"]) == (complete[0].after, complete[0].steps)
+    # Records of other options do not count.
+    other = module("studies.runner").Runner(
+        "toy", replace(study, overrides={"gamma": 0.5}), tmp_path / "runs", jobs=0
+    )
+    assert other.records() == []
+
+    module("studies.page").draw("toy", study, records, tmp_path / "page")
+    page = (tmp_path / "page" / "summary.md").read_text()
+    control = next(line for line in page.splitlines() if line.startswith("| control |"))
+    assert control.split(" | ")[1:3] == [f"{best:g}", "2"]
+    assert (tmp_path / "page" / "curves.png").stat().st_size > 10_000
+
+
+def test_recorded_runs_need_no_model_and_count_only_with_the_same_options(study, tmp_path):
+    record, runner = module("records").Record, module("studies.runner")
+    study = replace(study, grid={}, tuned_like={})
+    records = [
+        record(run.arm, run.seed, "", "", {}, {}, {}, config=run.options(study), run=run.id)
+        for run in runner.Runner("toy", study, tmp_path, jobs=0).evaluation_runs()
+    ]
+    assert runner.Runner("toy", study, tmp_path, jobs=0, known=records).run()
+    assert not (tmp_path / "models").exists()
+    # A record of an earlier version may lack an option.
+    del records[0].config["eval_every"]
+    assert runner.Runner("toy", study, tmp_path, jobs=0, known=records).records() == records[1:]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_run_of_a_study_has_valid_options(name, tmp_path):
+    study, runner = module("studies").load_study(name), module("studies.runner")
+    module("studies.estimators").register()
+    for variant in (study, study.toy()):
+        for task in variant.tasks:
+            for arm in variant.arms:
+                for point in variant.points():
+                    run = runner.Run(task, arm, "evaluation", variant.seeds[0], point)
+                    config = TrainConfig(**run.options(variant))
+                    assert config.env == [variant.tasks[task].env]
+    if study.grid:
+        assert len(study.seeds) >= 10
+
+
+def test_the_parts_of_rebn_multiply_to_rebn():
+    parts = module("studies.estimators")
+    rewards = [[0.0, 1.0], [0.25], [0.0, 0.0, -0.1]]
+    centered, scaled, whole = (
+        [value for episode in function(rewards, gamma=0.9) for value in episode]
+        for function in (parts.centered, parts.scaled, rebn)
+    )
+    mean = sum((0.9, 1.0, 0.25, -0.081, -0.09, -0.1)) / 6
+    assert centered == pytest.approx([g - mean for g in (0.9, 1.0, 0.25, -0.081, -0.09, -0.1)])
+    ratio = [s / g for s, g in zip(scaled, (0.9, 1.0, 0.25, -0.081, -0.09, -0.1), strict=True)]
+    assert whole == pytest.approx([c * r for c, r in zip(centered, ratio, strict=True)])
+    assert len({round(r, 9) for r in ratio}) == 1
+    with pytest.raises(ConfigError, match="truncation='mask' is not available"):
+        parts.centered(rewards, truncated=[False] * 3)
+
+
+def test_an_unfinished_study_compares_the_seeds_that_all_arms_have(study, tmp_path):
+    record, page = module("records").Record, module("studies.page")
+    study = replace(
+        study, tasks={"a": study.tasks["easy"], "b": study.tasks["easy"]}, metric="gem/return",
+        arms={"one": {}, "two": {}}, tuned_like={}, baseline="one", grid={},
+    )  # fmt: skip
+    records = [
+        record(
+            arm, seed, "", "", {"gem/return": 0.0}, {"gem/return": value}, {"gem/return": [value]},
+            config=dict(study.options), task=task, phase="evaluation",
+        )
+        for task, arm, seed, value in [
+            ("a", "one", 100, 0.0), ("a", "two", 100, 0.5), ("a", "one", 101, 0.25),
+            ("b", "one", 100, 0.5), ("b", "two", 100, 1.0),
+        ]
+    ]  # fmt: skip
+    page.draw("toy", study, records, tmp_path)
+    overall = (tmp_path / "summary.md").read_text().partition("## All tasks")[2].splitlines()
+    rows = [line for line in overall if line.startswith(("| one", "| two"))]
+    assert rows[0].startswith("| one | 0.250 (")
+    assert rows[1].endswith("| +0.500 (+0.500 to +0.500) |")
+    # A task that lacks an arm is left out.
+    page.draw("toy", study, records[:-1], tmp_path)
+    assert "IQM over 1 task and" in (tmp_path / "summary.md").read_text()
+
+
+def test_statistics_over_seeds():
+    stats = module("studies.stats")
+    assert stats.iqm([[0, 1, 2, 3, 4, 5, 6, 100]]) == 3.5
+    assert stats.iqm([[0, 1], [3, 100]]) == 2
+    low, high = stats.iqm_interval([[0, 1, 2, 3, 4, 5, 6, 100]])
+    assert 0.5 <= low < 3.5 < high <= 100
+    assert stats.iqm_interval([[2, 2], [2, 2]]) == (2, 2)
+    # Pairs are resampled together, so a constant difference has no spread, although the values have.
+    assert stats.iqm_difference([[1, 5, 9]], [[0, 4, 8]]) == pytest.approx((1, 1, 1))
+    mean, low, high = stats.t_interval([1.0, 2.0, 3.0])
+    assert (mean, low, high) == pytest.approx((2, 2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
+    assert stats.t_interval([1.0])[1] == -float("inf")
+    for size, quantile in ((30, 2.0452), (31, 2.0423), (101, 1.9840)):
+        values = [0.0] * (size - 1) + [float(size)]  # their standard deviation is the square root of size
+        assert stats.t_interval(values)[2] == pytest.approx(1 + quantile, abs=0.005)
+    assert stats.mean_of_last([1, 2, 3, 4, 5, 6, 7, 9], 4) == 8
+    assert stats.mean_of_last([5], 4) == 5
+    assert stats.area([0, 10, 30], [0.0, 1.0, 1.0]) == pytest.approx(25 / 30)
