@@ -183,7 +183,7 @@ def _rescore(args: argparse.Namespace) -> int:
         names = ", ".join("--" + name.replace("_", "-") for name in extra)
         raise ConfigError(f"--rescore uses the options of the recorded run; omit {names}")
     out = args.out or f"{args.rescore.rstrip('/')}-rescored"
-    result = rescore(args.rescore, out, concurrency=args.concurrency or 8)
+    result = rescore(args.rescore, out, _reporter(quiet=args.json), concurrency=args.concurrency or 8)
     if args.json:
         _console.print_json(
             {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from gem_core._util.files import claimed, write_atomically
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.config import file_hashes
+from gem_core.eval.run import EvalReporter
 from gem_core.eval.summary import summarize_envs
 from gem_core.rollout import (
     ChatReply,
@@ -59,12 +61,15 @@ class Rescoring:
     unscored: list[dict[str, Any]]
 
 
-def rescore(run: str | Path, out: str | Path, *, concurrency: int = 8) -> Rescoring:
+def rescore(
+    run: str | Path, out: str | Path, reporter: EvalReporter | None = None, *, concurrency: int = 8
+) -> Rescoring:
     """Replay the answers of an evaluation, and write a run folder with the new scores.
 
     Args:
         run: Folder of an evaluation, which may be unfinished and is not changed.
         out: New folder.
+        reporter: Observer that is notified of the progress; None for no observer.
         concurrency: Maximum number of environments at the same time.
 
     Raises:
@@ -89,13 +94,19 @@ def rescore(run: str | Path, out: str | Path, *, concurrency: int = 8) -> Rescor
     episodes: dict[folders.Key, Episode] = {}
     pool = EnvPool(config.get("wrappers", ""))
 
+    reporter = reporter or EvalReporter()
+
     async def replay(number: int, key: folders.Key) -> None:
         episodes[key] = await _replay(pool, recorded[key], tasks[key[0]].get(key[1]), limits)
+        reporter.episode(key[0], episodes[key])
 
+    totals = Counter(label for label, _, _ in recorded)
     with claimed(out, "evaluation"):
         try:
+            reporter.start(totals, dict.fromkeys(totals, 0))
             asyncio.run(play_tasks(list(recorded), replay, at_once=concurrency))
         finally:
+            reporter.close()
             pool.close()
         episodes = {key: episodes[key] for key in recorded}  # not in the order in which they ended
         origin: dict[str, Any] = {"gem_core": gem_core.__version__, "rescored_from": str(run.resolve())}

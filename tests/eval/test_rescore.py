@@ -72,6 +72,7 @@ def test_a_changed_grader_is_listed_episode_by_episode(run, tmp_path, monkeypatc
     assert result.summary["envs"][CODE] == old.summary["envs"][CODE]
     assert main(["eval", "--rescore", str(run), "--out", str(tmp_path / "cli")]) == 0
     shown = capsys.readouterr()
+    assert f"{EASY}: all episodes are finished" in shown.err
     assert "Scores that changed" in shown.out
     assert f"{len(lost)} scores changed" in shown.err
 
