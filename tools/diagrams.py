@@ -88,7 +88,7 @@ def episode() -> str:
     lines = [f'<path d="M{x} 58V{y - 44}" stroke="#cbd2d9" stroke-dasharray="4 4"/>' for x in xs]
     parts = [parts[0], *lines, *parts[1:]]
     return _svg(
-        width, y + 8, "Messages between environment, episode runner, and policy in one episode", parts
+        width, y + 22, "Messages between environment, episode runner, and policy in one episode", parts
     )
 
 
