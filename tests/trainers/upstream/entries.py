@@ -40,7 +40,7 @@ TEXTS = {
         "position": "every token is a step, including the environment's",
         "position without values": "every token is a step, with the value 0 on the environment's",
     },
-    "whiten": "advantages normalized over the response tokens in the end ({})",
+    "whiten": "advantages normalized over the response tokens at the end ({})",
     "factor": "multiplied by episodes / episodes with a score other than 0",
     "scores_std": "divided by the standard deviation of all scores of the batch (`ddof = 1`, `eps = {:.0e}`)",
     "whiten_episodes": "normalized over the episodes of the batch (`ddof = 1`, `eps = {:.0e}`)",
