@@ -153,12 +153,16 @@ def _continued(start: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def conversation(ids: list[int], requests: list[dict[str, Any]]) -> Played:
-    """Return the requests whose prompt and response are a prefix of these ids, in order, without rewards."""
+    """Return the requests whose prompt and response are a prefix of these ids, in order, without rewards.
+
+    The last response is cut where the ids end: a trainer's row may be shorter than its last response.
+    """
     made: dict[int, dict[str, Any]] = {}
     for request in requests:
-        whole = [*request["prompt"], *request["response"]]
-        if ids[: len(whole)] == whole:
-            made[len(request["prompt"])] = request
+        start = len(request["prompt"])
+        whole = [*request["prompt"], *request["response"]][: len(ids)]
+        if start < len(ids) and ids[: len(whole)] == whole:
+            made[start] = {**request, "response": whole[start:]}
     return Played([made[length] for length in sorted(made)], [0.0] * len(made))
 
 

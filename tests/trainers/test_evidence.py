@@ -80,6 +80,13 @@ def test_requests_of_a_conversation_are_put_in_order() -> None:
     assert conversation([1, 2, 3, 4, 9, 5], REQUESTS[::-1]).turns == [-1, -1, 0, 0, -1, 1]
 
 
+def test_a_row_may_end_within_its_last_response() -> None:
+    longer = [REQUESTS[0], {**REQUESTS[1], "response": [5, 6, 7]}]
+    assert conversation([1, 2, 3, 4, 9, 5, 6], longer).turns == [-1, -1, 0, 0, -1, 1, 1]
+    assert conversation([1, 2, 3, 4, 9, 5, 8], longer).turns == [-1, -1, 0, 0]
+    assert conversation([1, 2, 3, 4, 9], longer).turns == [-1, -1, 0, 0]
+
+
 def test_a_continued_request_is_one_turn(tmp_path: Path) -> None:
     tokenizer: Any = SimpleNamespace(decode=lambda ids: "Episode 7-1.")
     parts = [

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
 
+ANSWERS = 3
+"""Number of answers after which the agent gives its reward."""
+
 
 def reward_of(answer: str) -> float:
     """Return a number that depends on the answer."""
@@ -20,7 +23,7 @@ class AgentInstance(AgentInstanceBase):
 
     async def step(self, states: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         self.answers += 1
-        done = self.answers == 3
+        done = self.answers == ANSWERS
         return {
             "rewards": torch.tensor(reward_of(states["action_text"]) if done else 0.0),
             "scores": 0.0,
