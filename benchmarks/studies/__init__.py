@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class Study:
         grid: Values to try, by option.
         tuned_like: Maps an arm without its own tuning, such as a control, to the arm whose values it uses.
         baseline: Arm that the others are compared with, paired by seed; "" for no comparison.
+        pairs: Further comparisons of two arms, first minus second.
         metric: Main metric of the evaluation.
         more_metrics: Further metrics in the tables.
         tuning_metric: Metric of the training episodes that selects from the grid.
@@ -69,6 +70,7 @@ class Study:
     grid: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tuned_like: Mapping[str, str] = field(default_factory=dict)
     baseline: str = ""
+    pairs: Sequence[tuple[str, str]] = ()
     metric: str = "gem/success"
     more_metrics: Sequence[str] = ()
     tuning_metric: str = "gem/return"
@@ -85,7 +87,7 @@ class Study:
 
     def __post_init__(self) -> None:
         names = {*self.arms}
-        for name in (self.baseline, *self.tuned_like, *self.tuned_like.values()):
+        for name in (self.baseline, *chain(*self.pairs), *self.tuned_like, *self.tuned_like.values()):
             if name and name not in names:
                 raise ValueError(f"unknown arm {name!r}; the arms are {', '.join(sorted(names))}")
         if self.grid and {*self.tuning_seeds} & {*self.seeds}:

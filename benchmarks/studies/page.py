@@ -96,7 +96,22 @@ def _task_table(study: Study, task: str, arms: Sequence[str], records: Sequence[
                 if study.baseline:
                     cells.append("" if arm == study.baseline else _difference(mine, base, metric))
                 lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    return [*lines, *_pair_table(study, task, records)]
+
+
+def _pair_table(study: Study, task: str, records: Sequence[Record]) -> list[str]:
+    """Return the table of the study's further comparisons."""
+    metrics = (study.metric, *study.more_metrics)
+    rows = [
+        [f"{first} minus {second}", *(_difference(ours, theirs, metric) for metric in metrics)]
+        for first, second in study.pairs
+        if (ours := select(records, task, first)) and (theirs := select(records, task, second))
+    ]
+    if not rows:
+        return []
+    head = ["difference", *map(_short, metrics)]
+    table = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return ["", "Further differences:", "", table[0], "|---" * len(head) + "|", *table[1:]]
 
 
 def _budget(study: Study, task: str, records: Sequence[Record]) -> str:

@@ -157,7 +157,7 @@ def test_an_unfinished_study_compares_the_seeds_that_all_arms_have(study, tmp_pa
     record, page = module("records").Record, module("studies.page")
     study = replace(
         study, tasks={"a": study.tasks["easy"], "b": study.tasks["easy"]}, metric="gem/return",
-        arms={"one": {}, "two": {}}, tuned_like={}, baseline="one", grid={},
+        arms={"one": {}, "two": {}}, tuned_like={}, baseline="one", grid={}, pairs=[("one", "two")],
     )  # fmt: skip
     records = [
         record(
@@ -174,6 +174,9 @@ def test_an_unfinished_study_compares_the_seeds_that_all_arms_have(study, tmp_pa
     rows = [line for line in overall if line.startswith(("| one", "| two"))]
     assert rows[0].startswith("| one | 0.250 (")
     assert rows[1].endswith("| +0.500 (+0.500 to +0.500) |")
+    assert (tmp_path / "summary.md").read_text().count("| one minus two | -0.500 |") == 2
+    with pytest.raises(ValueError, match="unknown arm 'three'"):
+        replace(study, pairs=[("one", "three")])
     # A task that lacks an arm is left out.
     page.draw("toy", study, records[:-1], tmp_path)
     assert "IQM over 1 task and" in (tmp_path / "summary.md").read_text()

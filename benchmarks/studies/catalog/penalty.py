@@ -24,6 +24,7 @@ STUDY = Study(
     },
     tuned_like={"control": "ReBN"},
     baseline="REINFORCE",
+    pairs=(("ReBN, KL 0.3", "REINFORCE, KL 0.3"), ("ReBN, KL 0.3", "ReBN")),
     options={
         "gamma": 0.9,
         "steps": 30,
@@ -33,5 +34,5 @@ STUDY = Study(
         "eval_every": 10,
     },
     more_metrics=("gem/return", "gem/turns"),
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"lr": (0.0005, 0.0015, 0.005, 0.015)},
 )
