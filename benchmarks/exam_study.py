@@ -23,6 +23,8 @@ from pathlib import Path
 from statistics import correlation, fmean, stdev
 from typing import Any
 
+from records import RUNS, read_records
+
 from gem_core._util.files import write_atomically
 from gem_core.exam import Exam, get_task, list_tasks, run
 from gem_core.exam.exact import STAGES, expected_return, policies_at
@@ -33,7 +35,7 @@ from gem_core.exam.sweeps import sweep_gamma, sweep_groups, sweep_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "results" / "exam"
-TRANSFORMER = ROOT / "docs" / "results" / "estimators" / "runs.jsonl"
+TRANSFORMER = ROOT / "docs" / "results" / "estimators" / RUNS
 LEARNERS = ("reinforce", "rebn", "grpo", "rloo", "mt_grpo", "gigpo")
 SEEDS = range(10)
 STEPS, BATCH = 60, 64
@@ -309,12 +311,12 @@ def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) 
 def _transformer_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     """Return a table that compares the learning curves of a transformer on "guess" with the exam."""
     header, *runs = learning
-    records = [json.loads(line) for line in TRANSFORMER.read_text(encoding="utf-8").splitlines()]
+    records = read_records(TRANSFORMER)
     forecast = _forecast(rows, "guess", header["batch_size"])
     exact = list(map(fmean, _shares(runs, "guess")))
     curves, after = (
-        [[value(record) for record in records if record["name"] == name] for name in LEARNERS]
-        for value in (lambda r: fmean(r["steps"]["gem/return"]), lambda r: r["after"]["gem/return"])
+        [[value(record) for record in records if record.name == name] for name in LEARNERS]
+        for value in (lambda r: fmean(r.steps["gem/return"]), lambda r: r.after["gem/return"])
     )
     lines = [
         "| estimator | cosine of a batch | exact policy | mean return | final return |",

@@ -1,7 +1,8 @@
-"""Recorded learning runs, one line of a JSON Lines file each, the source of the figures and tables."""
+"""Recorded learning runs, one line of a compressed JSON Lines file each, the source of figures and tables."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import platform
@@ -14,15 +15,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gem_core._util.files import read_json_lines, write_json_lines
+from gem_core._util.files import read_json_lines, write_atomically
 from gem_core.checker.fingerprint import fingerprint
 from gem_core.tasks import EnvChoice
 from gem_core.train.report import smooth
 
 ROOT = Path(__file__).resolve().parents[1]
+RUNS = "runs.jsonl.gz"
+"""Name of the file with the records of a study."""
 OUTDATED = (
     "Prompts, items, or rewards have changed since these runs, which are due to be repeated. The commits in",
-    "runs.jsonl reproduce the numbers.",
+    f"{RUNS} reproduce the numbers.",
 )
 """Note below a table with `outdated` records."""
 
@@ -121,14 +124,17 @@ def current_fingerprint(env: str) -> str:
         return fingerprint(made)
 
 
-@cache
 def commit() -> str:
     """Return the short hash of the commit, with "+" if the code differs from it.
 
     On a machine without the repository's history, the environment variable ``STUDY_COMMIT`` names it.
     """
-    if "STUDY_COMMIT" in os.environ:
-        return os.environ["STUDY_COMMIT"]
+    return os.environ.get("STUDY_COMMIT") or _checked_out()
+
+
+@cache
+def _checked_out() -> str:
+    """Return the commit of the work tree, as in `commit`."""
 
     def git(*command: str) -> str:
         return subprocess.check_output(["git", *command], text=True, cwd=ROOT).strip()
@@ -186,9 +192,11 @@ def machine() -> str:
 
 def read_records(path: Path) -> list[Record]:
     """Return the recorded runs of a file."""
-    return [Record(**row) for row in read_json_lines(path)]
+    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+    return [Record(**json.loads(line)) for line in lines]
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write the runs to a file, replacing its content."""
-    write_json_lines(path, map(asdict, records))
+    """Write the runs to a file, replacing its content; equal records give equal files."""
+    lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+    write_atomically(path, [gzip.compress(lines.encode(), mtime=0)])

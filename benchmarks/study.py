@@ -7,7 +7,7 @@
     python benchmarks/study.py penalty --run ID    # repeat one run and compare it with its record
 
 The studies are the files in ``benchmarks/studies/catalog``. Runs, models, and raw records are in
-``runs/studies/<name>``. ``docs/results/<name>`` gets ``runs.jsonl`` with one `Record` per line, and
+``runs/studies/<name>``. ``docs/results/<name>`` gets ``runs.jsonl.gz`` with one `Record` per line, and
 ``summary.md`` and ``curves.png``, which are drawn from it. ``--draw`` only draws the recorded runs.
 """
 
@@ -20,7 +20,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from records import ROOT, Record, read_records, write_records
+from records import ROOT, RUNS, Record, read_records, write_records
 from studies import Study, list_studies, load_study
 from studies.page import draw, unfinished
 from studies.runner import Run, Runner
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     study = _selected(load_study(name), arguments)
     folder = arguments.folder or ROOT / "runs" / ("toy" if arguments.toy else "studies") / name
     out = arguments.out or (folder / "results" if arguments.toy else ROOT / "docs" / "results" / name)
-    path = out / "runs.jsonl"
+    path = out / RUNS
     recorded = read_records(path) if path.exists() else []
     if arguments.run:
         return _repeat(name, study, folder, recorded, arguments.run)

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from records import OUTDATED, Record, outdated
+from records import OUTDATED, RUNS, Record, outdated
 
 from gem_core._util.files import write_atomically
 from gem_core.train.report import new_figure, save_figure
@@ -205,7 +205,7 @@ def _commands(name: str, records: Sequence[Record]) -> list[str]:
     machines = sorted({record.machine for record in records if record.machine})
     commits = sorted({record.commit for record in records if record.commit})
     lines = [
-        "[runs.jsonl](runs.jsonl) has the command, the commit, and the curves of each run. New records also",
+        f"[{RUNS}]({RUNS}) has the command, the commit, and the curves of each run. New records also",
         "contain all options and the results of each evaluation seed.",
         f"Commit{'s' * (len(commits) > 1)}: {', '.join(commits)}.",
     ]

@@ -14,7 +14,8 @@ from tests.docs.blocks import ROOT
 
 RESULTS = ROOT / "docs" / "results"
 CATALOG = ROOT / "benchmarks" / "studies" / "catalog"
-RECORDED = sorted(path.stem for path in CATALOG.glob("*.py") if (RESULTS / path.stem / "runs.jsonl").exists())
+RUNS = "runs.jsonl.gz"
+RECORDED = sorted(path.stem for path in CATALOG.glob("*.py") if (RESULTS / path.stem / RUNS).exists())
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def tool(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Mod
 @pytest.mark.parametrize("tool", ["study"], indirect=True)
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path: Path) -> None:
-    study, records = tool.load_study(name), tool.read_records(RESULTS / name / "runs.jsonl")
+    study, records = tool.load_study(name), tool.read_records(RESULTS / name / RUNS)
     assert {record.name for record in records} <= {*study.arms}
     assert {record.seed for record in records if record.phase != "tuning"} <= {*study.seeds}
     tool.draw(name, study, records, tmp_path)
@@ -56,8 +57,8 @@ def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp
     record = tool.Record.of_run(
         "ReBN", 3, "gem-core train", tmp_path, table=["gem/success"], figure=["gem/return"]
     )
-    tool.write_records(tmp_path / "runs.jsonl", [record])
-    assert tool.read_records(tmp_path / "runs.jsonl") == [record]
+    tool.write_records(tmp_path / RUNS, [record])
+    assert tool.read_records(tmp_path / RUNS) == [record]
     assert record.steps == {"gem/return": [0.5, None]}
     assert len(record.commit) >= 7
     assert (record.evaluation, record.config["gamma"]) == (evaluation, 0.9)
