@@ -232,9 +232,14 @@ class Recipe(RolloutOptions):
         """Number of episodes of an optimizer update on each GPU."""
         return self.episodes_per_update // self.gpus
 
-    def micro_batch(self, largest: int) -> int:
+    def micro_batch(self, largest: int = 4) -> int:
         """Return a size of at most `largest`, a power of 2, that divides the episodes of a GPU."""
         return gcd(self.episodes_per_gpu, largest)
+
+    @property
+    def micro_batches(self) -> int:
+        """Number of micro-batches of the default size of an optimizer update on each GPU."""
+        return self.episodes_per_gpu // self.micro_batch()
 
     @property
     def trainer_estimator(self) -> str:

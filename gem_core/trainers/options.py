@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, RolloutOptions, RowKind
 from gem_core.rollout.options import OptionsType
+from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.plugin import SupportedTrainer
 
 RowOption: TypeAlias = Literal["auto", "episode", "turn"]
@@ -78,6 +79,37 @@ class PluginOptions(RolloutOptions):
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
         """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option."""
         return super().make_context(tokenizer, {**self.template_kwargs, **(template_kwargs or {})})
+
+
+@dataclass(frozen=True)
+class EstimatorOptions(PluginOptions):
+    """The section of GEM in a trainer's config that also names the estimator.
+
+    Attributes:
+        estimator: Name of the estimator.
+        estimator_options: Options of the estimator, such as ``{"ddof": 1}``.
+    """
+
+    estimator: str = "rebn"
+    estimator_options: dict[str, Any] = field(default_factory=dict)
+
+    def read_estimator(self, prefix: str, **arguments: Any) -> EstimatorChoice:
+        """Return the estimator with its options.
+
+        Args:
+            prefix: Text that a user writes before the name of an option, for messages.
+            arguments: Further arguments of `gem_core.trainers.estimators.read_estimator`, such as ``gamma``.
+
+        Raises:
+            GemError: As in that function.
+        """
+        return read_estimator(
+            self.estimator,
+            self.estimator_options,
+            prefix=f"{prefix}estimator_options.",
+            option=f"{prefix}estimator",
+            **arguments,
+        )
 
 
 def option_at(config: Any, path: str, default: Any = None) -> Any:

@@ -115,6 +115,12 @@ class SupportedTrainer:
                 return Path(location).parent
         return None
 
+    def import_checkout_first(self) -> None:
+        """Put the source checkout, if there is one, first on the import path."""
+        checkout = self.source_checkout()
+        if checkout is not None and str(checkout) not in sys.path:
+            sys.path.insert(0, str(checkout))
+
     def problem(self) -> str | None:
         """Return why the plugin cannot work in this Python environment, or None if it can."""
         checkout = self.source_checkout()

@@ -266,3 +266,4 @@ def test_shares_of_a_step() -> None:
     chosen = recipe(PLAIN, tasks_per_step=24, updates_per_step=2, gpus=2)
     assert (chosen.total_tasks, chosen.tasks_per_update, chosen.episodes_per_gpu) == (120, 12, 12)
     assert (chosen.micro_batch(8), chosen.micro_batch(2)) == (4, 2)
+    assert (chosen.micro_batch(), chosen.micro_batches) == (4, 3)

@@ -35,7 +35,6 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         tasks_file=Verbatim('"$PWD/train.jsonl"'),
         model_folder=Verbatim('"$PWD/model"'),
         rollout_rows=recipe.micro_batch(8),
-        train_rows=recipe.micro_batch(4),
     )
     write_script(Path(folder) / "run.sh", COMMAND, flags(settings), notes=NOTES)
     return list(NOTES)

@@ -26,7 +26,7 @@ from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
 from gem_core.trainers.options import flag_fields, reject_changed
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_core.trainers.tasks import check_tasks, read_tasks
+from gem_core.trainers.tasks import check_tasks, local_tasks
 from gem_openrlhf import SUPPORTED, TRAINER
 from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.labels import task_of
@@ -142,11 +142,11 @@ def check_data(args: Any, wrappers: str = "") -> None:
         raise ConfigError("the agent of gem_openrlhf needs the label of each row: --data.label_key label")
     for paths, for_training in ((args.data.prompt_dataset, True), (args.eval.dataset, False)):
         for path in map(str.strip, str(paths or "").split(",")):
-            if path.endswith(".jsonl") and Path(path).is_file():  # rollout workers check other formats
-                tasks = read_tasks(path, lambda row: task_of(row.get(key)))
-                check_tasks(
-                    tasks, wrappers, no_images=lambda: images_unsupported(args), for_training=for_training
-                )
+            # Rollout workers check files in other formats.
+            tasks = local_tasks(path, lambda row: task_of(row.get(key)))
+            check_tasks(
+                tasks, wrappers, no_images=lambda: images_unsupported(args), for_training=for_training
+            )
 
 
 def images_unsupported(args: Any) -> str | None:

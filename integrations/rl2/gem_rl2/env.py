@@ -6,14 +6,7 @@ RL2's rank 0 loads this file by its path. The newer source tree calls `generate`
 
 from __future__ import annotations
 
-from typing import Any
-
 from gem_rl2.session import Session
 
 session = Session.current()
-reset, step = session.reset, session.step
-
-
-async def generate(config: Any, tokenizer: Any, router_url: str, sample: Any) -> None:
-    """Play the episode of a sample; see `Session.generate`."""
-    await session.generate(config, router_url, sample)
+generate, reset, step = session.generate, session.reset, session.step

@@ -15,7 +15,7 @@ from typing import Any
 from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_core.trainers.tasks import check_tasks, pack_task, read_tasks, unpack_task
+from gem_core.trainers.tasks import check_tasks, local_tasks, pack_task, unpack_task
 
 NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF or `gem-core train`"
 
@@ -58,9 +58,8 @@ def check_file(path: str, *, for_training: bool = False) -> None:
         ConfigError: A row names no environment, has its own prompt, or is rejected; or an environment cannot
             be built. The message names the line.
     """
-    path = path.rpartition("@")[2]
-    if path.endswith(".jsonl") and Path(path).is_file():
-        check_tasks(read_tasks(path, _read_row), no_images=NO_IMAGES, for_training=for_training)
+    tasks = local_tasks(path.rpartition("@")[2], _read_row)
+    check_tasks(tasks, no_images=NO_IMAGES, for_training=for_training)
 
 
 def _read_row(row: dict[str, Any]) -> TaskRow:

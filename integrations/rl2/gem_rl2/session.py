@@ -89,11 +89,12 @@ class Session:
 
     # -- the newer tree: ``generate`` --------------------------------------------------------------
 
-    async def generate(self, config: Any, router_url: str, sample: Any) -> None:
+    async def generate(self, config: Any, tokenizer: Any, router_url: str, sample: Any) -> None:
         """Play the episode of an RL2 `Sample`, or continue it after a pause.
 
         Args:
             config: RL2's section ``rollout.train`` or ``rollout.test``.
+            tokenizer: Ignored; it is the tokenizer of the model, which the session has.
             router_url: URL of the router to sample from.
             sample: Receives the rows and RL2's metrics; its status is ABORTED if the engines were paused.
         """

@@ -9,7 +9,6 @@ setting is reported in one line before a model is loaded.
 from __future__ import annotations
 
 import importlib
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from gem_core.trainers.plugin import errors_in_one_line
 from gem_rl2 import SUPPORTED
 from gem_rl2.activation import activate
 from gem_rl2.options import check_config, prepare
-from gem_rl2.upstream import Upstream, find
+from gem_rl2.upstream import find
 
 
 def check(overrides: list[str]) -> None:
@@ -27,7 +26,7 @@ def check(overrides: list[str]) -> None:
     Raises:
         Exception: A run would reject them.
     """
-    upstream = _find()
+    upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     config = compose_config(folder, "ppo", overrides)
     prepare(config, upstream)
@@ -37,7 +36,7 @@ def check(overrides: list[str]) -> None:
 def main() -> None:
     """Check the config and run RL2's `main` with it."""
     with errors_in_one_line(SUPPORTED):
-        upstream = _find()
+        upstream = find()
     import hydra
 
     ppo: Any = importlib.import_module("RL2.trainer.ppo")
@@ -50,13 +49,6 @@ def main() -> None:
 
     folder = str(Path(ppo.__file__).parent / "config")
     hydra.main(config_path=folder, config_name="ppo", version_base=None)(run)()
-
-
-def _find() -> Upstream:
-    """Return RL2, from the checkout that the environment names if it names one."""
-    if home := SUPPORTED.source_checkout():
-        sys.path.insert(0, str(home))
-    return find()
 
 
 if __name__ == "__main__":

@@ -64,11 +64,12 @@ class Upstream:
 
 
 def find() -> Upstream:
-    """Return the installed RL2.
+    """Return RL2: the checkout that the environment names, or else the installed distribution.
 
     Raises:
         UnsupportedTrainer: RL2 is not installed, or is neither of the two versions.
     """
+    SUPPORTED.import_checkout_first()
     algorithms = importlib.import_module("RL2.utils.algorithms")
     compute = getattr(algorithms, "compute_advantages", None)
     version = INDEX if compute and "raw_tensor_dict" in parameters_of(compute) else TREE

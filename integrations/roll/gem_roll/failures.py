@@ -66,11 +66,10 @@ def played_only(rollouts: Sequence[DataProto], training: bool, what: str) -> lis
     for rollout, episode in zip(rollouts, episodes, strict=True):
         if episode is not None:
             by_prefix.setdefault(f"env/{rollout.non_tensor_batch['tags'][0]}", []).append(episode)
-    rates = {
-        f"{prefix}/{rate}": episode_metrics(played)[f"gem/{rate}"]
-        for prefix, played in by_prefix.items()
-        for rate in RATES
-    }
+    rates: dict[str, float] = {}
+    for prefix, played in by_prefix.items():
+        metrics = episode_metrics(played)
+        rates |= {f"{prefix}/{rate}": metrics[f"gem/{rate}"] for rate in RATES}
     for rollout in kept:  # equal values, because ROLL averages over the rollouts that have a metric
         rollout.meta_info["metrics"] |= rates
     kept[0].meta_info[FAILED] = [pack_outline(episode) for episode in ours if not episode.trainable]
@@ -89,8 +88,7 @@ def take_failed(data: DataProto) -> list[Episode]:
 
 def outline_of(rollout: DataProto) -> Episode | None:
     """Return the outline of a rollout's episode; None if the env manager is not ours."""
-    outlines = rollout.non_tensor_batch.get(EPISODE_JSON)
-    return None if outlines is None else unpack_outline(outlines[0])
+    return next(iter(episodes_of(rollout)), None)
 
 
 class PlayedGroupFilter:

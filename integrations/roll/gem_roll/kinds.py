@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from gem_core._util.messages import error_line, suggest
+from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
 from gem_core.rollout import RowKind
 
@@ -65,9 +65,7 @@ def tag_section(config: Any, tag: str) -> dict[str, Any]:
 
     known = [name for name in config.custom_envs if name != SECTION]
     if tag not in known:
-        raise ConfigError(
-            f"tag {tag!r} is not in custom_envs.{suggest(tag, known)} There are: {', '.join(known)}"
-        )
+        raise ConfigError(unknown("tag", tag, known, owner="custom_envs"))
     section: Any = OmegaConf.to_container(config.custom_envs[tag])
     return {"env_manager_cls": _DEFAULT, **section}
 

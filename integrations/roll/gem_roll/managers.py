@@ -1,7 +1,8 @@
 """Env managers for a YAML's ``env_manager_cls``.
 
 `GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the numbers of
-the group and the episode, the sampled tokens stay unchanged, and limits end an episode.
+the group and the episode, the sampled tokens stay unchanged, and limits end an episode. As in ROLL, a manager
+asks its LLM proxy for each response itself, so it is the policy of its episodes.
 """
 
 from __future__ import annotations
@@ -9,26 +10,33 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import ray
+import torch
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
+from tensordict import TensorDict
 
 from gem_core.core import Split
-from gem_core.rollout import RowKind
+from gem_core.errors import PolicyError
+from gem_core.rollout import Generation, RowKind, inferred_finish
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
 from gem_roll import SUPPORTED
 from gem_roll.env import register_placeholder
 from gem_roll.options import GemOptions, check_tag
-from gem_roll.policy import ProxyPolicy, Stopped
 from gem_roll.rows import pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
 expect_listed(SUPPORTED, "managers")
+
+
+class Stopped(Exception):
+    """Raised when ROLL ends the rollout; the current episode is discarded."""
 
 
 class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
@@ -57,23 +65,16 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
         self._player.require_engine_stops(
             [pad_id], f"make it the model's eos_token, which is {self.tokenizer.eos_token!r}"
         )
-        stop_ids = self._player.stop_ids | {pad_id}
-        self._policy = ProxyPolicy(
-            self.llm_proxy, generating.to_dict(), self._env_id, stop_ids, lambda: self.running
-        )
+        self._stop_ids = self._player.stop_ids | {pad_id}
+        self._generating = generating.to_dict()
+        self._with_logprobs = self._generating.get("logprobs") is not None
         self._first_step: int | None = None
 
     @functools.cached_property
     def _tasks(self) -> TaskTable:
         """Tasks of the tag; not created if ROLL never validates."""
-        return table_of(
-            self.pipeline_config,
-            self.worker_config,
-            str(self.env_config["tag"]),
-            self._source,
-            self.split,
-            self._options.tasks if self.split == "train" else self._options.eval_tasks,
-        )
+        tag, path = str(self.env_config["tag"]), self._options.task_file(self.split)
+        return table_of(self.pipeline_config, self.worker_config, tag, self._source, self.split, path)
 
     def update_step(self, global_step: int, *args: Any) -> None:
         """Record the first step of this process, which is not 0 in a run resumed from a checkpoint."""
@@ -94,6 +95,41 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
                 break
         self._put(self.current_step, None)
 
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        """Sample one response, again if ROLL aborted the request to update the weights.
+
+        The proxy blocks, and each manager has its own thread.
+
+        Raises:
+            Stopped: ROLL stopped this manager.
+            PolicyError: Log-probs were requested, but the engine returned none.
+        """
+        ids = torch.tensor([list(prompt_ids)], dtype=torch.long)
+        mask = torch.ones_like(ids)
+        batch = {"input_ids": ids, "attention_mask": mask, "position_ids": mask.cumsum(-1) - 1}
+        config = {**self._generating, "max_new_tokens": max_tokens}
+        while self.running:
+            # ROLL routes the requests of a source to one replica.
+            lm_input = DataProto(batch=TensorDict(batch, batch_size=1), meta_info={"src_rank": self._env_id})
+            output = self.llm_proxy.generate(messages=[], lm_input=lm_input, generation_config=config)
+            if output is not None:
+                return self._read(output, max_tokens)
+        raise Stopped
+
+    def _read(self, output: DataProto, max_tokens: int) -> Generation:
+        """Return the response in the proxy's output."""
+        ids = output.batch["responses"][0].tolist()
+        logprobs = None
+        if self._with_logprobs:
+            if "infer_logprobs" not in output.batch:
+                raise PolicyError(
+                    "the engine reported no log-probs; to go without, set generating_args.logprobs: null"
+                )
+            # 0.0 for a pad token at the end, which ROLL treats as padding.
+            logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
+        # The proxy does not report why a response ended.
+        return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
+
     def _put(self, step: int, rollout: DataProto | None) -> None:
         """Put an episode that started at `step` into the queue; None means that this manager is done."""
         ray.get(self.output_queue.put.remote(self._group_id, self.episode_id, step, rollout, self._env_id))
@@ -112,7 +148,7 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             episode = asyncio.run(
                 self._player.play(
                     task,
-                    self._policy,
+                    self,
                     split=self.split,
                     metadata={"index": task["index"], "step": max(self.current_step, 0), "group": group},
                     max_total_tokens=self.pipeline_config.sequence_length,
@@ -124,7 +160,7 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             self.rows,
             length=self.pipeline_config.sequence_length,
             pad_id=self.tokenizer.pad_token_id,
-            with_logprobs=self._policy.wants_logprobs,
+            with_logprobs=self._with_logprobs,
             fields={f"{name}s": self.env_config[name] for name in ("env_id", "group_id", "tag")} | names,
         )
 

@@ -6,7 +6,7 @@ ROLL drops unknown top-level keys of a YAML, so GEM's options are in a section t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
@@ -14,8 +14,8 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import RowKind
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, option_at, reject_changed, reject_listed
+from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed, reject_listed
 from gem_core.trainers.tasks import check_environment
 from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
@@ -28,7 +28,7 @@ STEP_REWARD_GAMMA = 0.95
 
 
 @dataclass(frozen=True)
-class GemOptions(PluginOptions):
+class GemOptions(EstimatorOptions):
     """The section ``custom_envs.gem`` of a ROLL config.
 
     Attributes:
@@ -38,8 +38,6 @@ class GemOptions(PluginOptions):
         eval_tasks: JSON Lines file of task rows for evaluation. None generates them on the fly.
     """
 
-    estimator: str = "rebn"
-    estimator_options: dict[str, Any] = field(default_factory=dict)
     tasks: str | None = None
     eval_tasks: str | None = None
 
@@ -56,13 +54,11 @@ class GemOptions(PluginOptions):
 
     def choose_estimator(self, config: Any) -> EstimatorChoice:
         """Return the estimator with its options and the gamma of ROLL's `config`."""
-        return read_estimator(
-            self.estimator,
-            self.estimator_options,
-            gamma=config.gamma,
-            prefix=f"{PREFIX}estimator_options.",
-            option=f"{PREFIX}estimator",
-        )
+        return self.read_estimator(PREFIX, gamma=config.gamma)
+
+    def task_file(self, split: Split) -> str | None:
+        """Return the file with the tasks of a split; None generates them on the fly."""
+        return self.tasks if split == "train" else self.eval_tasks
 
 
 def check_config(config: Any) -> GemOptions:
@@ -88,17 +84,23 @@ def check_config(config: Any) -> GemOptions:
             "have only one kind of rows"
         )
     reject_listed(SUPPORTED, options, {"episode rows": TRAJECTORY in managers}, prefix=PREFIX)
-    sides: list[tuple[Split, Any, str | None]] = [
-        ("train", config.train_env_manager, options.tasks),
-        ("eval", config.val_env_manager, options.eval_tasks),
-    ]
-    for split, section, path in sides:
+    check_tags(config, options)
+    return options
+
+
+def check_tags(config: Any, options: GemOptions) -> None:
+    """Build the environments of the tags that our managers play, and read their tasks.
+
+    Raises:
+        GemError: See `check_tag` and `gem_roll.tasks.table_of`.
+    """
+    sections: dict[Split, Any] = {"train": config.train_env_manager, "eval": config.val_env_manager}
+    for split, section in sections.items():
         for tag in section.tags:
             if tag_section(config, tag)["env_manager_cls"] in OURS:
                 source, _ = check_tag(config, tag)
                 if split == "train" or config.eval_steps > 0:
-                    table_of(config, section, tag, source, split, path)
-    return options
+                    table_of(config, section, tag, source, split, options.task_file(split))
 
 
 def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:

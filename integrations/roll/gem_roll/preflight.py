@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from dataclasses import fields
 from pathlib import Path
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.options import compose_config
 from gem_roll import SUPPORTED
-from gem_roll.kinds import OURS, load_class, managers_of, tag_section
-from gem_roll.options import check_config, check_tag
+from gem_roll.kinds import load_class, managers_of
+from gem_roll.options import GemOptions, check_config, check_tags
 
 PIPELINE = "roll.pipeline.agentic.agentic_pipeline.AgenticPipeline"
 """ROLL's default for ``pipeline_cls``."""
@@ -34,9 +33,7 @@ def check(arguments: list[str]) -> None:
     path = Path(arguments[0])
     if not path.is_file():
         raise ConfigError(f"{path} does not exist")
-    checkout = SUPPORTED.source_checkout()
-    if checkout is not None and str(checkout) not in sys.path:
-        sys.path.append(str(checkout))
+    SUPPORTED.import_checkout_first()
     from dacite import from_dict
     from omegaconf import OmegaConf
     from roll.pipeline.agentic.agentic_config import AgenticConfig
@@ -48,12 +45,9 @@ def check(arguments: list[str]) -> None:
 
     if issubclass(load_class(composed.get("pipeline_cls", PIPELINE), "pipeline_cls"), ReBNAgenticPipeline):
         check_config(config)
-        return
-    managers_of(config)
-    for section in (config.train_env_manager, config.val_env_manager):
-        for tag in section.tags:
-            if tag_section(config, tag)["env_manager_cls"] in OURS:
-                check_tag(config, tag)
+    else:  # ROLL's own pipeline, whose env managers may still be ours
+        managers_of(config)
+        check_tags(config, GemOptions.from_config(config))
 
 
 def _check_keys(path: Path, known: list[str]) -> None:

@@ -5,7 +5,6 @@ From the seed, the plugin generates the tasks that other trainers read from a fi
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,6 @@ def _groups(recipe: Recipe) -> list[int]:
 
 
 def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
-    micro = recipe.micro_batch(4)
     tags = _tag_names([source.label for source in recipe.sources])
     return read_settings(
         Path(__file__).with_name("recipe.json"),
@@ -67,11 +65,9 @@ def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
         tags=tags,
         groups=groups,
         eval_groups=[1] * len(tags),
-        micro=micro,
-        micro_batches=recipe.episodes_per_gpu // micro,
         devices=f"list(range(0,{recipe.gpus}))",
         # ROLL runs in its own checkout.
-        traces=recipe.traces and os.path.join(HERE, recipe.traces),
+        traces=recipe.traces and str(Path(HERE, recipe.traces)),
         options={k: v for k, v in recipe.rollout_options().items() if k not in SET_ELSEWHERE},
         sections={tag: _section(recipe, source) for tag, source in zip(tags, recipe.sources, strict=True)},
     )

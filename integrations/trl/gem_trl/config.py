@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, option_at, reject_changed
+from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed
 
 GROUPS = "belongs to TRL's own advantages, which are replaced; "
 SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or leave it out"
@@ -40,7 +40,7 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
 
 
 @dataclass(frozen=True)
-class GemConfig(PluginOptions):
+class GemConfig(EstimatorOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
@@ -55,9 +55,7 @@ class GemConfig(PluginOptions):
     """
 
     max_tokens: int | None = None
-    estimator: str = "rebn"
     gamma: float = 1.0
-    estimator_options: dict[str, Any] = field(default_factory=dict)
 
     def checked(self, prefix: str = "gem.") -> GemConfig:
         """Return the options after checking them and importing the user's modules.
@@ -85,11 +83,9 @@ class GemConfig(PluginOptions):
         Raises:
             GemError: There is no such estimator or option, or TRL does not supply what the estimator needs.
         """
-        return read_estimator(
-            self.estimator,
-            self.estimator_options,
+        return self.read_estimator(
+            prefix,
             gamma=self.gamma,
-            prefix=f"{prefix}estimator_options.",
             gamma_option=f"{prefix}gamma",
             names=None,
             supplies=("group_ids", "lengths", *(("env_ids", "state_keys") if played else ())),

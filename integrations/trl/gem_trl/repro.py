@@ -31,14 +31,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     options = recipe.rollout_options()
     if recipe.changed_estimator_options:
         options["estimator_options"] = json.dumps(recipe.changed_estimator_options)
-    rows = recipe.micro_batch(4)
-    accumulation = recipe.episodes_per_gpu // rows
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
-        rows=rows,
-        accumulation=accumulation,
-        rows_per_rollout=accumulation * recipe.updates_per_step,
+        rows_per_rollout=recipe.micro_batches * recipe.updates_per_step,
         optimizer_steps=recipe.steps * recipe.updates_per_step,
         adam_beta_1=recipe.adam_betas[0],
         adam_beta_2=recipe.adam_betas[1],

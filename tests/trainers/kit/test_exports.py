@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
@@ -83,6 +84,20 @@ def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tm
     assert "is not a folder" in roll.problem()
     monkeypatch.delenv("ROLL_HOME")
     assert "pip install" not in roll.problem()  # that name on the index is another project
+
+
+def test_a_source_checkout_is_first_on_the_import_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    roll, before = importlib.import_module("gem_roll").SUPPORTED, [*sys.path]
+    monkeypatch.setattr(sys, "path", [*before])
+    monkeypatch.setenv("ROLL_HOME", "")
+    roll.import_checkout_first()
+    assert sys.path == before
+    monkeypatch.setenv("ROLL_HOME", str(tmp_path))
+    for _ in range(2):
+        roll.import_checkout_first()
+        assert sys.path == [str(tmp_path), *before]
 
 
 def test_verl_plugin_logs_its_own_warning(

@@ -10,6 +10,7 @@ import pytest
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.options import (
+    EstimatorOptions,
     PluginOptions,
     RowOptions,
     flag_fields,
@@ -39,6 +40,16 @@ def test_rows_follow_the_context_unless_chosen(rows: Any, context: Any, kind: st
 def test_a_rebuilt_context_has_no_episode_rows() -> None:
     with pytest.raises(ConfigError, match=r"--rows=episode needs --context=append: .* share no prefix"):
         RowOptions.read({"rows": "episode", "context": "rebuild"}, prefix="--")
+
+
+def test_a_section_names_the_estimator() -> None:
+    section = {"estimator": "gem_grpo", "estimator_options": '{"ddof": 1}'}
+    choice = EstimatorOptions.read(section, "gem.").read_estimator("gem.", gamma=0.5)
+    assert (choice.name, choice.options, choice.gamma) == ("gem_grpo", {"ddof": 1}, 0.5)
+    with pytest.raises(ConfigError, match=r"gem\.estimator: unknown estimator 'rbn'"):
+        EstimatorOptions(estimator="rbn").read_estimator("gem.")
+    with pytest.raises(ConfigError, match=r"'gem\.estimator_options\.dof'"):
+        EstimatorOptions(estimator_options={"dof": 1}).read_estimator("gem.")
 
 
 def test_an_object_is_a_mapping_or_json() -> None:

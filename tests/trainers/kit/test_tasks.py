@@ -11,7 +11,14 @@ import pytest
 from gem_core import register
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
-from gem_core.trainers.tasks import check_tasks, evaluation_tasks, pack_task, read_tasks, unpack_task
+from gem_core.trainers.tasks import (
+    check_tasks,
+    evaluation_tasks,
+    local_tasks,
+    pack_task,
+    read_tasks,
+    unpack_task,
+)
 from tests.support import ScriptedEnv
 
 GUESS = EnvChoice("game:GuessTheNumber-v0-easy")
@@ -49,6 +56,15 @@ def test_a_file_of_tasks(tmp_path: Path) -> None:
     assert list(read_tasks(path, read_task)) == [
         (f"{path}, line {number}", row) for number, row in enumerate(tasks, start=1)
     ]
+
+
+def test_only_a_local_file_of_json_lines_is_read(tmp_path: Path) -> None:
+    rows = json.dumps(task(GUESS.env_id)) + "\n"
+    for name in ("tasks.jsonl", "tasks.txt"):
+        (tmp_path / name).write_text(rows)
+    assert [row for _, row in local_tasks(str(tmp_path / "tasks.jsonl"), read_task)] == [task(GUESS.env_id)]
+    for other in (tmp_path / "tasks.txt", tmp_path / "missing.jsonl", "org/data"):
+        assert list(local_tasks(str(other), read_task)) == []
 
 
 @pytest.mark.parametrize(

@@ -72,10 +72,7 @@ class Played:
         return self.group.samples[0]
 
     async def go_on(self) -> None:
-        async def generate(config: Any, tokenizer: Any, url: str, sample: Any) -> None:
-            await self.session.generate(config, url, sample)
-
-        await self.group.generate("router", generate)
+        await self.group.generate("router", self.session.generate)
 
 
 def test_a_sample_is_one_row_of_what_was_sampled(

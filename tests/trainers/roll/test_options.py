@@ -109,7 +109,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
         ),
         ({"train_env_manager": {"llm_proxy": {"proxy_type": "random"}}}, "proxy_type=random: "),
         (envs(Guess={"env_manager_cls": "nowhere.Manager"}), "nowhere.Manager: .*No module named 'nowhere'"),
-        (envs(Guess={"env_manager_cls": "gem_roll.GemManager"}), "gem_roll.GemManager: .*it has GemTrajEnv"),
+        (envs(Guess={"env_manager_cls": "gem_roll.GemManager"}), "gem_roll.GemManager: .*it has GemStepEnv"),
         (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run can have only one kind of rows"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
@@ -248,7 +248,7 @@ def test_a_checkout_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_a_wrong_name_has_the_right_ones() -> None:
-    with pytest.raises(AttributeError, match="it has GemTrajEnvManager, GemStepEnvManager"):
+    with pytest.raises(AttributeError, match="it has GemStepEnvManager, GemTrajEnvManager"):
         _ = gem_roll.GemEnvManager
 
 

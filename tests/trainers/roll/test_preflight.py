@@ -59,6 +59,20 @@ def test_a_mistake_is_named(name: str, folder: Path, capsys: pytest.CaptureFixtu
     assert text in problem
 
 
+def test_a_mistake_beside_rolls_own_pipeline_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Our env managers read the options and the tasks in any pipeline."""
+    for section, text in (
+        ({"gem": {"max_env_retrys": 3}}, "unknown option 'custom_envs.gem.max_env_retrys'"),
+        ({"gem": {"tasks": "none.jsonl"}}, "none.jsonl"),
+        ({"Guess": {"env_config": {"max_numbr": 9}}}, "max_numbr"),
+    ):
+        merged = OmegaConf.merge(OmegaConf.load(folder / "step.yaml"), {"custom_envs": section})
+        OmegaConf.save(merged, folder / "mistake.yaml")
+        assert text in str(problem_of("roll", [str(folder / "mistake.yaml")], capsys))
+
+
 def test_a_referenced_key_is_accepted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = folder / "rebn.yaml"
     path.write_text(path.read_text().replace("gamma: 0.9", "gama: 0.9\ngamma: ${gama}"))

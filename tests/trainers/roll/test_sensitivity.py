@@ -138,7 +138,7 @@ def test_a_fault_is_found(
         **estimator_patches(estimators),
         "mask shifted by one": argument_patch(rows, "rows_of", shifted),
         "last reward dropped": argument_patch(rows, "rows_of", unpaid),
-        "response re-tokenized": retokenized(managers.ProxyPolicy, shared_tokenizer),
+        "response re-tokenized": retokenized(managers.GemTrajEnvManager, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)
