@@ -217,7 +217,8 @@ def _commands(name: str, records: Sequence[Record]) -> list[str]:
 def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: Path) -> None:
     import matplotlib
 
-    palette = [matplotlib.colormaps["tab10" if len(arms) <= 10 else "tab20"](i) for i in range(len(arms))]
+    palette = [matplotlib.colormaps["tab10"](index % 10) for index in range(len(arms))]
+    styles = ["-" if index < 10 else "--" for index in range(len(arms))]
     tasks = [task for task in study.tasks if any(record.task in (task, "") for record in records)]
     if len(tasks) == 1:
         panels = [(tasks[0], metric, caption) for metric, caption in study.panels]
@@ -225,7 +226,7 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
         panels = [(task, study.metric, task) for task in tasks]
     figure, axes = new_figure(max(1, len(panels)))
     for axis, (task, metric, caption) in zip(axes, panels, strict=False):
-        for arm, color in zip(arms, palette, strict=True):
+        for arm, color, style in zip(arms, palette, styles, strict=True):
             curves = [record.curve(metric) for record in select(records, task, arm) if record.steps[metric]]
             if not curves:
                 continue
@@ -233,9 +234,9 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
             for curve in curves if len(arms) <= _MANY else ():
                 axis.plot(steps, curve, color=color, alpha=0.25, linewidth=0.8)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
-            axis.plot(steps, mean, color=color, linewidth=2, label=arm)
+            axis.plot(steps, mean, style, color=color, linewidth=2, label=arm)
         axis.set_title(caption, loc="left", fontsize=11)
-    axes[0].legend(frameon=False, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     figure.suptitle(study.title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
 

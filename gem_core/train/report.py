@@ -12,8 +12,8 @@ from typing import Any
 from gem_core.errors import MissingDependency
 from gem_core.eval.viewer import readable
 from gem_core.rollout import Episode
-from gem_core.train.checkpoint import write_text
 from gem_core.train.config import TrainConfig
+from gem_core.train.files import write_text
 
 Metrics = dict[str, float]
 

@@ -37,7 +37,8 @@ from gem_core.eval.viewer import readable
 from gem_core.rollout import AppendContext, Episode, EpisodeLimits, Generation, run_episode
 from gem_core.rollout.vision import is_processor, tokenizer_of
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
-from gem_core.train.checkpoint import replace_folder, save_processor
+from gem_core.train.checkpoint import save_processor
+from gem_core.train.files import replace_folder
 from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.tiny_vision import make_processor, make_vision_model
 

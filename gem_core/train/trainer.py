@@ -43,9 +43,9 @@ from gem_core.train.checkpoint import (
     load_state,
     remove_unfinished,
     save_checkpoint,
-    write_text,
 )
 from gem_core.train.config import TINY, TrainConfig
+from gem_core.train.files import write_text
 from gem_core.train.learner import Learner
 from gem_core.train.models import prepare_model
 from gem_core.train.report import TrainOutcome, TrainReporter, write_report

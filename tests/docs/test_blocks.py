@@ -52,7 +52,9 @@ MARKED = [block for page in pages() for block in blocks(page) if block.marks]
 
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo the registrations of each page."""
+    """Undo the registrations of each page, except those that are loaded once per process."""
+    registration.list_envs()
+    registration.list_wrappers()
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
     monkeypatch.setattr(registration._schemes, "_values", registration._schemes.registered())
