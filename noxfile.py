@@ -50,9 +50,8 @@ TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
 
 RESULTS = Path(".nox/results")
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
-# One worker more than cores, because many tests wait; each one takes 15 s to collect the tests. Files stay
-# together until one worker runs out of tests.
-WORKERS = ("-n", "3", "--dist", "worksteal")
+# Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
+WORKERS = ("-n", "4", "--dist", "worksteal")
 PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile its imports, see `install`

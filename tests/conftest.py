@@ -9,6 +9,10 @@ import sys
 import pytest
 from hypothesis import settings
 
+from gem_core import registration
+from gem_core.advantages import registry as estimators
+from gem_core.trainers import discovery
+
 # Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -24,6 +28,11 @@ EXIT_SECONDS = 120
 """Time that the interpreter has to exit after the tests."""
 
 gc.disable()  # while tests are collected: imports create little garbage, and looking for it takes 5 s
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the long tests, so that no worker runs one alone at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 def pytest_collection_finish() -> None:
@@ -45,3 +54,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist waits for the others after its tests
         faulthandler.dump_traceback_later(EXIT_SECONDS, exit=True, file=sys.__stderr__)
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo what a test registers, except what gem_core itself registers once per process."""
+    registries = (
+        registration._envs,
+        registration._wrappers,
+        registration._schemes,
+        estimators._estimators,
+    )
+    for registry in registries:
+        registry.names()  # registers families and installed packages
+        monkeypatch.setattr(registry, "_values", registry.registered())
+    monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))

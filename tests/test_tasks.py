@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core import registration
 from gem_core.errors import ConfigError
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
 from tests.support import ImageEnv
@@ -123,14 +122,13 @@ def test_a_row_without_a_task_is_refused(fields, message):
         read_task(fields)
 
 
-def test_an_environment_is_tried_once_before_it_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_is_tried_once_before_it_is_played(own_registry: None) -> None:
     made: list[ImageEnv] = []
 
     def make() -> ImageEnv:
         made.append(ImageEnv())
         return made[-1]
 
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     gem_core.register("test:TriedOnce", make)
     assert EnvChoice("test:TriedOnce").check_buildable() is True
     assert EnvChoice("game:Mastermind-v0").check_buildable(no_images="it is blind") is False

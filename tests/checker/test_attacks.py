@@ -130,6 +130,7 @@ REFERENCES = ("7", r"\frac{1}{2}", "x^2+1", r"\{1, 2\}", "[0, 1)", r"\text{No}")
 
 
 @pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.long
 def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None:
     if symbolic:
         pytest.importorskip("math_verify", reason="needs the extra 'math'")

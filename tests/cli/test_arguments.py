@@ -60,10 +60,9 @@ def test_a_mistake_is_one_line_and_exit_2(argv, expected, capsys):
     assert "error: " in shown.err.splitlines()[-1]
 
 
-def test_a_missing_extra_is_one_line_with_the_pip_command(capsys, monkeypatch):
+def test_a_missing_extra_is_one_line_with_the_pip_command(capsys, own_registry):
     from gem_core import registration
 
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     registration.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
     assert main(["play", "test:Far-v0"]) == 2
     assert capsys.readouterr().err == (

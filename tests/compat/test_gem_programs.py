@@ -71,8 +71,7 @@ class BaseOfGemCore(registration.Env):
 
 
 @pytest.fixture
-def registry(monkeypatch):
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+def registry(own_registry):
     gem.register("test:Reverse", ReverseString)
     gem.register("test:Foreign", Foreign)
     gem.register("test:Old", BaseOfGemCore)

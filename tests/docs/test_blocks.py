@@ -20,10 +20,8 @@ from unittest import mock
 
 import pytest
 
-from gem_core import registration
 from gem_core.cli import build_parser, main
 from gem_core.sandbox import self_check
-from gem_core.trainers import discovery
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
 MODULES = {
@@ -48,17 +46,6 @@ _QUOTED = re.compile(r"'[^']*'|(?<!\S)#.*")
 _SHELL = re.compile(r"[^\w\s.,:/@%+=-]")
 """Characters with a meaning in the shell, and all that might have one, outside of single quotes."""
 MARKED = [block for page in pages() for block in blocks(page) if block.marks]
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo the registrations of each page, except those that are loaded once per process."""
-    registration.list_envs()
-    registration.list_wrappers()
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
-    monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
-    monkeypatch.setattr(registration._schemes, "_values", registration._schemes.registered())
-    monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))
 
 
 def needs(page: str) -> None:

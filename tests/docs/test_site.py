@@ -71,6 +71,7 @@ def source(text: str) -> tuple[list[tuple[str, str]], list[str], Counter[str]]:
     return headings, code, Counter(token.tag for token in tokens if token.nesting == 1)
 
 
+@pytest.mark.long
 def test_the_site_builds_without_a_warning_and_each_page_shows_its_source(tmp_path: Path) -> None:
     """One test, because building the site takes most of the time and workers share no fixtures."""
     done = subprocess.run(

@@ -230,6 +230,7 @@ def openai():
     return pytest.importorskip("openai", reason="needs the extra 'eval'")
 
 
+@pytest.mark.long
 def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
     with StubEndpoint() as endpoint, Flaky(endpoint.url) as flaky:
         assert main(command(endpoint.url, tmp_path / "direct")) == 0

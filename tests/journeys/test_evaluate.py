@@ -34,6 +34,7 @@ def _difference(compare: list[str], capsys: pytest.CaptureFixture[str]) -> dict[
     return overall
 
 
+@pytest.mark.long
 def test_from_an_endpoint_to_a_paired_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

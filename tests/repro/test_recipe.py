@@ -216,9 +216,8 @@ class Painted(ScriptedEnv):
 
 @pytest.mark.parametrize("trainer", WRITERS)
 def test_images_are_refused_where_the_trainer_has_no_place_for_them(
-    trainer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: str, tmp_path: Path, own_registry: None
 ) -> None:
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     registration.register("test:Painted", Painted)
     made = recipe(PLAIN, env="test:Painted")
     if trainer in ("reference", "verl"):

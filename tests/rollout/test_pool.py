@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gem_core import register, registration
+from gem_core import register
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import AppendContext, EnvPool, Episode, EpisodeLimits, episode_metrics, without_tokens
 from gem_core.rollout import pool as pool_module
@@ -23,8 +23,7 @@ alive: list[int] = []
 
 
 @pytest.fixture(autouse=True)
-def own_env(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+def own_env(own_registry: None) -> None:
     made.clear()
     alive.clear()
 

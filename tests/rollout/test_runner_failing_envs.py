@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gem_core import register, registration
+from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.envs.multiagent import MultiAgentEnv
 from gem_core.errors import ConfigError, PolicyError
@@ -87,8 +87,7 @@ def raises_at_first(env: Trouble) -> None:
 
 
 @pytest.fixture(autouse=True)
-def troubled(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+def troubled(own_registry: None) -> Any:
     Trouble.made.clear()
     Trouble.threads.clear()
     Trouble.release, Trouble.failures = threading.Event(), {}

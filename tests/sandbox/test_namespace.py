@@ -257,6 +257,7 @@ def test_packages_are_those_that_are_allowed():
         Namespace(packages=("no-such-package-here",))
 
 
+@pytest.mark.long
 def test_without_ids_to_map_as_for_most_users(monkeypatch):
     monkeypatch.setattr(ForkServer, "_map_ids", lambda self: 0)
     sandbox = Namespace(workers=1)

@@ -21,6 +21,7 @@ def sooner(monkeypatch):
 
 
 @needs_namespace
+@pytest.mark.long
 def test_every_attack_is_blocked_at_namespace():
     outcomes = attack_level("namespace")
     assert {o.attack: o.evidence for o in outcomes if o.verdict != "blocked"} == {}
@@ -28,6 +29,7 @@ def test_every_attack_is_blocked_at_namespace():
 
 
 @needs_namespace
+@pytest.mark.long
 def test_the_programs_of_a_shell_open_no_way_out():
     sandbox = Namespace(programs=True, workers=1)
     outcomes = attack_level("namespace", sandbox=sandbox)

@@ -79,6 +79,7 @@ def assert_same_run(first, second):
     assert [json.loads(line)["step"] for line in evaluations] == [0, 2, 4, 6, 7]
 
 
+@pytest.mark.long
 def test_a_run_killed_at_any_moment_is_resumed_exactly(tiny_folder, tmp_path):
     config = run(tiny_folder, tmp_path / "killed")
     done = subprocess.run(

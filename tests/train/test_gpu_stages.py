@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT
 
 
 @pytest.fixture
-def tool(monkeypatch):
+def tool(monkeypatch, own_registry):
     for folder in ("benchmarks", "tools"):
         monkeypatch.syspath_prepend(str(ROOT / folder))
     monkeypatch.setenv("STUDY_COMMIT", "abc1234")

@@ -21,7 +21,7 @@ NAMES = sorted(path.stem for path in (ROOT / "benchmarks" / "studies" / "catalog
 
 
 @pytest.fixture(autouse=True)
-def benchmarks(monkeypatch):
+def benchmarks(monkeypatch, own_registry):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
 
 

@@ -45,6 +45,7 @@ def config(folder, out, **options):
     return TrainConfig(**{**given, **options})
 
 
+@pytest.mark.long
 def test_it_learns_to_look_and_its_folder_can_be_evaluated(folder, tmp_path):
     outcome = train(config(folder, tmp_path / "run"))
     before, after = outcome.before[ENV]["gem/success"], outcome.after[ENV]["gem/success"]
