@@ -28,6 +28,14 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def name(pid: int) -> str:
+    """Return the name that a process gave itself, or "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 

@@ -16,7 +16,7 @@ from gem_core.sandbox.fork_server import ForkServer
 from gem_core.sandbox.namespace import Namespace
 from gem_core.sandbox.selftest import suite
 from gem_core.sandbox.selftest.attacks import ATTACKS
-from tests.sandbox.support import children, descriptors, needs_namespace, settles
+from tests.sandbox.support import children, descriptors, name, needs_namespace, settles
 
 pytestmark = needs_namespace
 SHORT = ProgramLimits(
@@ -117,14 +117,19 @@ def test_programs_do_not_see_each_other(sandbox):
 
 def test_what_a_program_starts_ends_with_it(sandbox):
     code = (
-        "import os, time\nfor _ in range(3):\n"
-        "  if os.fork() == 0:\n    os.setsid(); time.sleep(600)\nprint('end')"
+        "import ctypes, os, time\nctypes.CDLL(None).prctl(15, b'left-behind')  # PR_SET_NAME\n"
+        "for _ in range(3):\n  if os.fork() == 0:\n    os.setsid(); time.sleep(600)\n"
+        "time.sleep(3); print('end')"
     )
-    for _ in range(2):  # each of the two fork servers starts with its first program
-        assert sandbox.run("").ending == "ok"
-    before = sum(len(children(pid)) for pid in sandbox.processes())
-    assert sandbox.run(code).stdout == "end\n"
-    assert settles(lambda: sum(len(children(pid)) for pid in sandbox.processes()) <= before)
+
+    def left() -> int:
+        return sum(name(child) == "left-behind" for pid in sandbox.processes() for child in children(pid))
+
+    with ThreadPoolExecutor(1) as pool:
+        result = pool.submit(sandbox.run, code)
+        assert settles(lambda: left() == 4)
+        assert result.result().stdout == "end\n"
+    assert settles(lambda: left() == 0)
 
 
 def test_a_session_remembers_and_forgets_when_it_is_stopped(sandbox):
