@@ -21,7 +21,7 @@ BUILTIN = (
     "opo", "maxrl", "gdpo", "mt_grpo", "gigpo", "remax", "rae", "gae",
 )  # fmt: skip
 READ = ("values", "reward_components")
-"""Inputs with one value per token, which the peer copies, too."""
+"""Inputs with one value per token, which the peer also copies."""
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

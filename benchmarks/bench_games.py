@@ -102,7 +102,7 @@ def game_line(
 
 
 def textarena_line(quick: bool) -> common.Result:
-    """Measure TextArena's bare game, for information only: it returns observations in a second call."""
+    """Measure TextArena's bare game, only for information, because its observations need a second call."""
     ours = gem_core.make("game:GuessTheNumber-v0")
     moves = actions("GuessTheNumber", settings("GuessTheNumber", ""))
     peer = textarena.make("GuessTheNumber-v0-raw")

@@ -71,7 +71,7 @@ def own_arguments(game: str, variant: str) -> dict[str, Any]:
 
 
 def reset_lines(game: str, quick: bool) -> list[common.Result]:
-    """Measure how often our hard games can be reset, and how long the slowest resets take."""
+    """Measure how often per second our hard games can be reset, and how long the slowest resets take."""
     env = gem_core.make(f"game:{game}-v0-hard", **own_arguments(game, "-hard"))
     seconds = []
     for seed in range(30 if quick else RESETS):

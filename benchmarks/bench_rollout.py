@@ -48,7 +48,7 @@ class AsyncServer(Server):
 
 
 class Engine:
-    """A policy whose responses take a while, a random time for each."""
+    """A policy whose responses each take a random time."""
 
     def __init__(self, seed: int) -> None:
         random = Random(seed)
@@ -61,7 +61,7 @@ class Engine:
 
 
 def seconds_of(name: str, context: AppendContext, episodes: int) -> tuple[float, float]:
-    """Return the wall time of concurrent episodes, and how long the slowest one waits."""
+    """Return the wall time of concurrent episodes, and the time for which the slowest one waits."""
     pool = EnvPool()
     tasks = [
         TaskRow(env_id=name, env_kwargs={}, seed=seed, index=seed, item=None) for seed in range(episodes)

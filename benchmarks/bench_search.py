@@ -64,7 +64,7 @@ def passages(count: int) -> Iterator[Document]:
 
 
 def queries(seed: int) -> Iterator[str]:
-    """Yield queries as long as questions, with common and rare words as in a text."""
+    """Yield queries of the length of questions, with common and rare words as in a text."""
     rng = random.Random(f"query {seed}")
     while True:
         yield " ".join(_words(rng, QUERY))

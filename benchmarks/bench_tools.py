@@ -49,7 +49,7 @@ def peer(code: str, answer: str, count: int) -> Callable[[], int]:
 
 
 def many(sandbox: Namespace, pool: ThreadPoolExecutor, code: str, count: int) -> Callable[[], int]:
-    """Return work of `CALLERS` concurrent callers."""
+    """Return the work of `CALLERS` concurrent callers."""
 
     def work() -> int:
         list(pool.map(lambda _: sandbox.run(code), range(count)))

@@ -151,7 +151,7 @@ def bare_steps(work: int, steps: int) -> int:
 
 
 def computing_lines(seconds: float, rounds: int) -> list[common.Result]:
-    """Compare with a loop, and with as many bare processes, which show the limit of the machine."""
+    """Compare with a loop, and with the same number of bare processes, which show the machine's limit."""
     name = f"vector: {NUM_ENVS} envs of 1 ms CPU work, auto"
     work = work_of_a_millisecond()
     spec = EnvSpec("bench:Busy-v0", "bench_vector:Busy", {"work": work})

@@ -27,8 +27,8 @@ class Result:
 
     Attributes:
         name: ``group: what is measured``.
-        ours: Our figure, in `unit`.
-        peer: Figure of the peer in the same unit; None on a line without a peer.
+        ours: Our result, in `unit`.
+        peer: Result of the peer in the same unit; None on a line without a peer.
         ratio: ours / peer, from paired rounds if there are any; None without a peer.
         unit: Unit such as ``steps/s`` (higher is better) or ``ms`` (lower is better).
         at_least: Lower limit of the ratio if higher is better; None for no limit.
@@ -87,9 +87,9 @@ def compare(
     """Measure the rates of both sides in alternating rounds.
 
     The ratio is the median over rounds. Each round measures both sides back to back, in alternating order,
-    so that other load on the machine slows both. ``clock="cpu"`` counts only the CPU time of this process,
-    which suits single-threaded loops on a shared machine; use ``"wall"`` to measure threads, processes, or
-    waiting.
+    so that other load on the machine slows down both. ``clock="cpu"`` counts only the CPU time of this
+    process, which suits single-threaded loops on a shared machine; use ``"wall"`` to measure threads,
+    processes, or waiting.
     """
     sides = {"ours": ours, "peer": peer}
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
@@ -104,7 +104,7 @@ def compare(
 
 
 def number(value: float | None) -> str:
-    """Return a number with three significant digits and separated thousands."""
+    """Return a number with three significant digits and thousands separators."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -120,7 +120,7 @@ def table(results: Sequence[Result]) -> str:
         if result.at_most is not None:
             limit = f"<= {result.at_most:g}"
         verdict = {True: "ok", False: "MISS", None: "info"}[result.ok]
-        ratio = "-" if result.ratio is None else f"{result.ratio:.2f}"
+        ratio = "-" if result.ratio is None else f"{result.ratio:.{2 if result.ratio >= 0.1 else 4}f}"
         ours, peer = number(result.ours), number(result.peer)
         rows.append((result.name, result.unit, ours, peer, ratio, limit, verdict, result.note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
@@ -148,6 +148,15 @@ def load(path: Path) -> list[Result]:
         Result(**{key: value for key, value in row.items() if key != "ok"})
         for row in json.loads(path.read_text())
     ]
+
+
+def merge(recorded: Sequence[Result], results: Sequence[Result]) -> list[Result]:
+    """Return the recorded results, with those of the groups in `results` replaced, or added at the end."""
+    groups = {result.name.split(":")[0] for result in results}
+    kept = [result for result in recorded if result.name.split(":")[0] not in groups]
+    names = [result.name.split(":")[0] for result in recorded]
+    place = next((number for number, name in enumerate(names) if name in groups), len(kept))
+    return [*kept[:place], *results, *kept[place:]]
 
 
 def main(run: Callable[[bool], list[Result]]) -> None:

@@ -292,7 +292,7 @@ def _aggregation_table(certificates: list[dict[str, Any]]) -> str:
 
 
 def _learning_table(learning: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
-    """Return a table of the mean return over the curve, as a share of what exact ascent gains."""
+    """Return a table of the mean return over the curve, as a share of the gain of exact ascent."""
     header, *runs = learning
     tasks = list(dict.fromkeys(run["task"] for run in runs))
     lines = [f"| task | {' | '.join(LEARNERS)} | rank correlation |", "|---" * (len(LEARNERS) + 2) + "|"]

@@ -64,7 +64,7 @@ def seed_of(seed: int, session: int, episode: int) -> int:
 
 
 def ideal(seed: int, sessions: int, seconds: float) -> int:
-    """Return the number of calls that end within `seconds` if nothing but the environment takes time."""
+    """Return the number of calls that end within `seconds` if only the environment takes time."""
     count = 0
     for session in range(sessions):
         now, episode = 0.0, 0
@@ -83,7 +83,7 @@ def ideal(seed: int, sessions: int, seconds: float) -> int:
 
 
 class FleetPlayer(Player):
-    """A session that waits for `start`, and then plays one episode after the other."""
+    """A session that waits for `start` and then plays one episode after another."""
 
     def __init__(self, load: Load, address: Address, number: int, seed: int) -> None:
         super().__init__(load, address, number)
@@ -166,7 +166,7 @@ def use(pids: list[int]) -> tuple[float, float]:
 
 
 async def play(url: str, sessions: int, seed: int, seconds: float, server: int) -> dict[str, Any]:
-    """Play for a while and return the figures."""
+    """Play for a while and return the measurements."""
     load, address, loop = Load(), Address.parse(url), asyncio.get_running_loop()
     groups = roles(server)
     idle = {role: use(pids) for role, pids in groups.items()}
@@ -216,7 +216,7 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
 
 
 def measure(sessions: int, seed: int, seconds: float = SECONDS) -> dict[str, Any]:
-    """Return the figures of one point."""
+    """Return the measurements of one point."""
     with serving() as (url, server):
         asyncio.run(play(url, 16, len(SEEDS), 3.0, server))  # warm-up
         return asyncio.run(play(url, sessions, seed, seconds, server))

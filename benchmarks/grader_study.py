@@ -37,7 +37,7 @@ GRADERS = ("gem-core", "math-verify", "gem-llm")
 SIZES = {"gem-core": 10_000, "math-verify": 100, "gem-llm": 100}
 """Number of pairs that one process grades at a time; gem-core starts its sandbox each time."""
 ENDLESS = ("9^{9^{9^{9}}}",)
-"""Answers left out because math-verify computes them without end and cannot be interrupted."""
+"""Answers left out because math-verify never finishes them and cannot be interrupted."""
 SECONDS = 5
 """CPU time that a peer may use per answer; gem-llm limits itself to one second."""
 PAGE = ROOT / "docs" / "results" / "graders.md"
@@ -66,7 +66,7 @@ def graders() -> dict[str, Callable[[str, str], bool]]:
 
 
 def count_cpu_time() -> None:
-    """Let alarms count CPU time, so that the time limits of the peers do not depend on other load."""
+    """Make alarms count CPU time, so that the peers' time limits do not depend on other load."""
     set_handler, get_handler = signal.signal, signal.getsignal
 
     def handle(number: int, handler: Any) -> Any:
@@ -98,7 +98,7 @@ def within(seconds: int, grade: Callable[[str, str], bool], answer: str, referen
 
 
 def children_seconds() -> float:
-    """Return the CPU time of the sandboxes that this process started, which are closed."""
+    """Close the sandboxes that this process started, and return their CPU time."""
     from gem_core.graders.symbolic import calls
 
     calls.close()
@@ -114,7 +114,7 @@ def grade_all(name: str, pairs: Sequence[Pair]) -> tuple[list[bool], float]:
     grade = graders()[name]
     limit = 60 if name == "gem-core" else SECONDS  # gem-core limits itself
     before = children_seconds()
-    within(60, grade, r"\int_0^1 x dx", "1/2")  # loads what is loaded late
+    within(60, grade, r"\int_0^1 x dx", "1/2")  # loads lazy imports
     start_up = children_seconds() - before
     start = time.process_time()
     verdicts = [within(limit, grade, pair.answer, pair.reference) for pair in pairs]

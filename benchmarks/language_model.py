@@ -43,7 +43,7 @@ ENVS = {"guess": "game:GuessTheNumber-v0-easy", "sums": "rg:chain_sum"}
 
 @dataclass(frozen=True)
 class Size:
-    """Amounts of training."""
+    """Sizes of the parts of the training."""
 
     start_episodes: int = 256
     start_steps: int = 40

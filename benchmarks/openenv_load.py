@@ -24,7 +24,7 @@ STEPS = [message("step", message=f"I think it is \\boxed{{{number % 10 + 1}}}.")
 
 
 class Load:
-    """Counts of all sessions.
+    """Counts over all sessions.
 
     Attributes:
         measuring: Whether steps are counted.

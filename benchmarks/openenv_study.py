@@ -86,7 +86,7 @@ def wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def load(url: str, sessions: int, seconds: float, pid: int) -> dict[str, Any]:
-    """Run the load on the second core and return its figures."""
+    """Run the load on the second core and return its measurements."""
     command = [sys.executable, str(HERE / "openenv_load.py"), url, str(sessions), str(seconds), str(pid)]
     cores = set(CORES[-1:])
     process = subprocess.run(
@@ -101,7 +101,7 @@ def load(url: str, sessions: int, seconds: float, pid: int) -> dict[str, Any]:
 
 
 def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
-    """Return the figures of every run."""
+    """Return the measurements of every run."""
     names = [OURS, THEIRS, THEIRS_ASYNC, *(name for name in LIBRARIES if importlib.util.find_spec(name))]
     runs = []
     for number in range(rounds):
@@ -116,20 +116,20 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
 
 
 def hold() -> dict[str, Any]:
-    """Return the figures of our server with many sessions that step once."""
+    """Return the measurements of our server with many sessions that step once."""
     with serving(OURS) as (url, pid):
         load(url, 16, 0.5, pid)
         return load(url, HELD, 0.0, pid)
 
 
 def median(runs: list[dict[str, Any]], server: str, sessions: int, key: str) -> float:
-    """Return the median of a figure over rounds."""
+    """Return the median of a measurement over rounds."""
     values = [run[key] for run in runs if (run["server"], run["sessions"]) == (server, sessions)]
     return statistics.median(values)
 
 
 def ratios(runs: list[dict[str, Any]], key: str, server: str, sessions: int) -> float:
-    """Return the median over rounds of our figure divided by that of `server` in the same round."""
+    """Return the median over rounds of our measurement divided by the one of `server` in the same round."""
     values = {(run["server"], run["round"]): run[key] for run in runs if run["sessions"] == sessions}
     rounds = {number for _, number in values}
     return statistics.median(values[OURS, number] / values[server, number] for number in rounds)

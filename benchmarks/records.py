@@ -1,4 +1,4 @@
-"""Recorded learning runs, one line of a compressed JSON Lines file each, the source of figures and tables."""
+"""Recorded learning runs, each one line of a compressed JSON Lines file; the source of figures and tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = "runs.jsonl.gz"
 """Name of the file with the records of a study."""
 OUTDATED = (
     "Prompts, items, or rewards have changed since these runs, which are due to be repeated. The commits in",
-    f"{RUNS} reproduce the numbers.",
+    f"{RUNS} reproduce the numbers on the same kind of processor.",
 )
 """Note below a table with `outdated` records."""
 
@@ -38,7 +38,7 @@ class Record:
         name: Name of the variant or family.
         seed: Seed of the run.
         command: Command that started the run.
-        commit: Short hash of the commit that ran or recorded it.
+        commit: Short hash of the commit that ran or recorded the run.
         before: Metrics for the table, on the evaluation tasks with the initial weights.
         after: Metrics for the table, on the evaluation tasks with the final weights.
         steps: Metrics for the figure, on the training episodes, one number per step.
@@ -108,7 +108,10 @@ class Record:
             machine(),
             {option: value for option, value in config.items() if option not in ("out", "model")},
             evaluation,
-            {env: current_fingerprint(env) for env in config["eval_env"] or config["env"]},
+            {
+                env: current_fingerprint(env, config["wrappers"])
+                for env in config["eval_env"] or config["env"]
+            },
             **_of_evaluations(folder / "evaluations.jsonl"),
         )
 
@@ -118,9 +121,9 @@ class Record:
 
 
 @cache
-def current_fingerprint(env: str) -> str:
-    """Return the fingerprint of an environment, given as for `gem-core train --env`."""
-    with EnvChoice.parse(env).make() as made:
+def current_fingerprint(env: str, wrappers: str = "") -> str:
+    """Return the fingerprint of an environment, given as for `gem-core train --env` and `--wrappers`."""
+    with EnvChoice.parse(env).make(wrappers or ()) as made:
         return fingerprint(made)
 
 
@@ -176,18 +179,32 @@ def outdated(records: Iterable[Record]) -> bool:
     """Return whether an environment has changed since one of the runs, or a run has no fingerprint."""
     return any(
         not record.fingerprints
-        or any(current_fingerprint(env) != recorded for env, recorded in record.fingerprints.items())
+        or any(
+            current_fingerprint(env, record.config.get("wrappers", "")) != recorded
+            for env, recorded in record.fingerprints.items()
+        )
         for record in records
     )
 
 
 def machine() -> str:
-    """Return a description of this machine."""
+    """Return a description of this machine, with the instructions that PyTorch uses on its processor."""
+    from torch.backends.cpu import get_cpu_capability as capability
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
-        f"{platform.system()} {platform.machine()}, {cores} cores, Python {platform.python_version()}, "
-        f"torch {version('torch')}, transformers {version('transformers')}"
+        f"{platform.system()} {platform.machine()}, {_processor()}, {capability()}, "
+        f"{cores} cores, Python {platform.python_version()}, torch {version('torch')}, "
+        f"transformers {version('transformers')}"
     )
+
+
+def _processor() -> str:
+    """Return the name of the processor."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
 
 
 def read_records(path: Path) -> list[Record]:

@@ -93,7 +93,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short rounds, to see that everything runs")
     parser.add_argument("--here", action="store_true", help="use this interpreter instead of .venv-bench")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json", help="JSON file to write")
-    parser.add_argument("--record", action="store_true", help="also write docs/results/bench.{md,json}")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="also write docs/results/bench.{md,json}; with --only, replace only the lines of these groups",
+    )
     args = parser.parse_args()
 
     folder = Path(__file__).parent
@@ -102,6 +106,9 @@ def main() -> None:
     if missing := [file.name for file in files if not file.exists()]:
         sys.exit(f"no such benchmark: {', '.join(missing)}")
     python = Path(sys.executable) if args.here else environment()
+    where = machine(python)
+    if args.record and args.only and where not in (RECORD / "bench.md").read_text():
+        sys.exit(f"the other lines were recorded elsewhere, so record all of them; this is {where}")
     results: list[common.Result] = []
     broken = []
     for file in files:
@@ -110,12 +117,13 @@ def main() -> None:
         if rows is None:
             broken.append(file.name)
 
-    where = machine(python)
     print(f"\n{common.table(results)}\n\n{where}")
     args.out.parent.mkdir(parents=True, exist_ok=True)
     common.save(results, args.out)
     if args.record:
         RECORD.mkdir(parents=True, exist_ok=True)
+        if args.only:
+            results = common.merge(common.load(RECORD / "bench.json"), results)
         common.save(results, RECORD / "bench.json")
         head = "# Benchmarks, reference run\n\nMade by `make bench-record`. Ratio is ours / peer."
         (RECORD / "bench.md").write_text(f"{head}\n\n{where}.\n\n{common.table(results)}\n")

@@ -60,7 +60,7 @@ def _run(arguments: argparse.Namespace) -> int:
     path = out / RUNS
     recorded = read_records(path) if path.exists() else []
     if arguments.run:
-        return _repeat(name, study, folder, recorded, arguments.run)
+        return _repeat(name, study, folder, recorded, arguments.run, arguments.jobs)
     if arguments.draw:
         draw(name, study, recorded, out)
         return 0
@@ -105,17 +105,26 @@ def _selected(study: Study, arguments: argparse.Namespace) -> Study:
     return study
 
 
-def _repeat(name: str, study: Study, folder: Path, recorded: list[Record], id: str) -> int:
+def _repeat(name: str, study: Study, folder: Path, recorded: list[Record], id: str, jobs: int) -> int:
     """Repeat a recorded run in a separate folder; return 0 if its results are the same."""
     check_names([id], [record.run for record in recorded], kind="recorded run")
     (record,) = [record for record in recorded if record.run == id]
     point = {option: record.config[option] for option in study.grid}
     run = Run(record.task, record.name, record.phase, record.seed, point)
-    new = Runner(name, study, folder / "repeated", jobs=0).execute(run)
+    new = Runner(name, study, folder / "repeated", jobs=min(1, jobs)).execute(run)
     same = (new.before, new.after, new.steps) == (record.before, record.after, record.steps)
-    print(f"{id}: {'the same results' if same else 'other results'} as recorded at commit {record.commit}")
-    print(f"recorded {record.after}, now {new.after}")
+    print(f"{id}: {'the same results as' if same else 'results that differ from those'} recorded")
+    for when, one in (("recorded", record), ("now", new)):
+        print(f"{when:9} commit {one.commit}, {one.machine}")
+        print(f"{'':9} {_ends(one)}")
     return 0 if same else 1
+
+
+def _ends(record: Record) -> str:
+    """Return the metrics of the last step and of the last evaluation."""
+    values = {f"last step {metric}": steps[-1] for metric, steps in record.steps.items() if steps}
+    values |= {f"after {metric}": value for metric, value in record.after.items()}
+    return ", ".join(f"{name} {value:.6g}" for name, value in values.items() if value is not None)
 
 
 def _cores() -> int:

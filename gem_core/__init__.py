@@ -1,4 +1,4 @@
-"""gem_core: text environments for LLM agents and the advantages to train on them.
+"""gem_core: text environments for LLM agents, and advantage estimators for training on them.
 
 import gem_core
 

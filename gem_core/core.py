@@ -38,7 +38,7 @@ Split: TypeAlias = Literal["train", "eval"]
 
 
 Info: TypeAlias = dict[str, Any]
-"""Further data about a step, JSON-serializable; the keys of `InfoKeys` have a fixed meaning."""
+"""Additional JSON-serializable data about a step; the keys of `InfoKeys` have a fixed meaning."""
 
 
 class InfoKeys(TypedDict, total=False):
@@ -78,7 +78,7 @@ class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Item of the environment's data set."""
+    """Number of the item in the environment's data set; see `Env.items`."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 

@@ -1,8 +1,8 @@
 """Every error that gem_core raises on purpose.
 
 All errors derive from `GemError`. Each also derives from the built-in error that a caller would expect
-(`UnknownEnv` is a `LookupError`), so code that does not know gem_core handles it too. Messages say what was
-given, what was expected and what to do.
+(`UnknownEnv` is a `LookupError`), so code that does not know gem_core can also handle it. Messages state the
+rejected value, the expected values and the remedy.
 """
 
 from __future__ import annotations
@@ -42,6 +42,10 @@ class EnvError(GemError, RuntimeError):
 
 class ServiceError(GemError, ConnectionError):
     """Raised when a server that an environment needs does not answer correctly."""
+
+
+class WrongServer(ServiceError):
+    """Raised when a server answers, but cannot give the requested answer; a retry does not help."""
 
 
 class SandboxError(GemError, RuntimeError):

@@ -30,18 +30,18 @@ _FORMATS = "png, jpeg, gif or webp"
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """Return the content part of a text."""
+    """Return a content part that holds a text."""
     return {"type": "text", "text": text}
 
 
 def image_part(data: bytes) -> dict[str, Any]:
-    """Return the content part of an image.
+    """Return a content part that holds an image.
 
     Args:
         data: Bytes of a png, jpeg, gif or webp file.
 
     Raises:
-        DataError: The bytes are something else.
+        DataError: The bytes are in none of these formats.
     """
     url = f"data:image/{_format(data)};base64,{base64.b64encode(data).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}
@@ -55,7 +55,7 @@ def image_urls(observation: Observation) -> list[str]:
 
 
 def image_bytes(url: str) -> bytes:
-    """Return the file in a data URL.
+    """Return the bytes of the image file in a data URL.
 
     Raises:
         DataError: The URL is an address, or its data is damaged or not an image.
@@ -99,7 +99,7 @@ def require_pillow(needs_it: str) -> None:
     """Check that Pillow is installed.
 
     Args:
-        needs_it: What needs Pillow, for the message.
+        needs_it: Name of the feature that needs Pillow, for the error message.
 
     Raises:
         MissingDependency: Pillow is not installed.

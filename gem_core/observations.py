@@ -1,4 +1,4 @@
-"""Observations as a model is shown them, and as plain text."""
+"""Observations in the form that a model sees, and as plain text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gem_core.errors import ConfigError
 
 
 def render_observation(observation: Observation, info: Mapping[str, Any]) -> Observation:
-    """Return what a model is shown: the observation between ``info["prefix"]`` and ``info["suffix"]``.
+    """Return what the model sees: the observation between ``info["prefix"]`` and ``info["suffix"]``.
 
     The three are joined by newlines; around content parts, prefix and suffix become text parts.
     """

@@ -1,7 +1,7 @@
 """Environments and wrappers by name.
 
-`register` stores an `EnvSpec` under an id, `make` builds the environment, and `EnvSpec.to_json` carries it to
-another process or trainer. Third-party packages register theirs through the entry-point group
+`register` stores an `EnvSpec` under an id, `make` builds the environment, and `EnvSpec.to_json` serializes
+the spec for another process or trainer. Third-party packages register theirs through the entry-point group
 ``gem_core.envs``: each entry names a module to import or a function to call.
 """
 
@@ -89,7 +89,7 @@ def register_scheme(
 
     Args:
         prefix: Text before the first colon of the ids.
-        entry_point: ``module:attribute`` of what builds the environment.
+        entry_point: ``module:attribute`` of the class or function that builds the environment.
         argument: Keyword argument of the constructor that receives the text after the colon.
         description: One line about all of them.
         extra: Extra of gem-core that they need.
@@ -200,7 +200,7 @@ def list_wrappers() -> list[str]:
 
 
 def wrapper_entry_points() -> dict[str, str]:
-    """Return the name and entry point of every registered wrapper, for a process that must know them too."""
+    """Return the name and entry point of every registered wrapper, to register them in another process."""
     return _wrappers.registered()
 
 
@@ -224,8 +224,8 @@ def read_specs(text: str, *, what: str, example: str) -> list[WrapperSpec]:
 
     Args:
         text: For example ``"name, other(key=value)"``.
-        what: What the names are, for messages.
-        example: For messages.
+        what: Kind of the names, for messages.
+        example: Example of a valid text, for messages.
 
     Raises:
         ConfigError: The text cannot be parsed.

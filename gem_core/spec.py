@@ -34,7 +34,7 @@ class EnvSpec:
         entry_point: ``module:attribute``, or the callable itself (then the spec has no JSON form).
         kwargs: Keyword arguments of the constructor.
         wrappers: Applied in order, the last one outermost.
-        description: One line for listings.
+        description: One-line description for listings.
         extra: Extra of gem-core that the environment needs; None if it needs numpy only.
         deterministic: Whether the same seed and actions give the same episode.
         stateful: Whether `get_state` and `set_state` save and restore the whole episode.
@@ -77,7 +77,7 @@ class EnvSpec:
         """Return the spec that `to_json` wrote.
 
         Raises:
-            ConfigError: The text is something else.
+            ConfigError: The text was not written by `to_json`.
         """
         try:
             data = json.loads(text)

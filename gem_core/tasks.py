@@ -63,7 +63,8 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
             rows. `env_kwargs`, `index` and `item` may be missing.
 
     Raises:
-        ConfigError: A field is missing or cannot be read. The caller should add how to generate the data.
+        ConfigError: A field is missing or cannot be read. The caller should add instructions for generating
+            the data.
     """
     for key in ("env_id", "seed"):
         if fields.get(key) is None:

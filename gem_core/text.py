@@ -1,4 +1,4 @@
-r"""Parsers for answers in the text of a model; every parser of the package is here.
+r"""Parsers for answers in a model's text; all parsers of the package are in this module.
 
 Each parser takes any string, never raises because of its content, and runs in linear time, because the text
 comes from a model that may be broken or hostile. A parser returns None if it finds no answer.
@@ -67,7 +67,7 @@ _DECORATED = 10_000
 def boxes(text: str) -> Iterable[str]:
     r"""Return the contents of the complete ``\boxed{...}``, verbatim, from the last to the first.
 
-    Braces inside may nest; ``\{`` and ``\}`` are plain characters. Of nested boxes only the innermost are
+    Braces inside may nest; ``\{`` and ``\}`` are plain characters. Only the innermost of nested boxes are
     read, unclosed boxes are skipped, and at most the last 100 boxes are read. If there are none,
     ``\fbox{...}`` and ``\boxed {...}`` also count.
 
@@ -188,7 +188,7 @@ def _without_wrapper(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Return a short answer without what else models put around it; the text itself if it is long.
+    r"""Return a short answer without anything that models put around it; a long text is returned unchanged.
 
     Besides the decoration that `undecorated` removes, the function removes brackets, quotation marks,
     backticks and asterisks around the whole text, a label in front (``Answer:``, ``my move is``), punctuation
@@ -212,10 +212,11 @@ def plain(text: str) -> str:
 
 
 def parts(text: str) -> list[str] | None:
-    r"""Return the words and numbers of a move without what separates them.
+    r"""Return the words and numbers of a move without the separators between them.
 
     ``(1, 4) 3``, ``1;4;3``, ``row 1, column 4: 3.0`` and ``1 -> 4 -> 3`` are ``["1", "4", "3"]``; in a long
-    text, only spaces and commas separate. None means that a column precedes its row, so the order is unclear.
+    text, only spaces and commas count as separators. None means that a column precedes its row, so the order
+    is unclear.
     """
     if len(text) > _SHORT:
         return text.replace(",", " ").split()

@@ -1,4 +1,4 @@
-"""`Wrapper`, the base class of environments around other environments."""
+"""`Wrapper`, the base class of environments that wrap other environments."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _forwarded() -> Any:
 
 
 class Wrapper(Env):
-    """An environment around another one.
+    """An environment that wraps another one.
 
     Attributes that the wrapper does not have are read from the inner environment on each access, so they are
     never stale. Subclasses override the hooks `on_reset`, `on_action` and `on_step`, which serve sync and
@@ -79,7 +79,7 @@ class Wrapper(Env):
     # -- hooks --------------------------------------------------------------------------------
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:
-        """Change what `reset` returns."""
+        """Modify the result of `reset`."""
         return observation, info
 
     def on_action(self, action: str) -> str:
@@ -95,7 +95,7 @@ class Wrapper(Env):
         truncated: bool,
         info: Info,
     ) -> StepResult:
-        """Change what `step` returns; `action` is the caller's, before `on_action`."""
+        """Modify the result of `step`; `action` is the caller's action, before `on_action`."""
         return observation, reward, terminated, truncated, info
 
     # -- the contract, through the hooks ------------------------------------------------------
@@ -188,8 +188,8 @@ class Wrapper(Env):
 def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResult]:
     """Return `Wrapper.step` for exactly `cls`, which does not change actions, with its hook looked up once.
 
-    Attribute lookup is slow on a class with `__getattr__` (Python 3.11): per wrapper, this saves a tenth of
-    the step of a fast game.
+    Attribute lookup is slow on a class with `__getattr__` (Python 3.11): this saves a tenth of the time of a
+    fast game's step per wrapper.
     """
     on_step = cls.on_step
 

@@ -171,7 +171,9 @@ def test_entry_points_that_do_not_exist() -> None:
     ):
         make("test:Gone-v0")
     register("test:Typo-v0", "tests.support:ScriptedEnvv")
-    with pytest.raises(ConfigError, match=r"test:Typo-v0: entry point .* does not exist: no ScriptedEnvv"):
+    with pytest.raises(
+        ConfigError, match=r"test:Typo-v0: there is no 'ScriptedEnvv' in .* Did you mean ScriptedEnv"
+    ):
         make("test:Typo-v0")
     register_wrapper("gone", "gem_core.no_such_module:Wrapper")
     with pytest.raises(

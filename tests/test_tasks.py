@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
+from gem_core.tasks import (
+    EVAL_SEEDS,
+    TRAIN_SEEDS,
+    EnvChoice,
+    evaluation_tasks,
+    make_tasks,
+    read_task,
+    write_tasks,
+)
 from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")
@@ -135,3 +143,8 @@ def test_an_environment_is_tried_once_before_it_is_played(own_registry: None) ->
     with pytest.raises(ConfigError, match="test:TriedOnce shows images, but it is blind"):
         EnvChoice("test:TriedOnce").check_buildable(no_images="it is blind")
     assert [env.closed for env in made] == [1, 1]
+
+
+def test_evaluation_plays_the_first_seeds() -> None:
+    tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
+    assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

@@ -200,7 +200,7 @@ def test_wrappers_show_the_items(file):
 
 
 def test_eval_only_is_an_argument(file):
-    with pytest.raises(ConfigError, match="eval_only='no': expected True, False or None"):
+    with pytest.raises(ConfigError, match="eval_only='no': expected True or False, or None"):
         source("math:GSM8K", file(9), eval_only="no").make()
     assert count_items(source("math:GSM8K", file(9), eval_only=True), "eval") == 9
 

@@ -62,7 +62,7 @@ def play(env: Env, episodes: int, choose: Callable[[Env], str | None]) -> dict[s
 
 
 def measure(pattern: str, out: Path, episodes: int) -> None:
-    """Append the figures of each id that the file lacks, or has for another fingerprint."""
+    """Append the figures of each id that the file lacks or has with another fingerprint."""
     known = read(out)
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     for id in gem_core.list_envs(pattern):
@@ -92,7 +92,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 def differences(summary: dict[str, Any], records: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return the differences between an evaluation of a player and the documentation, by id.
 
-    The oracle has to reach `max_return` if that is stated and certain. Other means may differ by `ERRORS`
+    The oracle must reach `max_return` if it is stated and certain. Other means may differ by `ERRORS`
     standard errors of both measurements combined.
 
     Args:

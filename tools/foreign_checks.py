@@ -28,7 +28,7 @@ from gem_core.checker import RULES, check_env
 from gem_core.errors import GemError
 
 CHECKED = [rule.name for rule in RULES if rule.name != "floor_holds"]
-"""The rule left out compares with floors that are documented for our own ids."""
+"""All rules but one, which compares with floors that are documented only for our own ids."""
 SEEDS = 2
 OPENENV_COMMIT = "685de41"
 TURNS = {"max_turns": 60}
@@ -94,12 +94,15 @@ ACTIONS: dict[str, list[str]] = {
 def measure(bridge: str, path: Path) -> None:
     """Check the environments of a bridge that `path` lacks."""
     known = {row["id"] for row in read(path)}
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
+    command = f"python tools/foreign_checks.py measure {bridge} {path}"
     for name, kwargs in ENVS[bridge].items():
         id = f"{bridge}:{name}"
         if id in known:
             continue
         row: dict[str, Any] = {"id": id, "kwargs": kwargs}
         row |= {"version": version(PACKAGES[bridge]), "python": platform.python_version()}
+        row |= {"commit": commit, "command": command}
         try:
             with address(name) as source:
                 spec = gem_core.spec(f"{bridge}:{source}")
@@ -143,15 +146,16 @@ def read(path: Path) -> list[dict[str, Any]]:
 def draw(rows: list[dict[str, Any]]) -> str:
     """Return the page for the rows of a file."""
     versions = sorted({f"{row['id'].partition(':')[0]} {row['version']}" for row in rows})
+    commits = sorted({row["commit"] for row in rows})
     lines = [
         "# Checks of other ecosystems' environments",
         "",
         f"`gem-core check` on {len(rows)} environments, played through the bridges: "
-        f"{', '.join(versions)}, Python {rows[0]['python']}, {SEEDS} seeds, at most {TURNS['max_turns']} "
-        "turns per episode. The rules are the contract of this library, for which these environments were "
-        "not written: a rule that does not hold is a difference to know before training, not necessarily a "
-        "fault. The bridges themselves add a turn limit, an isolated random state, and a state by replay, "
-        "so rules on these say nothing about the environment alone.",
+        f"{', '.join(versions)}, Python {rows[0]['python']}, gem-core at {' and '.join(commits)}, {SEEDS} "
+        f"seeds, at most {TURNS['max_turns']} turns per episode. The rules are the contract of this library, "
+        "for which these environments were not written: a rule that does not hold is a difference to know "
+        "before training, not necessarily a fault. The bridges themselves add a turn limit, an isolated "
+        "random state, and a state by replay, so rules on these say nothing about the environment alone.",
         "",
         f"The environments of OpenEnv are those of its repository at commit {OPENENV_COMMIT}, in process; "
         "`openenv:URL(ID)` is our own server of that environment. The rows and responses for SkyRL and "

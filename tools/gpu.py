@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 STATE = ROOT / "runs" / "gpu"
 LIMIT = 60 * 2**20
-"""Maximum number of bytes to carry, before compression."""
+"""Maximum number of bytes in the file, before compression."""
 
 STUDIES = {
     "B": ("rebn", "algorithms", "discount"),
@@ -49,6 +49,9 @@ STAGES = {
     "G": "the consistency tests of the trainers that are installed",
     "H": "SmolLM2-135M",
 }
+
+_NO_TESTS = 5
+"""Exit code of pytest if it finds no tests."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -89,7 +92,10 @@ def run(arguments: argparse.Namespace) -> int:
         language_model.main(options)
         return 0
     command = [sys.executable, "-m", "pytest", "tests/trainers", "-m", "not full", "-k", "consistency"]
-    return subprocess.call(command, cwd=ROOT)
+    code = subprocess.call([*command, *(["--collect-only", "-q"] if arguments.toy else [])], cwd=ROOT)
+    if code == _NO_TESTS:
+        sys.stdout.write("No trainer is installed, so no test ran.\n")
+    return code
 
 
 def runs_folder(name: str, arguments: argparse.Namespace) -> Path:

@@ -2,9 +2,9 @@
 
     python tools/make_encyclopedia.py > gem_core/envs/games/data/encyclopedia.txt
 
-Each line contains a title, a tab, and a text, in which [[Title]] is a link. Pages about one thing link to
-the things that they mention, and pages about a kind link to its members, so every page can be reached from
-every other page.
+Each line contains a title, a tab, and a text, in which [[Title]] is a link. A page about one thing links to
+the things that it mentions, and a page about a kind links to the members of the kind, so every page can be
+reached from every other page.
 """
 
 from __future__ import annotations

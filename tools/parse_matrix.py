@@ -2,7 +2,7 @@ r"""Write the table of styles in which models write moves, and of the games that
 
     python tools/parse_matrix.py    # writes the table into docs/environments/games.md
 
-A style is a way to write the same move. A game reads it if the move that it plays is the move meant.
+A style is one way to write a move. A game reads a style if it plays the intended move.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def written(game: str, move: str, layout: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def matrix() -> dict[str, dict[str, bool]]:
-    """Return for each style which of the games it applies to read it."""
+    """Return for each style the games that read it, among the games to which it applies."""
     table: dict[str, dict[str, bool]] = {name: {} for name, _ in STYLES}
     for game, usual in MOVES.items():
         env: Any = gem_core.make(f"game:{game}-v0").unwrapped

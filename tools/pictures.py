@@ -24,8 +24,10 @@ from gem_core.observations import render_observation
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "episodes"
 FAMILIES = {
+    "games": "game:Wordle-v0-easy",
     "math": "math:Arithmetic-v0-retry",
     "logic": "logic:Proofs-v0-d1",
+    "reasoning-gym": "rg:mini_sudoku",
     "qa": "qa:MultiHop-v0-search",
     "code": "code:SmallTasks-v0-easy",
     "databases": "database:Library-v0",

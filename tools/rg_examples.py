@@ -26,8 +26,9 @@ CHOSEN = {
     "propositional_logic": "(A → B)",
     "rush_hour": "F+1 K+1 M-1 C+3",
 }
-"""Examples from questions, for data sets without answers; one of a data set where most answers are "No"; and
-examples of smaller problems, or with other letters, where a copied answer is often right."""
+"""Examples from questions, for data sets without answers; an example for a data set in which most answers are
+"No"; and examples of smaller problems, or with other letters, for data sets in which a copied answer is often
+right."""
 
 
 def example(name: str) -> str:

@@ -22,7 +22,7 @@ INTRODUCTION = """\
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Replace each notebook by a page, and add ``llms.txt``."""
+    """Replace each notebook with a page, and add ``llms.txt``."""
     notebooks = [file for file in files if file.src_uri.endswith(".ipynb")]
     pages = {file.src_uri: file.content_string for file in files if file.src_uri.endswith(".md")}
     for file in notebooks:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from pathlib import Path
@@ -24,12 +24,15 @@ class Task:
         tiny: Options of the tiny model (`TinyOptions`) from which the runs start.
         options: Options of the runs (`TrainConfig`) on this environment.
         note: Description for the page, such as the known optimum.
+        measure: Function of a module that returns further metrics of the weights in a folder. Runs on
+            evaluation seeds call it for the initial and the final weights. None adds no metrics.
     """
 
     env: str
     tiny: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
+    measure: Callable[[Path], dict[str, float]] | None = None
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Study:
 
     Attributes:
         title: Title of the page and of the figure.
-        question: What the study asks, in one or two sentences.
+        question: Question that the study answers, in one or two sentences.
         tasks: Environments, by name.
         arms: Options of each arm, by name.
         options: Options of `TrainConfig` shared by all runs.
@@ -103,7 +106,7 @@ class Study:
         return seed if self.models is None else self.models[seed % len(self.models)]
 
     def toy(self) -> Study:
-        """Return the same study in a size that takes seconds and shows nothing but that it runs."""
+        """Return the same study in a size that takes seconds and only shows that it runs."""
         tiny = {"warm_start_steps": 2, "warm_start_tokens": 500, "corpus_episodes": 10, "layers": 1}
         return replace(
             self,

@@ -1,13 +1,13 @@
-"""Parts of ReBN as separate estimators: returns that are only centered or only scaled."""
+"""Estimators of the studies: returns that are only centered or only scaled, and normalized GAE."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from gem_core.advantages import ReturnStats, returns
+from gem_core.advantages import ReturnStats, gae, returns
 from gem_core.advantages.batch import TurnRewards
-from gem_core.advantages.registry import Estimator, list_estimators, register_estimator
+from gem_core.advantages.registry import Estimator, get_estimator, list_estimators, register_estimator
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
@@ -30,11 +30,30 @@ def scaled(
     return [values * scale for values in turn_returns]
 
 
+def normalized_gae(
+    turn_rewards: TurnRewards,
+    *,
+    values: TurnRewards,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    truncated: Sequence[bool] | None = None,
+) -> list[FloatArray]:
+    """Return the advantages of `gae`, normalized over all turns of the batch."""
+    advantages = gae(turn_rewards, values=values, gamma=gamma, lam=lam, truncated=truncated)
+    stats = ReturnStats.from_returns(advantages)
+    return [(of_turns - stats.mean) * stats.scale() for of_turns in advantages]
+
+
 def register() -> None:
     """Make the estimators available to `gem_core.train` in this process."""
     for name, function in (("centered", centered), ("scaled", scaled)):
         if name not in list_estimators():
             register_estimator(Estimator(name, function, _no_tensors, description=str(function.__doc__)))
+    if "normalized_gae" not in list_estimators():
+        needs, about = get_estimator("gae").needs, str(normalized_gae.__doc__)
+        register_estimator(
+            Estimator("normalized_gae", normalized_gae, _no_tensors, needs=needs, description=about)
+        )
 
 
 def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] | None) -> list[FloatArray]:
@@ -44,4 +63,4 @@ def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] 
 
 
 def _no_tensors(*args: Any, **kwargs: Any) -> Any:
-    raise ConfigError("centered and scaled exist only for the reference trainer")
+    raise ConfigError("the estimators of the studies exist only for the reference trainer")

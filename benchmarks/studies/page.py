@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,14 +21,18 @@ _MANY = 4
 
 
 def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
-    """Write ``summary.md`` and ``curves.png`` from the records."""
+    """Write ``summary.md`` and ``curves.png`` from the records, for the tasks that have any."""
     complete = [record for record in records if record.phase != "tuning"]
+    played = {record.task for record in complete}
+    tasks = {task: about for task, about in study.tasks.items() if played & {task, ""}}
+    study = replace(study, tasks=tasks)
     lines = [f"# {study.title}", "", study.question, "", *_protocol(study, records, complete)]
     arms = [arm for arm in study.arms if any(record.name == arm for record in complete)]
     for task in study.tasks:
         lines += _task_table(study, task, arms, complete)
     if len(study.tasks) > 1:
         lines += _overall_table(study, arms, complete)
+    lines += _transfer_tables(study, arms, complete)
     if any(record.phase == "tuning" for record in records):
         lines += _tuning_table(study, records)
     for note in study.notes:
@@ -46,7 +51,7 @@ def select(records: Sequence[Record], task: str, arm: str) -> list[Record]:
 
 
 def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record]) -> list[str]:
-    """Return the description of the protocol that the records followed."""
+    """Return a description of the protocol that the recorded runs followed."""
     seeds = sorted({record.seed for record in complete})
     tuned = sorted({record.seed for record in records if record.phase == "tuning"})
     text = (
@@ -126,8 +131,14 @@ def _budget(study: Study, task: str, records: Sequence[Record]) -> str:
 def _cells(study: Study, metric: str, records: Sequence[Record]) -> list[str]:
     """Return the cells of an arm, except for its name and the difference from the baseline."""
     mine = [record for record in records if metric in record.before and metric in record.after]
-    if not mine:  # such as the turns of solved episodes, if none was solved
-        return [*(f"{records[0].config[option]:g}" for option in study.grid), "0", "", "", "", ""]
+    if not mine:  # such as the turns of solved episodes, if none was solved, or a metric of training steps
+        trained = [value for record in records if not math.isnan(value := _training(record, metric))]
+        return [
+            *(f"{records[0].config[option]:g}" for option in study.grid),
+            str(len(trained)),
+            *("", "", ""),
+            f"{fmean(trained):.3f}" if trained else "",
+        ]
     after = [record.after[metric] for record in mine]
     low, high = iqm_interval([after])
     return [
@@ -135,8 +146,8 @@ def _cells(study: Study, metric: str, records: Sequence[Record]) -> list[str]:
         str(len(mine)),
         f"{fmean(record.before[metric] for record in mine):.3f}",
         f"{iqm([after]):.3f}" + (f" ({low:.3f} to {high:.3f})" if len(mine) > 1 else ""),
-        f"{fmean(_area(record, metric) for record in mine):.3f}",
-        f"{fmean(_training(record, metric) for record in mine):.3f}",
+        _number(fmean(_area(record, metric) for record in mine)),
+        _number(fmean(_training(record, metric) for record in mine)),
     ]
 
 
@@ -168,6 +179,41 @@ def _overall_table(study: Study, arms: Sequence[str], records: Sequence[Record])
             mean, *ends = iqm_difference(strata(arm), strata(study.baseline))
             gap = f"{mean:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f})"
         lines.append(f"| {arm} | {iqm(strata(arm)):.3f} ({low:.3f} to {high:.3f}) | {gap} |")
+    return lines
+
+
+def _transfer_tables(study: Study, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
+    """Return the changes on each evaluation environment, one table per arm; none with one environment."""
+    envs = list(dict.fromkeys(env for record in records for env in record.evaluation.get("before", {})))
+    metric = study.metric
+    shown = [*study.tasks]
+    if len(envs) < 2 or not all(study.tasks[task].env in envs for task in shown):
+        return []
+    names = {task.env: name for name, task in study.tasks.items()}
+    columns = [names.get(env, env) for env in envs]
+    lines = ["", "## Changes on all environments", ""]
+    lines += [
+        f"{_short(metric).capitalize()} after minus before training, with a 95% t interval. A row is the"
+    ]
+    lines += ["environment of the training, a column that of the evaluation."]
+    for arm in arms:
+        lines += [
+            "",
+            f"{arm}:",
+            "",
+            f"| trained on | {' | '.join(columns)} |",
+            "|---" * (1 + len(envs)) + "|",
+        ]
+        for task in shown:
+            cells = []
+            for env in envs:
+                gaps = [
+                    record.evaluation["after"][env][metric] - record.evaluation["before"][env][metric]
+                    for record in select(records, task, arm)
+                    if all(metric in record.evaluation[when].get(env, {}) for when in ("before", "after"))
+                ]
+                cells.append(_interval(gaps))
+            lines.append(f"| {task} | {' | '.join(cells)} |")
     return lines
 
 
@@ -248,6 +294,11 @@ def _difference(mine: Sequence[Record], base: Sequence[Record], metric: str) -> 
         for record in mine
         if record.seed in theirs and metric in record.after
     ]
+    return _interval(gaps)
+
+
+def _interval(gaps: Sequence[float]) -> str:
+    """Return the mean of differences, with its t interval if there are several; "" without differences."""
     if not gaps:
         return ""
     mean, low, high = t_interval(gaps)
@@ -268,6 +319,11 @@ def _training(record: Record, metric: str) -> float:
 
 def _values(record: Record, metric: str) -> list[float]:
     return [value for value in record.steps[metric] if value is not None]
+
+
+def _number(value: float) -> str:
+    """Return a number for a table; "" for NaN, as of a metric that exists only before and after training."""
+    return "" if math.isnan(value) else f"{value:.3f}"
 
 
 def _short(metric: str) -> str:

@@ -1,4 +1,4 @@
-"""Plans the runs of a study and executes those that are missing, one process per core."""
+"""Plans the runs of a study and executes the missing ones, one process per core."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ from studies import Study, estimators
 from studies.stats import mean_of_last
 
 TUNING, EVALUATION = "tuning", "evaluation"
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Rounding depends on the instructions that PyTorch and its matrix library choose for a processor, and a
+    # different rounding changes the sampled tokens. AVX2 is available on all current x86 processors.
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "AVX2",
+}
+"""Environment variables of the processes that execute runs."""
 
 
 @dataclass(frozen=True)
@@ -138,11 +147,12 @@ class Runner:
         return [record for record in map(self._record, runs) if record is not None]
 
     def execute(self, run: Run) -> Record:
-        """Execute a single run in this process, and return its record."""
+        """Execute a single run, and return its record."""
         seed = self.study.model_seed(run.seed)
-        if not (model_folder(self.folder, run.task, seed) / "gem_tiny.json").exists():
-            _make_model((self.study, self.folder, run.task, seed))
-        _execute((self.name, self.study, self.folder, run))
+        with self._pool() as pool:
+            if not (model_folder(self.folder, run.task, seed) / "gem_tiny.json").exists():
+                _submit(pool, _make_model, (self.study, self.folder, run.task, seed)).result()
+            _submit(pool, _execute, (self.name, self.study, self.folder, run)).result()
         record = self._record(run)
         assert record is not None
         return record
@@ -192,8 +202,8 @@ class Runner:
         if not self.jobs:
             yield None
             return
-        # One thread for each process; its libraries read this when the process imports them.
-        os.environ.update(OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false")
+        # The libraries read these variables when a new process imports them.
+        os.environ.update(ENVIRONMENT)
         with ProcessPoolExecutor(self.jobs, get_context("spawn")) as pool:
             yield pool
 
@@ -255,7 +265,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     model = model_folder(folder, run.task, study.model_seed(run.seed))
     resumed = bool(list_checkpoints(out))
     wall, cpu = time.perf_counter(), time.process_time()
-    train(TrainConfig(model=str(model), out=str(out), **run.options(study)))
+    outcome = train(TrainConfig(model=str(model), out=str(out), **run.options(study)))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     metrics = [metric for metric, _ in study.panels]
     metrics = list(dict.fromkeys([*metrics, study.metric, *study.more_metrics, study.tuning_metric]))
@@ -267,6 +277,10 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
         table=[metric for metric in metrics if metric.startswith("gem/")],
         figure=metrics,
     )
+    measure = study.tasks[run.task].measure
+    if measure is not None and run.phase == EVALUATION:
+        before, after = measure(model), measure(outcome.checkpoint)
+        record = replace(record, before={**record.before, **before}, after={**record.after, **after})
     record = replace(
         record,
         run=run.id,

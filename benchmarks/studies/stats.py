@@ -59,7 +59,7 @@ def area(steps: Sequence[float], values: Sequence[float]) -> float:
 
 
 def mean_of_last(values: Sequence[float], part: int) -> float:
-    """Return the mean of the last 1/`part` of the values, at least of one; NaN without values."""
+    """Return the mean of the last 1/`part` of the values, but of at least one value; NaN without values."""
     return fmean(values[-max(1, len(values) // part) :]) if values else math.nan
 
 

@@ -3,15 +3,15 @@
     self.max_turns = check_int("max_turns", max_turns, 1)
     self.decay = check_number("decay", decay, 0, 1)
 
-Each check returns the value or raises a `ConfigError`. A bool is not a number here. Put what users write
-before an option into the name: ``check_int("--gem.max_turns", ...)``.
+Each check returns the value or raises a `ConfigError`. A bool is not a number here. Include the prefix that
+users write before an option in the name: ``check_int("--gem.max_turns", ...)``.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
 from gem_core._util import messages
@@ -138,6 +138,19 @@ def check_choice(name: str, value: T, choices: Collection[Any], *, optional: boo
     return value
 
 
+def check_dict(name: str, value: Any) -> dict[str, Any]:
+    """Check for a mapping whose keys are text; return a copy, empty for None.
+
+    Raises:
+        ConfigError: The value is anything else, such as text in which the shell has changed the quotes.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise expected(name, value, "a dict such as {'key': 1}", optional=True)
+    return dict(value)
+
+
 def check_names(
     names: Iterable[object],
     known: Collection[str],
@@ -152,8 +165,8 @@ def check_names(
         names: Names to check, such as the keys of a section of a config.
         known: The names that exist.
         kind: Kind of the names, for the message.
-        owner: What the known names belong to, for the message.
-        prefix: What users write before each name, for the message.
+        owner: Owner of the known names, for the message.
+        prefix: Text that a user writes before each name, for the message.
 
     Raises:
         ConfigError: A name is unknown; the message holds the closest ones and all known ones.

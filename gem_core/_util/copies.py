@@ -15,5 +15,5 @@ def copy_state(value: T) -> T:
         try:
             return pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))  # type: ignore[no-any-return]
         except (pickle.PicklingError, AttributeError, TypeError):
-            pass  # holds an object of a local class, for example; an environment need not be stateful
+            pass  # for example, it holds an object of a local class; an environment need not be stateful
     return copy.deepcopy(value)

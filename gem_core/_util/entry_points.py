@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from gem_core._util.messages import error_line
+from gem_core._util.messages import error_line, suggest
 from gem_core.errors import ConfigError, MissingDependency
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any
             raise
         raise ConfigError(f"{name}: entry point {entry_point!r} cannot be imported: {error}") from error
     if not hasattr(loaded, attribute):
-        raise ConfigError(f"{name}: entry point {entry_point!r} does not exist: no {attribute} in {module}")
+        hint = suggest(attribute, vars(loaded))
+        raise ConfigError(f"{name}: there is no {attribute!r} in {module}.{hint}")
     return getattr(loaded, attribute)
 
 

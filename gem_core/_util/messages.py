@@ -45,8 +45,8 @@ def unknown(
         kind: Kind of name, such as "option" or "wrapper".
         name: The unknown name.
         known: The names that exist.
-        owner: What the known names belong to, if `kind` alone does not say.
-        prefix: What users write before the name.
+        owner: Owner of the known names, if `kind` alone is not clear.
+        prefix: Text that a user writes before the name.
         hint: Text that replaces the list of known names, if there are too many to list; None lists them.
     """
     names = list(known)

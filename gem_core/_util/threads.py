@@ -79,7 +79,7 @@ class ThreadPool(Executor):
         return future
 
     def start(self, call: PoolCall) -> None:
-        """Run a call that needs no future, which would take most of the time of a short call."""
+        """Run a call without a future, which would take most of the time of a short call."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("this thread pool is closed")
@@ -136,7 +136,7 @@ class ThreadPool(Executor):
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[PoolCall | None] = queue.SimpleQueue()
         self._threads: set[threading.Thread] = set()
-        self._unfinished = 0  # calls that wait or run, without abandoned ones
+        self._unfinished = 0  # calls that wait or run, except abandoned ones
         self._closed = False
 
     def _start_if_needed(self) -> None:
@@ -177,7 +177,7 @@ class ThreadPool(Executor):
                     return
                 call.thread = None
                 self._unfinished -= 1
-            del call  # an idle thread keeps nothing alive
+            del call  # so that an idle thread keeps no object alive
 
 
 def _fulfill(future: Future[T], function: Callable[[], T]) -> None:
@@ -222,7 +222,7 @@ def set_env_threads(count: int) -> None:
         pool.resize(count)
 
 
-atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # closing sessions still end their programs
+atexit.register(TOOL_THREADS.shutdown, timeout=5.0)  # sessions that are closing still end their programs
 
 
 class ThreadCall(Generic[T]):

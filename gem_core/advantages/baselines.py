@@ -1,4 +1,4 @@
-"""Estimators with a baseline from outside the batch, or per role: ReMax and RAE."""
+"""Estimators whose baseline comes from outside the batch or depends on the role: ReMax and RAE."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def update_role_baselines(
     *,
     decay: float = 0.95,
 ) -> dict[Hashable, float]:
-    """Return the baselines of `rae` after a batch: ``b_p = decay * b_p + (1 - decay) * R_i``.
+    """Return the baselines for `rae` after a batch: ``b_p = decay * b_p + (1 - decay) * R_i``.
 
-    Source: as `rae`.
+    Source: See `rae`.
 
     Args:
         role_baselines: Baselines before the batch; an agent that is not in it starts at 0.

@@ -1,7 +1,7 @@
 """The turns of a batch as flat arrays, on which every estimator computes.
 
-`as_turns` flattens lists of episodes. `gem_core.advantages.turns.TurnLayout` is the same for (rows, tokens)
-tensors, so each estimator is written once and serves both.
+`as_turns` flattens lists of episodes. `gem_core.advantages.turns.TurnLayout` does the same for (rows, tokens)
+tensors, so each estimator is written only once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Turns:
     """
 
     noun = "episode"
-    """What an episode is called in messages."""
+    """Word for an episode in messages."""
 
     def __init__(
         self, rewards: FloatArray, rows: IntArray, episodes: int, dropped: dict[int, int] | None = None
@@ -104,7 +104,7 @@ class Turns:
         return self.check_finite(name, self._join(name, arrays, np.zeros((0, 1))))
 
     def keys_per_turn(self, name: str, data: Sequence[Sequence[Hashable]]) -> IntArray:
-        """Return the number of each turn's key, counted from 0 in the order of first use.
+        """Return the number of each turn's key; keys are numbered from 0 in the order of first use.
 
         Args:
             name: Name of the argument, for messages.
@@ -147,7 +147,7 @@ class Turns:
         return [data[row] for row in self.rows[self.starts].tolist()]
 
     def keys(self, name: str, data: Sequence[Hashable]) -> IntArray:
-        """Return the number of each played episode's key, counted from 0 in the order of first use."""
+        """Return the number of each played episode's key; keys are numbered from 0 in order of first use."""
         return numbered(self.per_episode(name, data))
 
     def weights(self, weight: str) -> FloatArray | None:
@@ -287,7 +287,7 @@ def deviations(
     Args:
         values: float64 (values,).
         groups: (values,), the index of each value's group.
-        weights: (values,), positive. None weighs all values by 1.
+        weights: (values,), positive. None gives all values the weight 1.
     """
     count = np.bincount(groups, weights).astype(np.float64)
     weighted = values if weights is None else values * weights
@@ -330,7 +330,7 @@ def normalized(
 
     Args:
         values: float64 (values,).
-        weights: (values,), positive. None weighs all values by 1.
+        weights: (values,), positive. None gives all values the weight 1.
         stats: See `StatsChoice`.
         ddof: 0 for the population standard deviation, 1 for the sample standard deviation.
         eps: Constant added to the standard deviation.

@@ -288,7 +288,7 @@ def gdpo(
         group_ids: One hashable id per episode. Episodes of the same task and seed share an id.
         reward_components: One array of shape (turns, components) per episode.
         gamma: Discount per turn inside each return, from 0 to 1; 1 gives the plain sum of rewards.
-        component_weights: One weight per component; None weighs all by 1.
+        component_weights: One weight per component; None gives each the weight 1.
         ddof: 0 for the population standard deviation of a group, 1 for the sample standard deviation.
         eps: Constant added to the standard deviation.
         min_std: The scores of a group count as equal if ``std <= min_std * max(1, |mean|)``;

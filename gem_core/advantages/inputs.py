@@ -61,7 +61,7 @@ def is_tensor(value: object) -> bool:
 
 
 def describe(value: object) -> str:
-    """Return a phrase with the type of a value and, if it has one, its shape."""
+    """Describe the type of a value and, if it has one, its shape."""
     kind = f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
     shape = getattr(value, "shape", None)
     return kind if shape is None else f"{kind} of shape {tuple(shape)}"

@@ -41,8 +41,8 @@ TRAINER_NAMES = {
 """Estimator names by the names in trainer configs, with a prefix where a trainer has its own estimator."""
 
 Scope: TypeAlias = Literal["collected", "trained"]
-"""Turns whose returns normalize the advantages: all turns collected for an update, or only the turns that
-remain for training after the trainer dropped some."""
+"""Turns whose returns normalize the advantages: all turns collected for an update, or only the turns that are
+left for training after the trainer has dropped some."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 Truncation: TypeAlias = Literal["keep", "mask"]
@@ -93,7 +93,7 @@ class Estimator:
         collected_stats: Whether these are statistics of returns over turns, so that `stats` may include turns
             that a sampler dropped.
         options: Keyword arguments besides gamma that a config may set.
-        description: One line for listings.
+        description: One-line description for listings.
     """
 
     name: str
@@ -115,8 +115,8 @@ class Estimator:
         """Check that all names are in `self.options`.
 
         Args:
-            options: Names that a config sets.
-            prefix: What users write before each name, for the message.
+            options: Names of the options that a config sets.
+            prefix: Text that a user writes before each name, for the message.
 
         Raises:
             ConfigError: A name is unknown; the message lists the known ones.

@@ -1,9 +1,9 @@
-"""The estimators on (rows, tokens) torch tensors, for the batch of a trainer. Needs torch.
+"""The estimators for (rows, tokens) torch tensors, as in a trainer's batch. Needs torch.
 
     result = rebn(token_rewards, response_mask, gamma=0.9)
     loss = -(result.advantages * logprobs).sum() / response_mask.sum()
 
-Definitions and formulas are those of the functions with the same names in `gem_core.advantages`, which also
+The functions with the same names in `gem_core.advantages` have the same definitions and formulas, and
 document the options. A row is an episode. Its turns are the runs of ones in the response mask, or the tokens
 that share a turn id; pass turn ids wherever they can travel with the batch, because two adjacent turns look
 like one in the mask. The reward of a turn is the sum of `token_rewards` from its first token up to the first
@@ -58,7 +58,7 @@ class Advantages(NamedTuple):
 
 
 class OnTensors:
-    """An estimator for tensors, made from its numpy form.
+    """An estimator for tensors, created from its numpy form.
 
     Args:
         estimator: A function like those of `gem_core.advantages`: it takes turn rewards (lists or
@@ -104,11 +104,11 @@ class OnTensors:
         Args:
             token_rewards: (rows, tokens), any float dtype, on the device of the mask.
             response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
-            needs: What the estimator needs besides, such as group ids.
+            needs: Further inputs that the estimator needs, such as group ids.
             turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0 without
                 gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
             truncated: (rows,), bool; True masks the row. None keeps all rows.
-            process_group: See the module.
+            process_group: See the docstring of this module.
             arguments: Options of the estimator.
 
         Returns:

@@ -29,13 +29,13 @@ def mt_grpo(
     """Compute MT-GRPO: ``A_t = sum_(k >= t) gamma^(k - t) * (r_k - mean_k) / (std_k + eps)``.
 
     mean_k and std_k are over the rewards that the episodes of the group earned in their turn k. An episode
-    that has ended has no turn k, so the number of means that an episode is charged depends on when it stops:
-    if the policy decides when to stop, every decision to continue is charged the mean of the rewards to come
-    (github.com/verl-project/verl/issues/7244 describes the same bias).
+    that has ended has no turn k, so the number of means subtracted from an episode's rewards depends on when
+    it stops: if the policy decides when to stop, every decision to continue costs the mean of the rewards to
+    come (github.com/verl-project/verl/issues/7244 describes the same bias).
 
     ``compared="return"`` removes this bias: ``A_t = G_t - mean_t``, where mean_t is the mean return from turn
-    t on over all episodes of the group, and an episode that has ended counts as 0. Every episode is then
-    charged the same baseline for turn t, whatever it does from turn t on.
+    t on over all episodes of the group, and an episode that has ended counts as 0. The same baseline for turn
+    t is then subtracted for every episode, whatever the episode does from turn t on.
 
     Source: "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design", arXiv 2505.11821,
     generalized from two turns; the same as its code (github.com/SiliangZeng/Multi-Turn-RL-Agent,
@@ -92,7 +92,8 @@ def gigpo(
 
     ``E_i = (R_i - mean) / F``, where ``R_i`` is the sum of the rewards of the episode, and the mean is over
     its group. ``S_t = (G_t - mean) / F``, over all turns of the group that began in the same state. F is
-    ``std + eps`` or, with ``normalization="mean"``, 1. A state that only one turn began in gives S = 0.
+    ``std + eps`` or, with ``normalization="mean"``, 1. S is 0 for a turn that began in a state in which no
+    other turn began.
 
     Source: "Group-in-Group Policy Optimization for LLM Agent Training", arXiv 2505.10978, equations 3 and
     5 to 8, as numbered in verl-agent ``compute_gigpo_outcome_advantage`` (gigpo/core_gigpo.py), which uses

@@ -27,7 +27,7 @@ def by_episode(
     state_keys: Sequence[Hashable] | None = None,
     **options: Any,
 ) -> Advantages:
-    """Join the rows of each episode, one column per turn, and spread the advantages over the rows again.
+    """Join the rows of each episode, one column per turn, and copy the advantages back to the rows.
 
     Args:
         estimator: A function of `gem_core.advantages.tensors`.

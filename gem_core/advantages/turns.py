@@ -1,7 +1,7 @@
 """Turns in (rows, tokens) tensors: find them, sum their rewards, and copy numbers per turn to tokens.
 
 Only these three steps access every token, and they run on the device of the tensors. The steps in between
-work on one number per turn, in float64 on the host, with the code of the numpy form.
+work on one number per turn, in float64 on the host, with the same code as the numpy form.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _wrong_mask(value: object, row: int) -> str:
 
 
 def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:
-    """Return which segments begin a turn: the ones whose id is one more than the previous id in the row."""
+    """Return which segments begin a turn: those whose id is one more than the previous id in the row."""
     ids_on, rows_on = ids[on].astype(np.int64), rows[on]
     previous = np.full(len(ids_on), -1, dtype=np.int64)
     same_row = rows_on[1:] == rows_on[:-1]

@@ -1,4 +1,4 @@
-"""Bridges to other ecosystems: their environments under our ids, and ours under their interfaces.
+"""Bridges to other ecosystems: their environments under our ids, and ours with their interfaces.
 
 Each ecosystem has one module or folder and its own extra. `register_builtin` registers the schemes of
 ids, such as ``gymnasium:CartPole-v1``, without importing anything.

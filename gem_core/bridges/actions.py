@@ -9,7 +9,8 @@ A JSON schema describes the action. The response holds it in its last ``\boxed{.
 | ``integer`` | the number |
 | any other type, or several | JSON |
 
-With ``whole=True`` the whole response is the action, for environments that talk or read their own syntax.
+With ``whole=True`` the whole response is the action, for environments that converse or parse their own
+syntax.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ActionGrammar:
 
     Args:
         schema: Schema of an action. ``$ref`` and ``anyOf`` are resolved, as in the schemas that pydantic
-            writes; the keywords that count are those of `gem_core.tools.schema`.
+            writes; the supported keywords are those of `gem_core.tools.schema`.
         whole: Whether the whole response is the action; for a schema of type ``string`` only.
 
     Raises:
@@ -98,7 +99,7 @@ class ActionGrammar:
         return "enum" not in self.schema and self.schema.get("type") not in ("string", "integer", "number")
 
     def _value(self, text: str) -> tuple[Any, str | None]:
-        """Return the value in the text of a box, or None and what is wrong."""
+        """Return the value in the text of a box, or None and a description of the problem."""
         names = self.schema.get("enum")
         if names is not None:
             for name in names:

@@ -1,15 +1,16 @@
 """`ForeignEnv`: the base class of inbound bridges, for one environment of another ecosystem.
 
-It adds what other ecosystems leave open: a turn limit, ``info["success"]``, exactly one end flag, finite
-rewards, text that UTF-8 can encode, and a state. The state is the seed and the actions of the episode, which
-are played again to restore it, so any deterministic environment is stateful.
+It adds the guarantees that other ecosystems lack: a turn limit, ``info["success"]``, exactly one end flag,
+finite rewards, text that UTF-8 can encode, and a state. The state consists of the seed and the actions of the
+episode, which are played again to restore it, so any deterministic environment is stateful.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -25,15 +26,19 @@ class ForeignEnv(Env):
     """An environment of another ecosystem. A subclass overrides `begin` and `advance`.
 
     `begin` and `advance` may raise anything: the exception becomes an `EnvError` that names the environment.
-    `advance` may return both end flags, of which termination counts, and need not set ``info["success"]``.
+    `advance` may set both end flags, in which case termination counts, and need not set ``info["success"]``.
+
+    A subclass that waits on an event loop also overrides `areset` and `astep`, from the parts of `reset` and
+    `step`: `prepare` or `note`, the call itself inside `failing`, and `keep_reset` or `keep_step`.
 
     Args:
         name: Name of the environment, for messages.
         max_turns: Number of steps after which an episode is truncated; None if the environment has its own
             limit.
-        success_at: Smallest undiscounted return that counts as a success, unless `max_turns` cut the episode;
-            None if `advance` sets ``info["success"]`` itself.
-        num_items: Number of items to choose from, which `begin` finds in `item`; 0 if there are none.
+        success_at: Smallest undiscounted return that counts as a success, unless `max_turns` cut the episode
+            or `advance` sets ``info["success"]``; None if no return does.
+        num_items: Number of items to choose from; `begin` finds the chosen one in `item`. 0 if there are
+            none.
     """
 
     def __init__(
@@ -59,28 +64,31 @@ class ForeignEnv(Env):
         """Take one response in the foreign environment."""
         raise NotImplementedError
 
+    def draw_seed(self, seed: int | None) -> int:
+        """Return the seed for `begin`, after a reset with `seed`."""
+        return self.random.getrandbits(31)
+
+    @property
+    def known_options(self) -> tuple[str, ...]:
+        """Options that `reset` takes."""
+        return ("index", "state") if self.num_items else ("state",)
+
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        check_options(options, ("index", "state") if self.num_items else ("state",), self.name)
-        options = options or {}
-        if "index" in options:
-            check_int("index", options["index"], 0, self.num_items - 1)
-        self.begin_episode(seed)
-        if "state" in options:
+        if options and "state" in options:
+            check_options(options, self.known_options, self.name)
+            self.begin_episode(seed)
             self.resume_episode(options["state"])
             if seed is not None:
                 self.begin_episode(seed)
             return self._last_copy()
-        foreign_seed = self.random.getrandbits(31)
-        drawn = Random(foreign_seed).randrange(self.num_items) if self.num_items else None
-        return self._started(foreign_seed, options.get("index", drawn))
+        self.prepare(seed, options)
+        return self._started()
 
     def step(self, action: str) -> StepResult:
-        self.require_reset()
-        if not isinstance(action, str):
-            raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
-        return self._stepped(action)
+        self.note(action)
+        return self._stepped()
 
     def close(self) -> None:
         self.end_episode()
@@ -102,9 +110,11 @@ class ForeignEnv(Env):
         if episode["last"] is None:
             self.actions, self.last_result = [], ("", {})
         else:
-            self._started(episode["seed"], episode["item"])
+            self._begin_at(episode["seed"], episode["item"])
+            self._started()
             for action in episode["actions"]:
-                self._stepped(action)
+                self.actions.append(action)
+                self._stepped()
             if list(self.last_result) != list(episode["last"]):
                 self.end_episode()
                 raise EnvError(
@@ -114,30 +124,60 @@ class ForeignEnv(Env):
                 )
         super().set_state(state)
 
-    # -- plumbing -----------------------------------------------------------------------------
+    # -- the parts of reset and step ----------------------------------------------------------
 
-    def _is_fresh(self) -> bool:
-        return self.last_result == ("", {}) and not self.actions
+    def prepare(self, seed: int | None, options: ResetOptions | None) -> None:
+        """Check the options of a reset, and choose seed and item of the episode.
 
-    def _last_copy(self) -> ResetResult:
-        return copy.deepcopy(self.last_result)
+        Raises:
+            ConfigError: An option is unknown, or there is no item with the index.
+        """
+        check_options(options, self.known_options, self.name)
+        index = (options or {}).get("index")
+        if index is not None:
+            check_int("index", index, 0, self.num_items - 1 if self.num_items else None)
+        self.begin_episode(seed)
+        foreign_seed = self.draw_seed(seed)
+        drawn = Random(foreign_seed).randrange(self.num_items) if self.num_items else None
+        self._begin_at(foreign_seed, drawn if index is None else index)
 
-    def _started(self, seed: int, item: int | None) -> ResetResult:
-        self.foreign_seed, self.item, self.actions, self.total_reward = seed, item, [], 0.0
+    def note(self, action: str) -> None:
+        """Record an action, before it is taken.
+
+        Raises:
+            ResetNeeded: No episode is running.
+            TypeError: The action is not text.
+        """
+        self.require_reset()
+        if not isinstance(action, str):
+            raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
+        self.actions.append(action)
+
+    @contextmanager
+    def failing(self, where: str) -> Iterator[None]:
+        """End the episode at an exception, which becomes an `EnvError` unless it is a `GemError`.
+
+        Args:
+            where: Call that may raise, such as "step 3".
+        """
         try:
-            observation, info = self.begin(seed)
+            yield
         except Exception as error:
-            raise self._failure("the reset", error) from error
+            self.end_episode()
+            raise foreign_error(self.name, where, error) from error
+        except BaseException:  # such as a cancellation
+            self.end_episode()
+            raise
+
+    def keep_reset(self, result: ResetResult) -> ResetResult:
+        """Convert the result of `begin` to a result of `reset`."""
+        observation, info = result
         self.last_result = encodable_observation(observation), json_info(info)
         return self._last_copy()
 
-    def _stepped(self, action: str) -> StepResult:
-        self.actions.append(action)
-        try:
-            observation, reward, terminated, truncated, info = self.advance(action)
-            reward = float(reward)
-        except Exception as error:
-            raise self._failure(f"step {len(self.actions)}", error) from error
+    def keep_step(self, result: StepResult) -> StepResult:
+        """Convert the result of `advance` to a result of `step`."""
+        observation, reward, terminated, truncated, info = result
         if not math.isfinite(reward):
             self.end_episode()
             raise EnvError(f"{self.name}: the reward of step {len(self.actions)} was {reward}")
@@ -150,16 +190,33 @@ class ForeignEnv(Env):
         info.setdefault("invalid", None)
         if terminated or truncated:
             self.end_episode()
-            if self.success_at is not None:
-                info["success"] = finished and self.total_reward >= self.success_at
-            info.setdefault("success", False)
+            solved = self.success_at is not None and self.total_reward >= self.success_at
+            info.setdefault("success", finished and solved)
         self.last_result = encodable_observation(observation), info
         observation, info = self._last_copy()
         return observation, reward, terminated, truncated, info
 
-    def _failure(self, where: str, error: Exception) -> GemError:
-        self.end_episode()
-        return foreign_error(self.name, where, error)
+    # -- plumbing -----------------------------------------------------------------------------
+
+    def _is_fresh(self) -> bool:
+        return self.last_result == ("", {}) and not self.actions
+
+    def _last_copy(self) -> ResetResult:
+        return copy.deepcopy(self.last_result)
+
+    def _begin_at(self, seed: int, item: int | None) -> None:
+        self.foreign_seed, self.item, self.actions, self.total_reward = seed, item, [], 0.0
+
+    def _started(self) -> ResetResult:
+        with self.failing("the reset"):
+            result = self.begin(self.foreign_seed)
+        return self.keep_reset(result)
+
+    def _stepped(self) -> StepResult:
+        with self.failing(f"step {len(self.actions)}"):
+            observation, reward, terminated, truncated, info = self.advance(self.actions[-1])
+            reward = float(reward)
+        return self.keep_step((observation, reward, terminated, truncated, info))
 
 
 def foreign_error(name: str, where: str, error: Exception) -> GemError:
@@ -167,7 +224,7 @@ def foreign_error(name: str, where: str, error: Exception) -> GemError:
 
     Args:
         name: Name of the environment.
-        where: What raised, such as "step 3".
+        where: Call that raised, such as "step 3".
         error: The exception.
     """
     if isinstance(error, GemError):
@@ -181,7 +238,7 @@ def json_info(info: Mapping[str, Any]) -> Info:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of JSON for a value of another ecosystem.
+    """Convert a value of another ecosystem to a value that JSON can represent.
 
     Numpy arrays and scalars become lists and numbers, sets become sorted lists of text, numbers that are not
     finite become None, and objects of other types become their `str`.

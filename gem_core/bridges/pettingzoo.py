@@ -163,7 +163,7 @@ class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # 
         self._take_books()
 
     def observe(self, agent: str) -> ZooText:
-        """Return what `agent` sees now."""
+        """Return the current observation of `agent`."""
         return self._observation(agent)
 
     def last(self, observe: bool = True) -> tuple[ZooText | None, float, bool, bool, dict[str, Any]]:

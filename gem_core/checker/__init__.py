@@ -24,9 +24,16 @@ import gem_core.checker.replay_rules  # adds its rules to RULES, as does the nex
 import gem_core.checker.trust_rules  # noqa: F401
 from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule
-from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject
+from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject, place
 from gem_core.core import Env, require_one_agent
-from gem_core.errors import CheckFailed, ConfigError
+from gem_core.errors import (
+    CheckFailed,
+    ConfigError,
+    DataError,
+    MissingDependency,
+    SandboxError,
+    ServiceError,
+)
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
 
@@ -86,19 +93,21 @@ def check_env(
         actions: Random player for an environment without one: a function of the environment, or responses to
             draw from. They need not be legal.
         keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
-            If a method has the wrong signature or a reset the wrong results, the rules that rely on it are
-            skipped.
+            If a method has the wrong signature or a reset returns the wrong results, the rules that rely on
+            it are skipped.
         on_rule: Function to call before each rule, with the number of earlier rules and of all rules.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
         The rules that hold, and the rules that do not apply with the reason. A spec with
-        ``deterministic=False`` or ``stateful=False`` is exempt from exactly the rules on that property.
+        ``deterministic=False`` or ``stateful=False`` is exempt only from the rules on that property.
 
     Raises:
         CheckFailed: A rule is broken, without `keep_going`; the message names the rule, the evidence, and the
             remedy.
         ConfigError: An argument is invalid.
+        GemError: The first reset reports that something outside the environment is missing, such as a server
+            or a package.
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
@@ -106,6 +115,7 @@ def check_env(
             f"unknown rules {sorted(unknown)}; the rules are: {', '.join(rule.name for rule in RULES)}"
         )
     subject = _subject(env, seeds, max_turns, patience, kwargs)
+    _require_surroundings(subject)
     if actions is not None:
         subject.actions, subject.legal_actions = _player(actions), False
     passed: list[str] = []
@@ -173,6 +183,17 @@ def _subject(
         return Subject(name, build, tuple(seeds), max_turns, patience, first.spec, legal_actions=legal)
 
 
+def _require_surroundings(subject: Subject) -> None:
+    """Reset the environment once, and raise the error if something outside it is missing."""
+    with subject.make() as env:
+        try:
+            env.reset(subject.seeds[0])
+        except (ConfigError, DataError, MissingDependency, SandboxError, ServiceError):
+            raise
+        except Exception:  # a rule reports it
+            return
+
+
 def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], str]:
     """Return the random player that `actions` describes."""
     if callable(actions):
@@ -192,8 +213,8 @@ def _check_rule(rule: Rule, subject: Subject) -> None:
     except RuleSkipped:
         raise
     except Exception as error:  # a method that the rule called, such as spawn or get_state
-        seen = error_line(error)
-        raise _check_failed(subject, rule, seen, "see the traceback above for where it was raised") from error
+        seen = error_line(error) + place(error)
+        raise _check_failed(subject, rule, seen, "this rule expects no exception") from error
     finally:
         subject.close()
 

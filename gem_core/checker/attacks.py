@@ -265,7 +265,7 @@ _SLOTS = {
     "brackets": re.compile(r"\w\[([^\[\]]*)\]"),
     "tag": re.compile(r"<(?:\w+)>([^<>]*)</\w+>"),
     "number": re.compile(r"(?<![\w\\])(\d+)"),
-    "block": re.compile(r"```\w*\n(.*?)```", re.DOTALL),
+    "block": re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL),
 }
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints of environments, which tell whether a recorded result still describes the environment."""
+"""Fingerprints of environments, which show whether a recorded result still describes the environment."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def fingerprint(env: Env, seeds: Iterable[int] = range(SEEDS)) -> str:
     """Return `WIDTH` hexadecimal digits per seed, which depend on the prompt and on the rewards.
 
     The rewards are those of the oracle and of the random player in the first turns of an episode, so that
-    changes to the prompt, the items, the grading, or the players show. Later observations and images do not
-    count, because they can depend on the versions of other programs.
+    changes to the prompt, the items, the grading, or the players are detected. Later observations and images
+    do not count, because they can depend on the versions of other programs.
 
     Args:
         env: Environment, which is reset and left in an arbitrary state.

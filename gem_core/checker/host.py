@@ -64,9 +64,13 @@ class Host:
                 ]
         self._environ = dict(os.environ)
         self._cwd = Path.cwd()
+        self._old_processes = _process_ids()
 
     def changes(self) -> list[str]:
-        """Return descriptions of the changes; new processes get a second to end before they count."""
+        """Return descriptions of the changes; new processes get a second to end before they count.
+
+        A fork of this process gets the same time to start its program.
+        """
         messages = [f"it wrote the file {path.name!r}" for path in sorted(self.folder.iterdir())]
         messages += [f"{name}.{key} changed" for name, _, key, _ in self._changed()]
         names = {*self._environ, *os.environ} - _OWN_VARIABLES
@@ -78,7 +82,7 @@ class Host:
         if Path.cwd() != self._cwd:
             messages.append(f"the working directory changed to {Path.cwd()}")
         end = time.monotonic() + _GRACE
-        while (started := self._processes()) and time.monotonic() < end:
+        while ((started := self._processes()) or self._forks()) and time.monotonic() < end:
             time.sleep(0.02)
         return messages + [f"process {number} is still running" for number in started]
 
@@ -93,7 +97,7 @@ class Host:
         os.environ.update(self._environ)
         os.chdir(self._cwd)
         for number in self._processes():
-            with suppress(ProcessLookupError, ChildProcessError):  # it has ended, or is a child of a worker
+            with suppress(ProcessLookupError, ChildProcessError):  # it has ended or is a child of a worker
                 os.kill(number, signal.SIGKILL)
                 os.waitpid(number, 0)
         self._temporary.cleanup()
@@ -112,13 +116,34 @@ class Host:
         return changed
 
     def _processes(self) -> list[int]:
-        """Return the ids of processes with the token in their command line; empty without /proc."""
-        processes = []
-        for number in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()):
-            with suppress(OSError), open(f"/proc/{number}/cmdline", "rb") as file:  # it has just ended
-                if self.token.encode() in file.read():
-                    processes.append(int(number))
-        return processes
+        """Return the ids of new processes with the token in their command line."""
+        return [int(number) for number, line in self._new_commands() if self.token.encode() in line]
+
+    def _forks(self) -> bool:
+        """Return whether a new child of this process has not started another program yet."""
+        own = _read("self/cmdline")
+        children = (b" R %d " % os.getpid(), b" S %d " % os.getpid(), b" D %d " % os.getpid())
+        return any(
+            line in (own, b"")  # it is empty while a program is being loaded
+            and _read(f"{number}/stat").rpartition(b")")[2].startswith(children)
+            for number, line in self._new_commands()
+        )
+
+    def _new_commands(self) -> list[tuple[str, bytes]]:
+        """Return id and command line of each process that started after the snapshot."""
+        return [(number, _read(f"{number}/cmdline")) for number in _process_ids() - self._old_processes]
+
+
+def _read(path: str) -> bytes:
+    """Return the content of a file in /proc; empty if its process has ended."""
+    with suppress(OSError), open(f"/proc/{path}", "rb") as file:
+        return file.read()
+    return b""
+
+
+def _process_ids() -> set[str]:
+    """Return the ids of all processes; empty without /proc."""
+    return set(filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc") else ()))
 
 
 def _identical(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-r"""Null policies: players that give answers without reading what the environment replies.
+r"""Null policies: players that answer without reading the environment's replies.
 
 `POLICIES` holds the policies, and `FORMS` the formats in which environments expect answers. `play` plays all
 of them on one item. If such a policy is often rewarded, the environment has few possible answers, a skewed
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, permutations
 from random import Random
 from typing import Any, NamedTuple
 
@@ -34,6 +35,10 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 _WORD = re.compile(r"[^\W\d_]+")
 _ITEM = re.compile(r"^[ \t]*(?:[-*\u2022]|\(?(?:[A-Z]|\d{1,2})[.):])[ \t]+(\S.{0,200})$", re.MULTILINE)
 _ALTERNATIVES = re.compile(r"[\"'`]([^\"'`\n]{1,40})[\"'`](?:, [\"'`][^\"'`\n]{1,40}[\"'`])*,? or [\"'`]")
+_CHOICES = re.compile(r"\bor ([^\W\d_]+)[.?]?\s*\Z")
+_RANGE = re.compile(r"\bfrom 1 to (\d{1,9})\b")
+_GRID = re.compile(r"\b(\d{1,3}) rows and (\d{1,3}) columns\b")
+_COMMAND = re.compile(r"\\boxed\{([a-z]+) \d+ \d+\}")
 _LONGEST = 50_000
 """Maximum number of characters of a prompt that are read."""
 
@@ -71,6 +76,32 @@ def _shown_boxes(prompt: str, random: Random) -> tuple[str, ...]:
     return tuple(boxes(prompt))[::-1] or ("",)
 
 
+def _last_choice(prompt: str, random: Random) -> tuple[str, ...]:
+    """Return the last of the choices that end the prompt: ``You may check or bet``."""
+    match = _CHOICES.search(prompt)
+    return (match[1] if match else "",)
+
+
+def _codes(prompt: str, random: Random) -> tuple[str, ...]:
+    """Return all arrangements of as many numbers as the last box of the prompt has, at most a thousand."""
+    largest, shown = _RANGE.search(prompt), last_boxed(prompt) or ""
+    if largest is None or not re.fullmatch(r"\d+(?: \d+)+", shown):
+        return ("",)
+    numbers = map(str, range(1, min(int(largest[1]), 99) + 1))
+    codes = islice(permutations(numbers, len(shown.split())), 1000)
+    return tuple(map(" ".join, codes)) or ("",)
+
+
+def _corners(prompt: str, random: Random) -> tuple[str, ...]:
+    """Return the first box of the prompt with the center and the corners of the grid as its two numbers."""
+    grid, command = _GRID.search(prompt), _COMMAND.search(prompt)
+    if grid is None or command is None:
+        return ("",)
+    bottom, right = int(grid[1]) - 1, int(grid[2]) - 1
+    cells = (bottom // 2, right // 2), (0, 0), (bottom, right), (0, right), (bottom, 0)
+    return tuple(f"{command[1]} {row} {column}" for row, column in cells)
+
+
 POLICIES: dict[str, NullPolicy] = {
     "empty": _constant(""),
     **{text: _constant(text) for text in ("0", "1", "True", "False", "Yes", "No", "nan", "inf")},
@@ -86,11 +117,16 @@ POLICIES: dict[str, NullPolicy] = {
     "circle": _constant("up", "left", "down", "right"),
     "wide circle": _constant("up", "up", "left", "left", "down", "down", "right", "right"),
     "zigzag": _constant("down", "left", "down", "right"),
+    "last choice": _last_choice,
+    "codes": _codes,
+    "corners": _corners,
+    "diagonals": _constant("1", "5", "9", "3", "7"),
+    "tower": _constant("A C", "A B", "C B", "A C", "B A", "B C", "A C"),
 }
 """Null policies by name.
 
 ``shown box`` repeats the last box of the prompt, which shows the answer format. The policies from ``shown
-boxes in turn`` on give several answers in turn.
+boxes in turn`` on give several answers in turn, but ``last choice`` repeats one.
 """
 
 

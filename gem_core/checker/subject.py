@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from gem_core._util.messages import error_line
 from gem_core.core import Env
 from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
+
+_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent))
+"""Folders of this package and of Python's library."""
 
 
 class RuleBroken(Exception):
@@ -58,7 +64,7 @@ class Frame(NamedTuple):
 
 @dataclass
 class Recording:
-    """One episode: the seed of the reset, the actions, and the frames, one more than actions."""
+    """One episode: the seed of the reset, the actions, and the frames (one more than there are actions)."""
 
     seed: int | None
     actions: list[str] = field(default_factory=list)
@@ -162,7 +168,8 @@ def random_action(env: Env) -> str:
 
 def reset(env: Env, seed: int | None, **kwargs: Any) -> Frame:
     """Reset `env` and return the result as a frame."""
-    result = _call(env, f"reset({seed})", lambda: env.reset(seed, **kwargs))
+    advice = "a reset must not raise; fix the exception shown above"
+    result = _call(env, f"reset({seed})", lambda: env.reset(seed, **kwargs), advice)
     if not isinstance(result, tuple) or len(result) != 2:
         broken(f"reset({seed}) returned {clip(result)}", "return (observation, info)")
     return reset_frame(result)
@@ -170,13 +177,19 @@ def reset(env: Env, seed: int | None, **kwargs: Any) -> Frame:
 
 def step(env: Env, action: str) -> Frame:
     """Step `env` and return the result as a frame."""
-    result = _call(env, f"step({clip(action)})", lambda: env.step(action))
+    return step_frame(step_result(env, action))
+
+
+def step_result(env: Env, action: str) -> tuple[Any, ...]:
+    """Step `env` and return the five parts of the result, which may have any types."""
+    advice = "bad model text must count as a bad move, not raise; fix the exception shown above"
+    result = _call(env, f"step({clip(action)})", lambda: env.step(action), advice)
     if not isinstance(result, tuple) or len(result) != 5:
         broken(
             f"step({clip(action)}) returned {clip(result)}",
             "return (observation, reward, terminated, truncated, info)",
         )
-    return step_frame(result)
+    return result
 
 
 def follow(env: Env, actions: Iterable[str]) -> list[Frame]:
@@ -234,15 +247,27 @@ def clip(value: Any, length: int = 160) -> str:
     return text if len(text) <= length else f"{text[:length]}..."
 
 
-def _call(env: Env, what: str, call: Callable[[], Any]) -> Any:
+def _call(env: Env, what: str, call: Callable[[], Any], advice: str) -> Any:
     try:
         return call()
     except Exception as error:
-        advice = "bad model text must count as a bad move, not raise; fix the exception shown above"
         if isinstance(error, AttributeError) and isinstance(error.obj, Env):
             advice = (
                 f"set {error.name!r} before it is read; if an episode changes it, list it in `state_fields`"
             )
         raise RuleBroken(
-            f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}", advice
+            f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}{place(error)}", advice
         ) from error
+
+
+def place(error: BaseException) -> str:
+    """Return " (FILE:LINE in FUNCTION)" of the call that raised, or "" if no file is known.
+
+    It is the innermost call outside of this package and Python's library, if there is one.
+    """
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    if not frames:
+        return ""
+    frame = (own or frames)[-1]
+    return f" ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"

@@ -10,7 +10,7 @@ from gem_core.checker.floors import documented
 from gem_core.checker.host import Host, timed
 from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms
 from gem_core.checker.rules import rule
-from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step
+from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step, step_result
 from gem_core.core import Env
 from gem_core.registration import list_envs, spec
 from gem_core.sandbox import self_check
@@ -25,9 +25,12 @@ UNDOCUMENTED = 0.1
 RESOLUTION = 0.005
 """Plausible true value of a floor that was measured as 0 over 200 seeds."""
 _CHANCE = 1e-3
-_PROGRAMS = frozenset(("program", "command"))
+_PROGRAMS = frozenset(("program", "command", "block"))
+"""Forms whose texts are run by design."""
 _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))
 """Names of the payloads that are also sent in forms that the environment does not read."""
+_CLASS = "<class "
+"""Text that shows a class, as str.format writes it."""
 _ADVICE = (
     "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
     "str.format, a shell or sympy in this process or in a reused worker; run programs in gem_core.sandbox"
@@ -50,9 +53,8 @@ def attacks_change_nothing(subject: Subject) -> None:
             for payload in payloads(host.folder, host.token):
                 if payload.slow != slow:
                     continue
-                for form, text in wrapped(payload.text, action=panel.action, answer=panel.answer):
-                    if _is_sent(payload, form, read):
-                        panel.send(payload.name, form, text)
+                for text, form in _texts(payload, read, panel.action, panel.answer).items():
+                    panel.send(payload.name, form, text)
             if changes := host.changes():
                 broken(f"a text was executed: {'; '.join(changes[:5])}", _ADVICE)
         after = panel.graded()
@@ -103,7 +105,7 @@ class _Panel:
         if self.ended:
             self.start()
         start = time.perf_counter()
-        frame = step(self.env, text)
+        result = step_result(self.env, text)
         if time.perf_counter() - start > self.patience:
             self.start()
             seconds = timed(lambda: step(self.env, text))
@@ -115,17 +117,32 @@ class _Panel:
                 )
             self.start()
         else:
-            self.ended = frame.ended
-        if "<class '" in frame.text and "<class '" not in text:
-            broken(f"the payload {payload!r} ({form}) was formatted: {clip(frame.observation)}", _ADVICE)
+            _, _, terminated, truncated, _ = result
+            self.ended = terminated or truncated
+        if _CLASS in repr(result) and _CLASS not in text:
+            broken(f"the payload {payload!r} ({form}) was formatted: {clip(result[0])}", _ADVICE)
 
 
-def _is_sent(payload: Payload, form: str, read: list[str]) -> bool:
-    if form in FORMS and form not in read:
-        return payload.name in _FEW
-    if form in _PROGRAMS:  # programs run by design, within their time limit
-        return not payload.slow and self_check()["namespace"].available
-    return form in FORMS or not payload.slow
+def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[str, str]:
+    """Return the texts to send for a payload, each with the name of its form.
+
+    Args:
+        payload: Payload.
+        read: Forms that the environment reads.
+        action: Action of the environment.
+        answer: Correct answer; empty if it is unknown.
+    """
+    if payload.slow:  # writing a megabyte in every form takes long
+        return {FORMS[form] % payload.text: form for form in read if form not in _PROGRAMS}
+    texts: dict[str, str] = {}
+    for form, text in wrapped(payload.text, action=action, answer=answer):
+        unread = form in FORMS and form not in read
+        if unread and payload.name not in _FEW:
+            continue
+        if form in _PROGRAMS and not unread and not self_check()["namespace"].available:
+            continue
+        texts.setdefault(text, form)
+    return texts
 
 
 @rule()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gem_core._util.checks import check_int, check_number
+from gem_core._util.messages import suggest
 from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout.limits import EpisodeLimits
@@ -44,6 +45,18 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (for help: {self.prog} --help)\n")
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse the arguments; an unknown argument is reported as an error of its command."""
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            hint = suggest(unknown[0].split("=")[0], self._option_string_actions)
+            self.error(
+                f"unknown argument {unknown[0]!r}.{hint}" if hint else f"unknown argument {unknown[0]!r}"
+            )
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
@@ -162,7 +175,7 @@ def _scalar(annotation: Any) -> Any:
 
 
 def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse the values of ``--kwargs``: JSON objects and ``key=value`` pairs, of which later ones win.
+    """Parse the values of ``--kwargs``: JSON objects and ``key=value`` pairs; later ones win.
 
     The value of a pair is parsed as JSON if possible (numbers, true, null, lists), otherwise it is text.
 

@@ -59,7 +59,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """Return the completion script of a shell, with the ids that are registered now.
 
     Args:
-        parser: Parser of all commands. The way in which its actions are completed is added to it.
+        parser: Parser of all commands. Completion hints are added to its actions.
         shell: One of `SHELLS`.
 
     Raises:

@@ -9,15 +9,17 @@ import contextlib
 import importlib.util
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+T = TypeVar("T")
+
 _EMPTY = ("", "-")
-"""Cells that stand for no value."""
+"""Cells that mean "no value"."""
 
 _LEAST_WRAPPED = 30
 """Minimum width of a wrapped column, in characters."""
@@ -145,8 +147,12 @@ def print_labeled(label: str, text: str, style: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(description: str, total: float) -> Iterator[Callable[[float], None]]:
+def progress(description: str, total: float | None) -> Iterator[Callable[[float], None]]:
     """Show a progress bar on standard error while the block runs, or nothing without a terminal.
+
+    Args:
+        description: Text before the bar.
+        total: Amount of all the work; None if it is unknown, for a bar without the remaining time.
 
     Yields:
         Function to call with the completed amount of `total`.
@@ -157,11 +163,19 @@ def progress(description: str, total: float) -> Iterator[Callable[[float], None]
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    left = (TimeRemainingColumn(),) if total is not None else ()
+    columns = (TextColumn("{task.description}"), BarColumn(), *left)
     piped = not sys.stdout.isatty()  # the bar must not redirect such output to standard error
     with Progress(*columns, console=console, transient=True, redirect_stdout=not piped) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+def counted(items: Iterable[T], advance: Callable[[float], None]) -> Iterator[T]:
+    """Yield the items, and report the number of earlier items before each one."""
+    for number, item in enumerate(items):
+        advance(number)
+        yield item
 
 
 def _has_rich() -> bool:

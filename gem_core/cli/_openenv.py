@@ -13,6 +13,7 @@ import gem_core
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
     add_env_arguments,
+    build_env,
     number,
     parse_env,
     positive_float,
@@ -117,6 +118,7 @@ def run(args: argparse.Namespace) -> int:
     envs = []
     for text in args.ids:
         id, kwargs = parse_env(text, args.kwargs)
+        build_env(id, kwargs, args.wrappers).close()  # report wrong arguments early
         envs.append(
             serve_env(
                 id, kwargs, args.wrappers, workers=args.workers, call_timeout=args.call_timeout, ray=args.ray
@@ -154,13 +156,14 @@ def _write_package(args: argparse.Namespace) -> int:
     if len(args.ids) > 1 or args.wrappers:
         raise ConfigError("--package takes one environment, without --wrappers")
     id, kwargs = parse_env(args.ids[0], args.kwargs)
+    build_env(id, kwargs).close()
     for path in write_package(id, args.package, kwargs):
         print(path)
     return 0
 
 
 def read_token(file: str | None) -> str | None:
-    """Return the token from a file or from the environment variable; None if there is neither.
+    """Return the token in a file or in the environment variable, or None if there is no token.
 
     Raises:
         ConfigError: The file holds no token of printable ASCII characters.
@@ -190,7 +193,7 @@ def _drain_at_signals(server: object) -> None:
 
 
 def _allow_many_files() -> None:
-    """Raise the limit of open files, because every session is one."""
+    """Raise the limit on open files, because every session needs one."""
     with contextlib.suppress(ImportError, ValueError, OSError):  # not on Windows
         import resource
 

@@ -61,7 +61,7 @@ class RunEntry:
     Attributes:
         kind: "evaluation", "training", "consistency", or "trace".
         path: Folder of the run, or file of a trace.
-        model: What played; empty if unknown.
+        model: Model that played; empty if unknown.
         envs: Environments.
         score: Result with its interval, or the progress of a run.
         changed: Time of the last change, in nanoseconds since the epoch.
@@ -80,7 +80,7 @@ class RunEntry:
 
 
 def find_runs(root: Path) -> list[RunEntry]:
-    """Return the runs in a folder and its subfolders, the one that changed last first.
+    """Return the runs in a folder and its subfolders, the most recently changed one first.
 
     Raises:
         ConfigError: `root` is not a folder.
@@ -158,7 +158,7 @@ def _runs_in(folder: Path, files: list[str]) -> Iterator[RunEntry]:
 
 def _entry(kind: str, path: Path, reader: Callable[[Path], RunEntry]) -> RunEntry:
     """Return the entry of a run, which is read again only if it has changed."""
-    # Temporary files, whose names begin with a dot, may be gone before they are looked at.
+    # Temporary files, whose names begin with a dot, may disappear before they are examined.
     names = [] if path.is_file() else [name for name in os.listdir(path) if name != PAGE and name[0] != "."]
     files = [path] if path.is_file() else [path / name for name in names]
     stamp = tuple(sorted((file.name, file.stat().st_mtime_ns) for file in files if file.is_file()))
@@ -350,12 +350,16 @@ def _write_consistency_page(path: Path, page: Path) -> None:
 def _row(entry: RunEntry, root: Path, base: Path) -> str:
     from urllib.parse import quote
 
+    from gem_core.eval.report import short_labels
+
     name = html.escape(entry.path.relative_to(root).as_posix() if entry.path != root else root.name)
     if entry.page is not None:
         link = quote(Path(os.path.relpath(entry.page, base)).as_posix())
         name = f'<a href="{link}">{name}</a>'
     when = datetime.fromtimestamp(entry.changed / 1e9).strftime("%Y-%m-%d %H:%M")
-    envs = ", ".join(entry.envs[:3]) + (f" and {len(entry.envs) - 3} more" if len(entry.envs) > 3 else "")
+    envs = ", ".join([*short_labels(entry.envs).values()][:3]) + (
+        f" and {len(entry.envs) - 3} more" if len(entry.envs) > 3 else ""
+    )
     return (
         f'<tr><td class="name">{name}</td><td>{entry.kind}</td>'
         f'<td class="model">{html.escape(entry.model)}</td>'

@@ -115,6 +115,12 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
     name, kwargs = parse_env(id, args.kwargs)
     try:
         build_env(name, kwargs, args.wrappers).close()
+        env_spec = spec(name)
+        env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
+        report = check_env(
+            env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
+            on_rule=lambda done, total: advance(done / total), wrappers=args.wrappers,
+        )  # fmt: skip
     except (DataError, MissingDependency, SandboxError) as error:  # missing on this machine
         if not args.all:
             raise
@@ -123,12 +129,6 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
         if not args.all:
             raise
         return EnvCheck(id, "failed", message=str(error))
-    env_spec = spec(name)
-    env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
-    report = check_env(
-        env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
-        on_rule=lambda done, total: advance(done / total), wrappers=args.wrappers,
-    )  # fmt: skip
     broken = {
         rule: f"{message}\n  reproduce: {_command(id, rule, args)}" for rule, message in report.broken.items()
     }

@@ -1,4 +1,4 @@
-"""`gem-core doctor`: report what is installed and whether trainers find their plugins, and check a run."""
+"""`gem-core doctor`: report installed packages and whether trainers find their plugins, and check a run."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ class Package:
     requirement: str
     installed: str | None
     """Installed version; None if the package is not installed."""
+
+    def __str__(self) -> str:
+        name = _name(self.requirement)
+        return f"{self.requirement} (missing)" if self.installed is None else f"{name} {self.installed}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,8 @@ def _report_trainer(name: str, arguments: list[str], as_json: bool) -> int:
     check_trainer_names([name])
     trainer = _diagnose(name)
     checked = bool(arguments) and trainer.status == "ready"
-    problem = _check_arguments(name, arguments) if checked else None
+    with _console.progress(f"checking the arguments of {trainer.name}", None):
+        problem = _check_arguments(name, arguments) if checked else None
     if as_json:
         report = {**asdict(trainer), "status": trainer.status, "arguments": arguments}
         _console.print_json({**report, "checked": checked, "problem": problem})
@@ -170,11 +175,25 @@ def _extras() -> dict[str, list[Package]]:
     for text in requirements:
         requirement, _, marker = text.partition(";")
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)", marker)
-        name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        if extra and name:
-            package = Package(requirement.strip(), _version(name[0]))
+        if extra and _applies(marker):
+            package = Package(requirement.strip(), _version(_name(requirement)))
             extras.setdefault(extra[1], []).append(package)
     return extras
+
+
+def _name(requirement: str) -> str:
+    """Return the name of the package in a requirement such as ``mkdocs<2,>=1.6``."""
+    return re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+
+
+def _applies(marker: str) -> bool:
+    """Return whether a requirement of this package applies to this Python version and platform."""
+    older = re.search(r"python_version\s*<\s*['\"](\d+)\.(\d+)", marker)
+    other = re.search(r"sys_platform\s*!=\s*['\"](\w+)", marker)
+    return not (
+        (older and sys.version_info[:2] >= (int(older[1]), int(older[2])))
+        or (other and sys.platform == other[1])
+    )
 
 
 def _diagnose(name: str) -> TrainerStatus:
@@ -206,12 +225,12 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
     rows = []
     for extra, packages in extras.items():
         missing = any(package.installed is None for package in packages)
-        listed = ", ".join(
-            f"{package.requirement} ({package.installed or 'missing'})" for package in packages
-        )
-        rows.append((extra, f"pip install 'gem-core[{extra}]'" if missing else "complete", listed))
+        rows.append((extra, "incomplete" if missing else "complete", ", ".join(map(str, packages))))
     if rows:
-        _console.print_table(("extra", "state", "packages (installed version)"), rows)
+        _console.print_table(("extra", "state", "packages"), rows)
+        print(
+            "To install an extra: pip install 'gem-core[EXTRA]', or the path of a clone instead of gem-core."
+        )
     else:
         print("gem-core runs from a source tree that is not installed, so extras are not listed.")
     print()

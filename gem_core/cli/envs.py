@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _containing(pattern: str) -> list[str]:
-    """Return the ids of which a part matches the pattern, ignoring the case."""
+    """Return the ids that contain a match of the pattern, ignoring case."""
     from fnmatch import fnmatchcase
 
     from gem_core.registration import list_envs

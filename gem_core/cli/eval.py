@@ -46,6 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "--rescore replays the recorded answers of a run in the environments of this version, without a "
             "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
             "instance because its observations have changed. "
+            "Exit code 1 if every episode failed. "
             "`gem-core report FOLDER...` writes a page of the results."
         ),
     )
@@ -170,7 +171,7 @@ def run(args: argparse.Namespace) -> int:
         _console.print_json(outcome.summary)
     else:
         _show(outcome)
-    return 0
+    return int(not outcome.summary["overall"]["episodes"])
 
 
 def _rescore(args: argparse.Namespace) -> int:
@@ -250,6 +251,11 @@ def _read_key(variable: str) -> str:
 
 def _show(outcome: EvalOutcome) -> None:
     _print_summary(outcome.summary)
+    if failed := [episode for episode in outcome.episodes if episode.error is not None]:
+        _console.note(
+            f"{len(failed)} of {len(outcome.episodes)} episodes failed; the first is {failed[0].env_id} with "
+            f"seed {failed[0].seed}: {failed[0].error}"
+        )
     if outcome.repeated:
         _console.note(f"{outcome.repeated} calls failed and were retried")
     _console.note(
@@ -259,12 +265,9 @@ def _show(outcome: EvalOutcome) -> None:
 
 
 def _print_summary(summary: Mapping[str, Any]) -> None:
-    from gem_core.eval.report import ALL_ENVS, SUMMARY_COLUMNS, summary_row
+    from gem_core.eval.report import SUMMARY_COLUMNS, summary_rows
 
-    rows = [summary_row(label, results) for label, results in summary["envs"].items()]
-    if len(rows) > 1:
-        rows.append(summary_row(ALL_ENVS, summary["overall"]))
-    _console.print_table(SUMMARY_COLUMNS, rows, title=summary["model"])
+    _console.print_table(SUMMARY_COLUMNS, summary_rows(summary), title=summary["model"])
 
 
 def _reporter(quiet: bool) -> EvalReporter:

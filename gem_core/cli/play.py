@@ -31,7 +31,7 @@ INVALID = {
 }
 """Maps the value of ``info["invalid"]`` to the reason why the move did not count."""
 TAKEN_BACK = "A model's episode would end here with the reward {:+g}; you can answer again"
-"""Text about an invalid answer that ends the episode, which a player may have mistyped."""
+"""Message for an invalid answer that ended the episode, because the player may have mistyped it."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -175,7 +175,7 @@ def _show(observation: Observation, info: Info) -> None:
 
 
 def _image_file(url: str) -> str:
-    """Write the image of a data URL to a file, which is kept, because a terminal cannot show images."""
+    """Write the image in a data URL to a file, because a terminal cannot show it; the file is kept."""
     kind = url[len("data:image/") : url.index(";")]
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
         file.write(image_bytes(url))

@@ -49,9 +49,12 @@ def run(args: argparse.Namespace) -> int:
         write_report,
     )
 
-    runs = named_apart([read_run(folder) for folder in args.runs])
-    differences = differences_of(runs)
-    page = write_report(runs, args.out, differences=differences)
+    with _console.progress("reading", len(args.runs)) as advance:
+        runs = named_apart([read_run(folder) for folder in _console.counted(args.runs, advance)])
+    with _console.progress("comparing", None):
+        differences = differences_of(runs)
+    with _console.progress("writing", sum(len(run.episodes) for run in runs)) as advance:
+        page = write_report(runs, args.out, differences=differences, advance=advance)
     logs: list[Path] = []
     if args.inspect:
         logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]

@@ -1,4 +1,4 @@
-"""`gem-core repro`: write a run as the config or command of each trainer."""
+"""`gem-core repro`: write a run as a config or command for each trainer."""
 
 from __future__ import annotations
 

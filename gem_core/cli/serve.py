@@ -121,7 +121,7 @@ def run_mcp(args: argparse.Namespace) -> int:
 
 
 def _end_like_ctrl_c() -> None:
-    """Shut down the server at SIGTERM as at Ctrl-C."""
+    """Make SIGTERM shut down the server like Ctrl-C."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -79,13 +79,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"--out {out} is the trace itself")
     texts = read_token_texts(trace) if trace.suffix not in (".json", ".eval") else {}
     fallback = _decoder(args.tokenizer) if args.tokenizer else texts.get
-    summary = write_page(
-        _read(trace),
-        out,
-        title=trace.name,
-        token_text=lambda id: texts.get(id) or fallback(id),
-        gamma=args.gamma,
-    )
+    with _console.progress("writing", _number_of_lines(trace)) as advance:
+        summary = write_page(
+            _console.counted(_read(trace), advance),
+            out,
+            title=trace.name,
+            token_text=lambda id: texts.get(id) or fallback(id),
+            gamma=args.gamma,
+        )
     if args.json:
         _console.print_json(
             {"page": str(out), "episodes": summary.episodes, "turns": summary.turns, "bytes": summary.size}
@@ -93,6 +94,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         _console.note(f"wrote {summary.episodes} episodes to {out}; open it in a browser")
     return 0
+
+
+def _number_of_lines(trace: Path) -> int | None:
+    """Return the number of episodes of a trace, or None for another kind of file."""
+    if trace.suffix in (".json", ".eval"):
+        return None
+    with trace.open("rb") as lines:
+        return sum(1 for _ in lines)
 
 
 def _read(path: Path) -> Iterable[Episode]:

@@ -7,7 +7,7 @@ trainers. `compare` compares it with the record of gem_core itself, level by lev
 2. advantages: the loss uses the advantages that gem_core's estimator computes;
 3. update: the gradient before the optimizer step equals the gradient of the reference trainer.
 
-Level 4, `compare_learning`, compares whole runs over seeds: success after training.
+Level 4, `compare_learning`, compares whole runs over seeds by their success after training.
 """
 
 from gem_core.consistency.compare import Comparison, ConsistencyLevel, compare

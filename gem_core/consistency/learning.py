@@ -42,7 +42,7 @@ class LearningRun:
         model: SHA-256 of the initial weights, in hex.
         budget: Training budget, equal for all trainers.
         command: Command that started the run.
-        commit: Short hash of the commit that ran or recorded it.
+        commit: Short hash of the commit that ran or recorded the run.
         success: Success rate of the training episodes, one number per step.
     """
 

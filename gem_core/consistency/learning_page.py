@@ -14,7 +14,7 @@ from gem_core.eval.charts import COLORS, interval_chart, line_chart
 _STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
 .plot { overflow-x: auto; }
-.plot .chart { min-width: 30rem; }
+.plot .curves { min-width: 30rem; }
 .chart text { font: 11.5px system-ui, sans-serif; fill: #1c2321; }
 .chart .title { font-weight: 600; font-size: 13px; }
 .chart .scale { fill: #6b7471; text-anchor: middle; font-size: 10px; }

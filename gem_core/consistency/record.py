@@ -17,7 +17,7 @@ from gem_core.rollout import Episode
 
 SCHEMA_VERSION = 1
 FLAGS = ("terminated", "truncated", "stop_reason")
-"""Fields of `Played` that some trainers do not pass on, because a loss does not need them."""
+"""Fields of `Played` that some trainers do not pass on, because their loss does not need them."""
 
 
 @dataclass

@@ -2,14 +2,13 @@
 
 The client library transfers and caches the files, and its environment variables apply (``HF_ENDPOINT``,
 ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection, the cache is used; if the cache lacks
-the data set, an error with advice follows within `PATIENCE` seconds.
+the data set, an error with advice is raised within `PATIENCE` seconds.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn, TypeVar
@@ -94,7 +93,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
     """Select the files of a split among all files of a data set, by the naming rules of the hub.
 
     ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; other files
-    belong to train. A file named like the requested split belongs to that split.
+    belong to train. A file whose name without suffix equals the requested split also belongs to that split.
 
     Raises:
         ConfigError: The split or subset does not exist, or one must be chosen.
@@ -198,21 +197,13 @@ def _absent(error: Exception) -> bool:
 
 
 def _within(seconds: float, call: Callable[[], T]) -> T:
-    """Return the result of `call`, or raise TimeoutError and leave the call in a daemon thread."""
-    done: list[T] = []
-    failed: list[Exception] = []
+    """Return the result of `call`, or raise TimeoutError and leave the call in its thread."""
+    from concurrent.futures import wait
 
-    def run() -> None:
-        try:
-            done.append(call())
-        except Exception as error:
-            failed.append(error)
+    from gem_core._util.threads import TOOL_THREADS  # loads asyncio, which data in files does not need
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if not done:
+    future = TOOL_THREADS.submit(call)
+    if not wait([future], timeout=seconds).done:
+        TOOL_THREADS.abandon(future)
         raise TimeoutError(f"no response within {seconds:g} seconds")
-    return done[0]
+    return future.result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_choice, check_int
 from gem_core._util.seeds import derive_rng
 from gem_core.data.split import is_eval_item
 from gem_core.errors import ConfigError
@@ -63,9 +63,8 @@ class GeneratedRows:
     key: ClassVar[str]
 
     def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
-        if split not in get_args(Split):
-            raise ConfigError(f"split={split!r}: expected 'train' or 'test'")
-        self.split, self.size, self.seed = split, check_int("size", size, 1), check_int("seed", seed, 0)
+        self.split = check_choice("split", split, get_args(Split))
+        self.size, self.seed = check_int("size", size, 1), check_int("seed", seed, 0)
         self.name = f"{type(self).__name__}({split})"
 
     def draw(self, random: Random) -> Row:

@@ -1,8 +1,8 @@
 """Splits of data sets into training and evaluation items, for data sets without their own split.
 
 Both rules reserve about one item in `EVAL_SHARE` for evaluation, give the same split in every process, and
-keep an item on its side when the data set grows. A data set with at least two different items has at least
-one on each side.
+keep an item in its split when the data set grows. In a data set with at least two different items, both
+splits have at least one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_eval_item(text: str) -> bool:
 
 
 def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
-    """Split items by content, so that items with the same content are on the same side.
+    """Split items by content, so that items with the same content are in the same split.
 
     Args:
         keys: The values that identify each item, such as its question. Letter case and the amount of

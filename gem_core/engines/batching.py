@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Batcher(Generic[Request, Result]):
-    """Runs the requests of concurrent callers in batches, one batch after another.
+    """Runs the requests of concurrent callers in batches, one batch at a time.
 
         batcher = Batcher(run)
         result = await batcher(request)

@@ -40,13 +40,13 @@ class Endpoint:
     """A model behind an HTTP endpoint.
 
     Args:
-        model: Name of the model at the endpoint.
+        model: Name by which the endpoint knows the model.
         base_url: Address of the endpoint. None reads ``OPENAI_BASE_URL``, or means OpenAI if it is not set.
         api_key: Key for the endpoint. None reads ``OPENAI_API_KEY``; with a `base_url`, a key is optional.
         temperature: Sampling temperature.
         top_p: Nucleus sampling: sample from the smallest set of tokens with this probability. 1 is not sent.
         seed: Random seed; with request id and turn it determines the seed that is sent. None sends no seed.
-        extra_body: Further fields for the body of each request.
+        extra_body: Additional fields for the body of each request.
         timeout: Time limit in seconds for one attempt.
         patience: Rules for retries; None means `Patience(60)`.
         requests_per_minute: Rate limit for requests; None means no limit.

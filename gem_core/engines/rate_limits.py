@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Maximum of the first pause and of any later pause between attempts, in seconds; pauses double each time."""
+"""Maximum length in seconds of the first and of any later pause between attempts; pauses double each time."""
 
 
 class RateLimit:

@@ -74,7 +74,7 @@ class VllmPolicy:
 
     async def close(self) -> None:
         """Stop the engine's processes."""
-        engine, self._engine = self._engine, None  # so that no reference is left at interpreter exit
+        engine, self._engine = self._engine, None  # leave no reference at interpreter exit
         engine.shutdown()
 
 

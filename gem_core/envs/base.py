@@ -1,6 +1,6 @@
 r"""`TurnBasedEnv`: the base class of environments in which each response makes one move.
 
-The move is the last readable ``\boxed{...}`` of a response. Every subclass treats it alike:
+The move is the last readable ``\boxed{...}`` of a response. All subclasses treat moves in the same way:
 
 | response | reward | effect |
 |---|---|---|
@@ -9,7 +9,7 @@ The move is the last readable ``\boxed{...}`` of a response. Every subclass trea
 | a legal move | set by the subclass | uses up the turn, ``info["invalid"]`` is None |
 | on the last turn, not ending the episode by the rules | adds `limit_reward` | truncates the episode |
 
-A subclass may deviate: WikiGame clears `format_error_ends` and pays for illegal moves itself.
+A subclass may deviate: WikiGame clears `format_error_ends` and sets its own reward for illegal moves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ A plain tuple: building any other object would cost a fifth of a step.
 
 
 class TurnBasedEnv(Env, Generic[Move]):
-    r"""Base class of turn-based environments. A subclass defines the setup, the moves and what is shown:
+    r"""Base class of turn-based environments. A subclass defines the setup, the moves and the observations:
 
         class Coin(TurnBasedEnv[str]):
             state_fields = (*TurnBasedEnv.state_fields, "coin")
@@ -59,7 +59,7 @@ class TurnBasedEnv(Env, Generic[Move]):
             def random_move(self, random):
                 return random.choice(["heads", "tails"])
 
-    `state_fields` lists everything that a running episode needs, so `get_state` is complete.
+    `state_fields` lists every attribute that a running episode needs, so `get_state` is complete.
     """
 
     state_fields: ClassVar[tuple[str, ...]] = ("turn", "turn_limit")
@@ -72,7 +72,7 @@ class TurnBasedEnv(Env, Generic[Move]):
     num_items: int = 0
     """Number of items to choose from; ``reset(options={"index": i})`` plays item i. 0 if there are none."""
     max_return: float | None = 1.0
-    """A perfect episode pays 1 in total."""
+    """A perfect episode earns 1 in total."""
 
     turn: int
     """Number of turns used in this episode."""
@@ -121,7 +121,7 @@ class TurnBasedEnv(Env, Generic[Move]):
         return ""
 
     def progress(self) -> float:
-        """Return the share of the task that is done, from 0 to 1; a metric at the end of the episode."""
+        """Return the completed share of the task, from 0 to 1; a metric at the end of the episode."""
         return 0.0
 
     def limit_reward(self) -> float:
@@ -224,7 +224,7 @@ class TurnBasedEnv(Env, Generic[Move]):
 
 
 def check_together(**sizes: object) -> None:
-    """Reject sizes of which only some are None (None: drawn at each reset)."""
+    """Reject sizes if only some of them are None, which means that they are drawn at each reset."""
     if len({value is None for value in sizes.values()}) > 1:
         listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
         raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {listed}")

@@ -10,7 +10,7 @@ from typing import Any
 COLORS = ("#2c5fa8", "#1b7f5c", "#b0562a", "#7a4ba0", "#8a7413", "#3c8ca0", "#a83a5b", "#5b6470")
 """Colors of the runs, in order; reused from the start when there are more runs."""
 
-_LABELS, _WIDTH, _RIGHT, _STEP, _TOP = 250, 420, 70, 16, 26
+_LEFT, _WIDTH, _RIGHT, _STEP, _TOP = 12, 420, 60, 16, 26
 
 
 def interval_chart(
@@ -30,7 +30,7 @@ def interval_chart(
         low: Left end of the scale; extended if a value lies below it.
         high: Right end of the scale; extended if a value lies above it.
         band: Half the width of a shaded band around zero, such as a margin of equivalence. The plot then also
-            has a line at zero. None for neither.
+            has a line at zero. None draws neither.
 
     Returns:
         An ``<svg>`` element.
@@ -42,10 +42,10 @@ def interval_chart(
     low, high = min([low, *ends]), max([high, *ends])
 
     def place(value: float) -> float:
-        return round(_LABELS + (value - low) / (high - low) * _WIDTH, 1)
+        return round(_LEFT + (value - low) / (high - low) * _WIDTH, 1)
 
     parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
-    bottom = _TOP + sum(max(1, len(row)) * _STEP + 8 for row in rows.values())
+    bottom = _TOP + sum((1 + max(1, len(row))) * _STEP + 8 for row in rows.values())
     if band is not None:
         left, width = place(-band), place(band) - place(-band)
         parts.append(
@@ -59,18 +59,18 @@ def interval_chart(
         parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{value:g}</text>')
     y = _TOP
     for label, row in rows.items():
-        middle = y + (len(row) - 1) * _STEP / 2 + _STEP / 2 + 4
-        parts.append(f'<text class="label" x="0" y="{middle}">{html.escape(_short(label))}'
+        parts.append(f'<text class="label" x="{_LEFT + 5}" y="{y + 12}">{html.escape(_short(label))}'
                      f"<title>{html.escape(label)}</title></text>")  # fmt: skip
+        y += _STEP
         for number, estimate in enumerate(row):
             if estimate and estimate["mean"] is not None:
                 parts.append(_mark(estimate, place, y + _STEP / 2, COLORS[number % len(COLORS)]))
             y += _STEP
         y += 8
-    size = f"0 0 {_LABELS + _WIDTH + _RIGHT} {bottom + 20}"
+    size = f"0 0 {_LEFT + _WIDTH + _RIGHT} {bottom + 20}"
     return (
         f'<svg class="chart" role="img" aria-label="{html.escape(title)}" viewBox="{size}" '
-        f'width="{_LABELS + _WIDTH + _RIGHT}">{"".join(parts)}</svg>'
+        f'width="{_LEFT + _WIDTH + _RIGHT}">{"".join(parts)}</svg>'
     )
 
 
@@ -103,7 +103,7 @@ def _ends(estimate: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= 36 else label[:35] + "…"
+    return label if len(label) <= 64 else label[:63] + "…"
 
 
 def line_chart(
@@ -151,6 +151,6 @@ def line_chart(
         )
     width = left + _WIDTH + 180
     return (
-        f'<svg class="chart" role="img" aria-label="{html.escape(title)}" '
+        f'<svg class="chart curves" role="img" aria-label="{html.escape(title)}" '
         f'viewBox="0 0 {width} {bottom + 20}" width="{width}">{"".join(parts)}</svg>'
     )

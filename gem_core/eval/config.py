@@ -25,7 +25,7 @@ FREE = {
 """Options that affect the duration, cost, or location of a run, but not its results."""
 
 RAISABLE = {"episodes", "samples"}
-"""Options that may be raised to extend a run: its finished episodes are part of the longer run."""
+"""Options that may be increased to extend a run: its finished episodes are part of the longer run."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class EvalConfig(EpisodeLimits):
         tokens_per_minute: Rate limit of the endpoint, counting prompts and the maximum length of answers;
             None for no limit.
         timeout: Seconds allowed for one request.
-        give_up_after: Seconds after which a call that keeps failing ends the run, if no other call succeeds.
+        give_up_after: Seconds after which a call that keeps failing ends the run, unless another call
+            succeeds.
         price_in: Dollars per million prompt tokens.
         price_out: Dollars per million answer tokens.
         device: Torch device of a Hugging Face model.
@@ -179,7 +180,7 @@ class EvalConfig(EpisodeLimits):
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the differences from the identity of an earlier run, as ``name: then, now``.
 
-        Raised values of `RAISABLE` are not differences.
+        Increased values of options in `RAISABLE` do not count as differences.
         """
         mine = self.identity()
         then, now = recorded.get("files", {}), mine.get("files", {})

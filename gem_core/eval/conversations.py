@@ -1,4 +1,4 @@
-"""Build an episode from a recorded conversation of another tool: `Conversation`."""
+"""Build an episode from a conversation that another tool recorded: `Conversation`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Conversation:
         """Add a response of the model.
 
         Args:
-            text: What the model said.
+            text: Text that the model wrote.
             tool_calls: Its tool calls, each with ``name`` and ``arguments``; appended to the action as JSON.
             reasoning: Reasoning that the model reported separately.
             reward: Reward of the turn.
@@ -87,10 +87,10 @@ class Conversation:
         Args:
             env_id: Name of the task.
             seed: Seed of the task; None if unknown.
-            metadata: Further data.
+            metadata: Additional data.
             reward: Score of the whole conversation, which becomes the reward of the last turn; a score of at
                 least 1 is a success. None keeps the rewards of the turns.
-            error: What failed; None if nothing did.
+            error: Description of a failure; None if nothing failed.
             is_truncated: Whether a limit ended the conversation.
         """
         if self._turns:

@@ -45,7 +45,7 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
             )
         if done and all(recorded[name] == getattr(config, name) for name in RAISABLE):
             return done
-        (folder / SUMMARY).unlink(missing_ok=True)  # it would describe only a part of the run
+        (folder / SUMMARY).unlink(missing_ok=True)  # it would describe only part of the run
     elif (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
     identity = {**config.identity(), "base_url": config.base_url}

@@ -104,8 +104,8 @@ def estimate_rate(values: Sequence[Sequence[float]], coverage: float = COVERAGE)
 def average(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of independent estimates, with an interval recovered from their intervals.
 
-    The distances between the mean and the ends of its interval are the root sums of squares of those of the
-    estimates (MOVER, Zou and Donner 2008).
+    The distances between the mean and the ends of its interval are the root sums of squares of these
+    distances for the estimates (MOVER, Zou and Donner 2008).
 
     Args:
         estimates: Estimates of equal weight; those without a mean are ignored.

@@ -40,13 +40,13 @@ _MARKUP = re.compile(
     r"\*\S|__\S|`|\$|\\[(\[]|^\s{0,3}(#{1,6}\s|>|[-*+]\s|\d+[.)]\s)|^\s*\|?\s*:?-{3,}|https?://|\]\(|~~",
     re.MULTILINE,
 )
-"""Whatever Markdown or LaTeX consists of, to skip the many texts that contain neither."""
+"""Characters that Markdown and LaTeX require, to skip the many texts that contain neither."""
 _FORMULA = re.compile(
     rf"\$\$(?P<dollars>[^$]+?)\$\$|\\\[(?P<brackets>.{{1,{LONGEST_FORMULA}}}?)\\\]"
     rf"|\\\((?P<inline>.{{1,{LONGEST_FORMULA}}}?)\\\)|\$(?P<dollar>[^\s$](?:[^$\n]*[^\s$\\])?)\$(?!\d)",
     re.DOTALL,
 )
-"""A formula. The limits keep the time of many unclosed ones from growing with the square of the text."""
+"""A formula. The limits keep the time for many unclosed formulas from growing with the square of the text."""
 _DISPLAY = re.compile(
     rf"^[ \t]*(?:\\\[(?:(?!\n[ \t]*\n|\\\]).){{0,{LONGEST_FORMULA}}}\\\]"
     rf"|\$\$(?:(?!\n[ \t]*\n|\$\$).){{0,{LONGEST_FORMULA}}}\$\$)[ \t]*$",

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,8 +68,7 @@ def read_run(folder: str | Path) -> Run:
         raise ConfigError(f"the evaluation in {path} has not finished; repeat its command to continue")
     summary = folders.read_summary(path)
     try:
-        for label, results in [*summary["envs"].items(), ("overall", summary["overall"])]:
-            summary_row(label, results)
+        summary_rows(summary)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ConfigError(
             f"{path / folders.SUMMARY} is damaged ({error_line(error)}); remove it and repeat the "
@@ -78,7 +78,11 @@ def read_run(folder: str | Path) -> Run:
 
 
 def write_report(
-    runs: Sequence[Run], out: str | Path, *, differences: Mapping[str, Mapping[str, Any]] | None = None
+    runs: Sequence[Run],
+    out: str | Path,
+    *,
+    differences: Mapping[str, Mapping[str, Any]] | None = None,
+    advance: Callable[[int], None] = lambda done: None,
 ) -> PageSummary:
     """Write a page that compares evaluations.
 
@@ -86,6 +90,7 @@ def write_report(
         runs: Evaluations to compare.
         out: Path of the HTML file.
         differences: Result of `differences_of`; None computes them.
+        advance: Called before each episode with the number of episodes written so far.
 
     Returns:
         Statistics of the page.
@@ -101,12 +106,15 @@ def write_report(
     if len({run.config["model"] for run in runs}) == 1:  # token ids of different models differ
         for run in runs:
             texts.update(read_token_texts(run.folder / folders.EPISODES))
+
+    def episodes() -> Iterator[Episode]:
+        everything = ((run.name, episode) for run in runs for episode in run.episodes)
+        for number, (name, episode) in enumerate(everything):
+            advance(number)
+            yield replace(episode, metadata={**episode.metadata, "run": name})
+
     return write_page(
-        (
-            replace(episode, metadata={**episode.metadata, "run": run.name})
-            for run in runs
-            for episode in run.episodes
-        ),
+        episodes(),
         out,
         title="Evaluation: " + ", ".join(run.name for run in runs),
         token_text=texts.get,
@@ -114,8 +122,21 @@ def write_report(
     )
 
 
-def summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
-    """Return one row of the table of an evaluation, with the columns `SUMMARY_COLUMNS`."""
+def summary_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    """Return the rows of an evaluation's table, with the columns `SUMMARY_COLUMNS`.
+
+    If there are several environments, the last row averages them.
+
+    Args:
+        summary: Content of ``summary.json``.
+    """
+    envs = summary["envs"]
+    rows = [_summary_row(short, envs[label]) for label, short in short_labels(envs).items()]
+    average = _summary_row(ALL_ENVS, summary["overall"])
+    return [*rows, average] if len(rows) > 1 else rows
+
+
+def _summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
     metrics, tokens = summary.get("metrics", {}), (summary["prompt_tokens"], summary["response_tokens"])
     chances = [f"{k}: {_number(value)}" for k, value in summary.get("pass_at", {}).items() if k != "1"]
     return [
@@ -147,7 +168,7 @@ def difference_rows(differences: Mapping[str, Mapping[str, Any]]) -> list[list[s
     """
     rows = []
     for name, of_run in differences.items():
-        envs = list(of_run["envs"].items())
+        envs = [(short, of_run["envs"][label]) for label, short in short_labels(of_run["envs"]).items()]
         if len(envs) > 1:
             envs.append((ALL_ENVS, of_run["overall"]))
         rows += [
@@ -162,32 +183,41 @@ def difference_rows(differences: Mapping[str, Mapping[str, Any]]) -> list[list[s
     return rows
 
 
+def short_labels(labels: Iterable[str]) -> dict[str, str]:
+    """Map labels of environments to shorter ones, without the folder of an environment in a file.
+
+    A label keeps its folder if another label would then look the same.
+    """
+    short = {label: re.sub(r"^[^(]*[\\/](?=[^(\\/]+\.py:)", "", label) for label in labels}
+    names = list(short.values())
+    return {label: name if names.count(name) == 1 else label for label, name in short.items()}
+
+
 def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]]) -> str:
-    labels = list(dict.fromkeys(label for run in runs for label in run.summary["envs"]))
+    labels = short_labels(label for run in runs for label in run.summary["envs"])
 
     def estimates(name: str) -> dict[str, list[Mapping[str, Any] | None]]:
-        return {label: [run.summary["envs"].get(label, {}).get(name) for run in runs] for label in labels}
+        return {
+            short: [run.summary["envs"].get(label, {}).get(name) for run in runs]
+            for label, short in labels.items()
+        }
 
     legend = " ".join(
         f'<span class="run"><i style="background:{COLORS[number % len(COLORS)]}"></i>'
-        f'{html.escape(run.name)} <span class="soft">{html.escape(_described(run))}</span></span>'
+        f"{html.escape(run.name)}{_described(run)}</span>"
         for number, run in enumerate(runs)
     )
     first = _table(
         ["environment", "run", "return", "success"],
         [
-            [label, run.name, estimate_text(of_run["return"]), estimate_text(of_run["success"])]
-            for label in labels
+            [short, run.name, estimate_text(of_run["return"]), estimate_text(of_run["success"])]
+            for label, short in labels.items()
             for run in runs
             if (of_run := run.summary["envs"].get(label)) is not None
         ],
         "results",
     )
-    rows = [
-        [run.name, *summary_row(label, summary)]
-        for run in runs
-        for label, summary in [*run.summary["envs"].items(), (ALL_ENVS, run.summary["overall"])]
-    ]
+    rows = [[run.name, *row] for run in runs for row in summary_rows(run.summary)]
     filled = [any(cell != _MISSING for cell in column) for column in zip(*rows, strict=True)]
     details = _table(
         list(itertools.compress(["run", *SUMMARY_COLUMNS], filled)),
@@ -213,12 +243,12 @@ def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]
 
 
 def _described(run: Run) -> str:
-    """Return the model of a run and the options that often distinguish runs of one model."""
-    words = [str(run.config["model"])]
+    """Return the model of a run, unless it is the run's name, and the options that often distinguish runs."""
+    words = [model] if (model := str(run.config["model"])) != run.name else []
     for name, ordinary in (("temperature", 1.0), ("seed", 0), ("wrappers", "")):
         if (value := run.config.get(name, ordinary)) != ordinary:
             words.append(f"{name}={value}")
-    return ", ".join(words)
+    return f' <span class="soft">{html.escape(", ".join(words))}</span>' if words else ""
 
 
 def _differences(base: str, differences: Mapping[str, Mapping[str, Any]]) -> str:

@@ -214,7 +214,7 @@ def _summary(config: Mapping[str, Any], episodes: Mapping[folders.Key, Episode])
     by_env: dict[str, list[Episode]] = {label: [] for label in config["envs"]}
     for (label, _, _), episode in episodes.items():
         by_env[label].append(episode)
-    summary = summarize_envs({label: found for label, found in by_env.items() if found})
+    summary = summarize_envs({label: group for label, group in by_env.items() if group})
     for results in (*summary["envs"].values(), summary["overall"]):
         results["cost"] = None  # no model was called
     return {"model": config["model"], **summary}

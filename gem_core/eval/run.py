@@ -39,7 +39,7 @@ class EvalReporter:
         """Report the current activity in one line."""
 
     def start(self, totals: Mapping[str, int], done: Mapping[str, int]) -> None:
-        """Report the number of episodes per environment, and how many an earlier run has finished."""
+        """Report the number of episodes per environment, and the number that an earlier run has finished."""
 
     def episode(self, label: str, episode: Episode) -> None:
         """Report a finished episode of an environment."""

@@ -20,6 +20,7 @@ let lowerTexts = null;
 const families = new Set(episodes.map((episode) => episode.env.split(":")[0] + ":"));
 const family = families.size === 1 ? [...families][0] : "";
 const shortName = (env) => (env.startsWith(family) ? env.slice(family.length) : env) || "(no id)";
+const withoutFolder = (env) => env.replace(/^[^(]*[\\/](?=[^(\\/]+\.py:)/, "") || "(no id)";
 
 const PAGE = 200; // rows added to the list at a time
 const hasRuns = episodes.some((episode) => episode.run); // several evaluations in one page
@@ -283,7 +284,7 @@ function turnCard(number, texts, turn) {
   const [observation, response, action] = texts;
   const bar = make("div", { class: "bar" }, make("h3", { text: `Turn ${number + 1}` }),
     chip("reward", format(turn.reward, true)), chip("return-to-go", format(turn.return_to_go, true)),
-    advantageChip(turn.advantage, about.max_advantage));
+    ...(about.max_advantage === null ? [] : [advantageChip(turn.advantage, about.max_advantage)]));
   if (turn.info.invalid) bar.append(chip("invalid", turn.info.invalid, "bad"));
   const counted = turn.info.reply || {}; // token counts from an endpoint, which returns no tokens
   const given = turn.response_ids.length || counted.response_tokens || 0;
@@ -355,16 +356,17 @@ function renderEpisode() {
   markdown.addEventListener("click", () => change({ markdown: state.markdown ? "" : "1" }));
   markdown.hidden = !turns.some((turn) => turn.markup.some(Boolean));
   const chips = make("div", { class: "bar" },
-    chip("return", format(episode.return)), chip("turns", episode.turns), chip("sampled tokens", tokens),
-    chip("stopped by", episode.stop), chip("solved", episode.success ? "yes" : "no", episode.success ? "good" : ""));
+    chip("return", format(episode.return)), chip("turns", episode.turns),
+    ...(tokens ? [chip("sampled tokens", tokens)] : []), chip("stopped by", episode.stop), chip("solved", episode.success ? "yes" : "no", episode.success ? "good" : ""));
   chips.append(chip("discount", format(episode.gamma)));
   if (!episode.trainable) chips.append(chip("trainable", "no", "bad"));
   if (episode.mode !== "append") chips.append(chip("context", episode.mode));
   for (const [key, value] of Object.entries({ ...episode.kwargs, ...episode.metadata })) {
+    if (value === episode.env) continue; // it is in the heading
     chips.append(chip(key, typeof value === "string" ? value : JSON.stringify(value)));
   }
   pane.replaceChildren(
-    make("div", { class: "bar" }, make("h2", { text: `Episode ${number}: ${episode.env || "(no id)"}` }),
+    make("div", { class: "bar" }, make("h2", { text: `Episode ${number}: ${withoutFolder(episode.env)}`, title: episode.env }),
       make("span", { class: "soft", text: episode.seed === null ? "" : `seed ${episode.seed}` }),
       make("span", { class: "space" }), markdown, toggle, step("‹", -1), step("›", 1)),
     chips);
@@ -424,7 +426,7 @@ function options(select, label, key) {
   const inOrder = ([a], [b]) => (typeof a === "number" && typeof b === "number" ? a - b : String(a) < String(b) ? -1 : 1);
   for (const [value, count] of [...counts].sort(inOrder)) {
     if (value === null) continue;
-    select.append(make("option", { value, text: `${key === "step" ? "step " : ""}${value === "" ? "(no id)" : value} (${count})` }));
+    select.append(make("option", { value, text: `${key === "step" ? "step " : ""}${key === "env" ? withoutFolder(value) : value} (${count})` }));
   }
 }
 

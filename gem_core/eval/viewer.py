@@ -34,8 +34,6 @@ class PageSummary:
     turns: int
     size: int
     """Size of the page in bytes."""
-    has_token_texts: bool
-    """Whether tokens are shown as text or, if not, as ids."""
 
 
 def write_page(
@@ -66,14 +64,14 @@ def write_page(
     """
     index, texts, turns = [], [], []
     vocabulary: dict[int, str | None] = {}
-    strongest = 0.0
+    strongest: float | None = None  # no turn has an advantage
     for episode in episodes:
         for turn in episode.turns:
             for id in (*turn.context_ids, *turn.response_ids):
                 if id not in vocabulary:
                     vocabulary[id] = token_text(id)
             if turn.advantage is not None and math.isfinite(turn.advantage):
-                strongest = max(strongest, abs(turn.advantage))
+                strongest = max(strongest or 0.0, abs(turn.advantage))
         recorded = episode.metadata.get("gamma")
         discount = recorded if isinstance(recorded, (int, float)) and 0 <= recorded <= 1 else gamma
         index.append(_index_entry(episode, discount))
@@ -105,7 +103,7 @@ def write_page(
     # A single pass over the template, so that __TURNS__ inside a trace is not replaced.
     page = re.sub(r"__([A-Z]+)__", lambda match: values[match[1]], template).encode(errors="replace")
     write_atomically(out, [page])
-    return PageSummary(len(index), number_of_turns, len(page), bool(known))
+    return PageSummary(len(index), number_of_turns, len(page))
 
 
 def readable(observation: Observation) -> str:
@@ -137,8 +135,8 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
 def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | None]:
     """Return observation and response, the searchable texts of a turn.
 
-    The response is the text passed to the environment. If that is empty (a response cut by the length
-    limit), the response is decoded from its tokens, and a third entry holds the empty action.
+    The response is the text passed to the environment. If that text is empty (for a response cut by the
+    length limit), the response is decoded from its tokens, and a third entry holds the empty action.
     """
     observation = readable(turn.observation)
     if turn.action:
@@ -189,7 +187,7 @@ def _inert(value: Any) -> str:
     """Return one line of JSON without characters that could end the enclosing script element."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # rare; checking every number in advance would double the time
+    except ValueError:  # rare; checking every number beforehand would double the time
         text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -19,7 +19,7 @@ class Gradients:
 
     Attributes:
         blocks: float64 (K, d), mean of each block of batches; the first half of the blocks is adjusted with
-            coefficients from the second half of the batches, and the other way around.
+            coefficients from the second half of the batches, and vice versa.
         halves: float64 (2, d), mean of each half of the batches, adjusted with its own coefficients.
         variance: Sum over the parameters of the variance of the gradient of one batch.
         alignment: Mean over the batches of the cosine between the gradient of a batch and the exact one.
@@ -73,8 +73,8 @@ def compare(gradients: Gradients, exact: FloatArray) -> Bias:
     """Compare the expectation of an estimator with an exact gradient.
 
     The interval is a jackknife over the blocks. The test finds the direction of the bias in one half of the
-    batches and tests, in the other half, whether the mean along it is positive, and the other way around; the
-    smaller p-value counts twice.
+    batches and tests, in the other half, whether the mean along it is positive, and vice versa; the result is
+    twice the smaller p-value.
 
     Args:
         gradients: Gradients of the estimator.

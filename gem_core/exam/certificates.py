@@ -1,8 +1,8 @@
-"""Certificates: what the exam concludes about the bias of an estimator.
+"""Certificates: the conclusions of the exam about the bias of an estimator.
 
 Every certificate has an error rate of 1%: an estimator that is unbiased on all tasks is called otherwise in
 at most 1% of exams, as is one whose bias falls as 1/B. Each test has level 1% divided by the number of tests.
-Where no test rejects, but the intervals do not exclude a large bias, the verdict is "not decided".
+If no test rejects, but the intervals do not exclude a large bias, the verdict is "not decided".
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Certificate:
         stage: Stage of learning with that bias.
         batch_size: Batch size with that bias.
         tasks: Tasks on which the estimator is biased in the limit of large batches.
-        reason: Why, in one or two lines; empty if unknown.
+        reason: Reason of the verdict, in one or two lines; empty if unknown.
     """
 
     estimator: str
@@ -99,7 +99,7 @@ def certify(estimator: str, aggregation: str, cells: Sequence[Cell]) -> Certific
     Args:
         estimator: Name.
         aggregation: Key of `measure.AGGREGATIONS`.
-        cells: What was measured, for any number of tasks, stages and batch sizes.
+        cells: Measurements, for any number of tasks, stages and batch sizes.
     """
     limits = _limits(cells)
     level = ERROR_RATE / (len(cells) + len(limits))
@@ -128,7 +128,7 @@ def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
     """Test the bias in the limit of large batches, for every policy and group size with two batch sizes.
 
     The limit is extrapolated from the two largest sizes B as if the bias fell as 1/B. Terms of higher order
-    leave a small rest, so a limit below a tenth of the bias at the smaller size counts as 0.
+    leave a small remainder, so a limit below a tenth of the bias at the smaller size counts as 0.
 
     Returns:
         The cell of the largest batch size and the p-value.
@@ -214,4 +214,4 @@ REASONS: Mapping[str, str] = {
         "lambda. A learned critic makes the estimator biased by its error if lambda < 1."
     ),
 }
-"""Reason of each verdict for the sum over tokens, by estimator."""
+"""Reason for each verdict about the sum over tokens, by estimator."""

@@ -14,7 +14,7 @@ from gem_core.exam.task import END, FloatArray, IntArray, TableTask
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """Episodes in a row. N episodes, n turns in all of them, C reward components.
+    """Consecutive episodes: N episodes with n turns in total and C reward components.
 
     Attributes:
         task: The task.

@@ -26,7 +26,7 @@ Reference: TypeAlias = Literal["return", "discounted", "per turn"]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Exact quantities of a task under one policy. T turns, S states, A actions.
+    """Exact quantities of a task under one policy, with T turns, S states and A actions.
 
     Attributes:
         expected_return: ``E[G_0]``.
@@ -83,7 +83,7 @@ def gradient(
         task: The task.
         policy: float64 (R, A), probabilities of the actions in each row.
         gamma: Discount per turn; "return" ignores it.
-        reference: Which gradient, see the module.
+        reference: Kind of gradient; see the docstring of this module.
 
     Returns:
         float64 (R, A).

@@ -1,4 +1,4 @@
-"""What an estimator needs besides rewards, as far as a table task can supply it.
+"""Inputs that an estimator needs besides rewards, as far as a table task can supply them.
 
 The names are the keyword arguments of the estimators. `INPUTS` lists them.
 """
@@ -205,7 +205,7 @@ def _group_ids(batch: Batch) -> list[int]:
 
 
 def _env_ids(batch: Batch) -> list[int]:
-    """Return what the model sees first, which differs between the tasks of a mixture."""
+    """Return the first observation of each episode, which differs between the tasks of a mixture."""
     ids: list[int] = batch.chunk.env_ids[batch.episodes].tolist()
     return ids
 

@@ -27,7 +27,7 @@ AGGREGATIONS = {
     "episode-mean": "mean over the tokens of an episode, then over the episodes",
     "token-mean": "mean over the tokens of the batch",
 }
-"""How the loss of the tokens of a batch becomes one number."""
+"""Rules by which the losses of a batch's tokens are combined into one number."""
 
 CHUNK = 200_000
 """Largest number of turns to play at a time."""
@@ -173,7 +173,7 @@ def enumerate_gradients(
 def _advantages(
     candidate: Candidate, chunk: Chunk, gamma: float, rejected: dict[str, str]
 ) -> FloatArray | None:
-    """Return the advantages of all turns; None if the candidate does or did not accept the rewards."""
+    """Return the advantages of all turns; None if the candidate rejects these or earlier rewards."""
     if candidate.name in rejected:
         return None
     try:

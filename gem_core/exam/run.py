@@ -98,7 +98,7 @@ class Exam:
         results: One row per estimator, aggregation, task, stage, discount and batch size.
         certificates: One per estimator and aggregation.
         config: Arguments of the exam, JSON-serializable.
-        skipped: Reasons by the names of registered estimators that were left out.
+        skipped: Maps registered estimators that were left out to the reasons.
     """
 
     results: tuple[Result, ...]
@@ -146,7 +146,7 @@ class _Job:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """Everything that the measurement depends on, besides code."""
+        """Everything on which the measurement depends, besides code."""
         task = self.task
         return (
             task.name, task.limit, task.start, task.probability, task.next_state, task.rewards, task.rows,
@@ -210,7 +210,7 @@ def run(
     _check(stages, batch_sizes, groups, gammas, aggregations, budget)
     for size in enumerated_sizes:
         check_int("enumerated_sizes", size, 1)
-    # (episodes per batch, episodes per group, whether all batches are enumerated)
+    # (episodes per batch, episodes per group, whether to enumerate all batches)
     shapes = [(size, size, True) for size in enumerated_sizes]
     shapes += [(size, group, False) for group in groups for size in sorted(batch_sizes)]
     jobs = [

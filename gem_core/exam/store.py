@@ -46,7 +46,8 @@ class Store:
         """Return the file of a measurement.
 
         Args:
-            *parts: What the measurement depends on besides the code: arrays, and values with a stable repr.
+            *parts: Everything on which the measurement depends besides the code: arrays, and values with a
+                stable repr.
         """
         blobs = (part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode() for part in parts)
         return self.folder / f"{_digest([self._code.encode(), *blobs])}.npz"

@@ -7,8 +7,8 @@
     }
     task = TableTask.from_outcomes("lookup", outcomes, {"start": 1.0}, limit=4)
 
-The policy is a softmax over the actions of each row. A row is what the model sees; several states may share
-one row, such as the states of a game that differ only in the hidden number.
+The policy is a softmax over the actions of each row. A row is an observation of the model; several states may
+share one row, such as the states of a game that differ only in the hidden number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ END = -1
 
 @dataclass(frozen=True)
 class Outcome:
-    """One thing that can happen after an action.
+    """A possible outcome of an action.
 
     Attributes:
         probability: Probability of this outcome.
@@ -68,7 +68,7 @@ class TableTask:
         keys: int64 (S,), state key for estimators that compare turns in equal states.
         states: Names of the states.
         actions: Names of the actions.
-        description: One line for listings.
+        description: One-line description for listings.
     """
 
     name: str
@@ -111,12 +111,12 @@ class TableTask:
             outcomes: Outcomes by (state, action).
             start: Probability of each first state.
             limit: Number of turns after which an episode is truncated.
-            row: Maps a state to what the model sees; states with equal values share a row of the policy, and
-                must have the same actions.
+            row: Function that maps a state to the model's observation; states with equal values share a row
+                of the policy, and must have the same actions.
             key: Maps a state to its state key; None uses the row.
             logits: Initial logits by (row, action); 0 where missing.
             tokens: Response tokens by action; 1 where missing.
-            description: One line for listings.
+            description: One-line description for listings.
 
         Raises:
             ConfigError: Probabilities do not sum to 1, a successor has no outcomes, or states that share a

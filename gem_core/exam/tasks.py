@@ -123,7 +123,7 @@ def tool() -> TableTask:
 def chain(turns: int, *, dense: bool) -> TableTask:
     """Build a chain of turns in which a wrong action may lose the episode, unnoticed until the end.
 
-    A wrong action loses the episode with probability ``2 / turns``. An episode has always all its turns.
+    A wrong action loses the episode with probability ``2 / turns``. An episode always has all its turns.
     Sparse: reward 1 after the last turn unless lost. Dense: the same return in expectation over the turns,
     ``1 / turns`` for every turn that ends unlost. The policy has eight rows, one per eighth of the chain.
 

@@ -17,14 +17,14 @@ _WARM = (
 
 
 def warm_up() -> None:
-    """Import the modules that sympy imports late and fill its tables, before any child is forked."""
+    """Import the modules that sympy imports lazily and fill its tables, before any child is forked."""
     for answer, *references in _WARM:
         for reference in references:
             equal(answer, reference)
 
 
 def equal(answer: str, reference: str) -> bool:
-    """Return whether math-verify considers two answers equal. Its time limit, which uses a signal, is off."""
+    """Return whether math-verify considers two answers equal. Its time limit uses a signal and is off."""
     return bool(verify(_parsed(reference), _parsed(answer), timeout_seconds=None, raise_on_error=False))
 
 

@@ -23,7 +23,7 @@ class Choice(NamedTuple):
     letter: str
     """Capital letter of the option."""
     text: str
-    """The option itself, if the answer repeats it; else empty."""
+    """Text of the option if the answer repeats it, else empty."""
 
 
 def choice(text: str) -> Choice | None:

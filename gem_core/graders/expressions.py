@@ -1,4 +1,4 @@
-"""Parser of expressions, the parts of an answer between its brackets, commas, and units."""
+"""Parser of expressions, which are the parts of an answer between its brackets, commas, and units."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class ExpressionReader(Tokens):
                 degree = expression(self.sum())
                 self.need("]")
             kind, value = self.tokens[self.at]
-            if kind == "number":  # who writes \sqrt13 means all of 13, unlike TeX
+            if kind == "number":  # unlike in TeX, \sqrt13 means the root of 13
                 self.at += 1
                 return ("f", "sqrt", ("n", Fraction(value), None), degree)
             return ("f", "sqrt", self.argument(), degree)

@@ -54,7 +54,7 @@ def _value_of(tree: Tree) -> Tree:
 
 
 class _AnswerReader(ExpressionReader):
-    """Reads the parts around expressions: lists, relations, unions, units, words, and brackets."""
+    """Reads everything around expressions: lists, relations, unions, units, words, and brackets."""
 
     def answer(self) -> Tree:
         if (
@@ -167,13 +167,29 @@ class _AnswerReader(ExpressionReader):
 
     def unit_power(self) -> str:
         brace = self.take("{")
+        sign = "-" if self.take("-") else ""
         kind, value = self.tokens[self.at]
         if kind != "number":
             raise Unreadable
         self.at += 1
         if brace:
             self.need("}")
-        return value
+        return sign + value
+
+    def matrix(self, name: str) -> Tree:
+        """Read a matrix, or the lines of ``cases`` as a list."""
+        if name != "cases":
+            return super().matrix(name)
+        lines = []
+        while self.kind != "end":
+            lines.append(self.element())
+            self.take(",")
+            if self.kind == "row":
+                self.at += 1
+            elif self.kind != "end":
+                raise Unreadable
+        self.at += 1
+        return ("seq", "", "", lines) if lines else fail()
 
     def bracket(self, opening: str) -> Tree:
         closing = {"(": (")", "]"), "[": ("]", ")"), "\\{": ("\\}",), "{": ("}",), "|": ("|",)}.get(opening)

@@ -1,4 +1,4 @@
-"""Removes layout from mathematical answers: fonts, colors, separators of thousands, signs of Unicode."""
+"""Removes layout from mathematical answers: fonts, colors, thousands separators, and Unicode signs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ _UNICODE = {
 }  # fmt: skip
 _UNICODE_ANY = re.compile("|".join(map(re.escape, _UNICODE)))
 _QUOTES = ((r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"))
-_CURRENCIES = {"€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", r"\$": "dollar"}
-_CURRENCY_BEFORE = re.compile(r"([+-]?)\s*(€|£|¥|₹|\\\$)\s*([+-]?[\d.](?:[\d.,]|\\!|\{,\}|\s(?=\d))*)")
-_CURRENCY_AFTER = re.compile(r"(?<=\d)\s*([€£¥₹]|\\\$)")
+_CURRENCIES = {
+    "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", r"\$": "dollar",
+    "EUR": "euro", "GBP": "pound", "USD": "dollar",
+}  # fmt: skip
+_CURRENCY = r"(€|£|¥|₹|\\\$|(?<![A-Za-z])(?:EUR|GBP|USD)(?![A-Za-z]))"
+_CURRENCY_BEFORE = re.compile(rf"([+-]?)\s*{_CURRENCY}\s*([+-]?[\d.](?:[\d.,]|\\!|\{{,\}}|\s(?=\d))*)")
+_CURRENCY_AFTER = re.compile(rf"(?<=\d)\s*{_CURRENCY}")
+_TIME = re.compile(r"(?<=:\d\d)[\s~]*(?:\\text\s*\{\s*)?([ap])\.?\s*m\b\.?\s*\}?", re.IGNORECASE)
+_RATIO = re.compile(r"(\d+)\s*(?:to|\\text\s*\{\s*to\s*\})\s*(\d+)")
+_TIMES_TEN = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
 _LABEL = re.compile(
     r"(?:(?:so|thus|therefore|hence),?\s+)?(?:the\s+)?(?:(?:final|correct)\s+)?answer(?:\s+is\b|\s*[:=])"
     r"\s*[:=]?(?!\s*not\b)\s*|\\?(?:approx|therefore|implies|Rightarrow)(?![A-Za-z])\s*|=(?!=)\s*",
@@ -62,12 +69,18 @@ def tidy(text: str) -> str:
         text = _SUPER.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
         text = _currency(_UNICODE_ANY.sub(lambda m: _UNICODE[m[0]], text))
         text = unicodedata.normalize("NFKC", text)
+    elif "EUR" in text or "GBP" in text or "USD" in text:
+        text = _currency(text)
+    if ":" in text:
+        text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
+    elif "to" in text and (ratio := _RATIO.fullmatch(text)):
+        text = f"{ratio[1]}:{ratio[2]}"
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
     if "=" in text or "nswer" in text or "NSWER" in text or "\\a" in text:
         text = _unlabeled(text)
     if "^" in text or "\\degree" in text:
-        text = _DEGREE.sub(r"^\\circ ", text)
+        text = _TIMES_TEN.sub("*", _DEGREE.sub(r"^\\circ ", text))
     text = text.strip().rstrip(".,; ")
     if text[:1] == "{" and "," not in text:  # {1,2} is a set
         while _is_group(text):
@@ -137,6 +150,8 @@ def _content(match: re.Match[str]) -> str:
     A letter after a number is a unit, except for i.
     """
     content = match["content"].strip()
+    if not content:
+        return " "
     after_number = _AFTER_NUMBER.search(match.string, max(0, match.start() - 9), match.start())
     if len(content) == 1 and content.isalpha():
         opened = content == "i" or not after_number

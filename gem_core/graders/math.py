@@ -7,9 +7,9 @@ There are three steps, and the first conclusive one decides: the same text or nu
 and `values`, tens of microseconds); math-verify, which understands more LaTeX, in a fresh sandboxed process
 with a CPU time limit (`symbolic`, milliseconds). Nothing uses a signal, so any thread may call.
 
-These count as equal: a value in any exact form; a decimal of at least six significant digits that rounds the
-reference; an answer with a unit or percent sign that the other side omits (50% is 50 or 0.5); convertible
-units; sets and lists in any order, tuples and intervals in the same order; ``x = 5`` and 5.
+These count as equal: a value in any exact form; a decimal that is the reference rounded to at least six
+significant digits; an answer with a unit or percent sign that the other side omits (50% is 50 or 0.5);
+convertible units; sets and lists in any order, tuples and intervals in the same order; ``x = 5`` and 5.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _same_choice(answer: str, target: Choice, symbolic: bool) -> MathVerdict | N
 
 
 def _worth_asking(answer: str, tree: Tree | None, target: _Reference) -> bool:
-    """Return whether math-verify could help; it misreads broken text and prose."""
+    """Return whether to ask math-verify, which misreads broken text and prose."""
     if "\\" not in answer and tree is None and target.tree is not None:
         return False
     balanced = answer.count("{") == answer.count("}") and (

@@ -27,7 +27,7 @@ _COMPOUNDS = {"mph": "mile per h", "kmh": "km per h", "kph": "km per h", "kmph":
 PREFIXES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 """Power of the unit that follows each of these words."""
 _NO_UNIT = frozenset(("unit", "units"))
-_WORD = re.compile(r"([A-Za-z]+)\.?\^?([0-9])?")
+_WORD = re.compile(r"([A-Za-z]+)\.?\^?(-?[0-9])?")
 
 
 class Measure(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from math import gcd
 
 from gem_core.graders.evaluation import WHOLE_POINTS, Number, evaluate
 from gem_core.graders.expressions import EXPRESSIONS, Tree
@@ -17,6 +18,11 @@ from gem_core.graders.units import UNITS, measure
 _TOLERANCE = 1e-9
 _ROUNDED = 6
 """Minimum number of significant digits for a decimal to match the number that it rounds."""
+_NOTHING = frozenset(
+    ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set")
+)
+_NO_UNIT = frozenset(("is", "not", "than", "maybe", "perhaps", "wrong", "incorrect", "false"))
+"""Words that turn the text after a number into a statement about the number."""
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
@@ -48,6 +54,8 @@ def same(answer: Tree, reference: Tree) -> bool | None:
         return None
     if kinds == ("seq", "seq"):
         return _same_sequences(answer, reference)
+    if "seq" in kinds and (ratio := _ratio(answer if kinds[0] == "seq" else reference)):
+        return same(*((ratio, reference) if kinds[0] == "seq" else (answer, ratio)))
     if "seq" in kinds:  # one value against several
         single, several = (answer, reference) if kinds[1] == "seq" else (reference, answer)
         if several[1] in ("", "\\{"):
@@ -57,7 +65,7 @@ def same(answer: Tree, reference: Tree) -> bool | None:
 
 
 def _bare(tree: Tree, other: Tree) -> Tree:
-    """Remove a leading name (x = 5) that the other side lacks, and turn words into a letter."""
+    """Remove a leading name (x = 5) that the other side lacks, and replace words by a letter."""
     if tree[0] == "rel" and set(tree[2]) == {"="} and other[0] != "rel":
         constant = tree[1][0][0] in EXPRESSIONS and not _has_variable(tree[1][0])
         if tree[1][0][0] in ("v", "*", "text") or len(tree[2]) > 1 or constant:  # x, f(x), Area, or 3 + 4
@@ -68,7 +76,18 @@ def _bare(tree: Tree, other: Tree) -> Tree:
         return ("v", tree[1].strip("() ."))
     if tree[0] == "text" and tree[1] in ("all real numbers", "all reals", "real numbers"):
         return ("v", "blackboard R")
+    if tree[0] == "text" and tree[1].strip(" .") in _NOTHING:
+        return ("seq", "\\{", "\\}", [])
     return tree
+
+
+def _ratio(tree: Tree) -> Tree | None:
+    """Return a ratio of whole numbers in lowest terms as a fraction; 10:30 may be a time."""
+    if tree[1] != ":" or len(tree[3]) != 2 or any(part[0] != "n" for part in tree[3]):
+        return None
+    left, right = (part[1] for part in tree[3])
+    lowest = left.denominator == right.denominator == gcd(int(left), int(right)) == 1
+    return ("/", *tree[3]) if right and lowest else None
 
 
 def _consistent(relation: Tree) -> bool:
@@ -90,7 +109,7 @@ def _same_unions(answer: Tree, reference: Tree) -> bool | None:
     """Compare unions of intervals or sets; an inequality counts as its interval."""
     answer_parts, reference_parts = (
         [_interval(part) or part for part in (tree[1] if tree[0] == "union" else [tree])]
-        for tree in (answer, reference)
+        for tree in (_without_point(answer), _without_point(reference))
     )
     if all(part[0] == "seq" and part[1] == "\\{" for part in (*answer_parts, *reference_parts)):
         return _unordered(
@@ -100,11 +119,27 @@ def _same_unions(answer: Tree, reference: Tree) -> bool | None:
     return _unordered(answer_parts, reference_parts) or None  # (1,2] and (2,3] may be joined differently
 
 
+def _without_point(tree: Tree) -> Tree:
+    r"""Return ``x \ne 2`` as the union of two intervals; other trees are returned as they are."""
+    if (
+        tree[0] != "rel"
+        or list(tree[2]) != ["!="]
+        or tree[1][0][0] != "v"
+        or tree[1][1][0] not in EXPRESSIONS
+    ):
+        return tree
+    point = tree[1][1]
+    below = ("seq", "(", ")", [("-", ("v", "infty")), point])
+    return ("union", [below, ("seq", "(", ")", [point, ("v", "infty")])])
+
+
 def _same_units(answer: Tree, reference: Tree) -> bool | None:
     """Return whether the units agree: one is ignored, two must be equal or convertible."""
     (left, unit), (right, other) = (
         (tree[1], tree[2]) if tree[0] == "unit" else (tree, "") for tree in (answer, reference)
     )
+    if not _NO_UNIT.isdisjoint(unit.split()):
+        return False
     if left[0] not in EXPRESSIONS or right[0] not in EXPRESSIONS:
         return False if "text" in (left[0], right[0]) else None
     equal = _same_expressions(left, right)
@@ -146,7 +181,15 @@ def _same_sequences(answer: Tree, reference: Tree) -> bool | None:
     bare = "" in (start, other_start)
     if not bare and (start, end) != (other_start, other_end):
         return False
-    return _all(items, others)
+    return _all(_by_name(items), _by_name(others))
+
+
+def _by_name(items: Sequence[Tree]) -> Sequence[Tree]:
+    """Return ``y=2, x=1`` in the order of the names, like coordinates; other items as they are."""
+    if any(item[0] != "rel" or list(item[2]) != ["="] or item[1][0][0] != "v" for item in items):
+        return items
+    names = [item[1][0][1] for item in items]
+    return items if len(set(names)) < len(names) else sorted(items, key=lambda item: str(item[1][0][1]))
 
 
 def _all(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
@@ -277,7 +320,7 @@ def _close(a: complex, b: complex) -> bool:
 
 
 def _rounds(answer: Tree, reference: Tree, a: Number, b: Number) -> bool:
-    """Return whether one is a decimal of at least six digits that rounds the other, a non-decimal."""
+    """Return whether one is a decimal and equals the other, a non-decimal, rounded to at least six digits."""
     for tree, value, other, exact in ((answer, a, b, reference), (reference, b, a, answer)):
         literal = tree[1] if tree[0] == "-" else tree
         if literal[0] != "n" or literal[2] is None or not isinstance(value, Fraction):

@@ -21,7 +21,7 @@ from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 CRITIC_ESTIMATOR = "gae"
 """The estimator that needs a critic."""
 ADAM_BETAS = (0.9, 0.999)
-"""PyTorch's defaults; not every trainer has an option for them."""
+"""Decay rates of AdamW. These are PyTorch's defaults, because not every trainer has an option for them."""
 
 
 def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
@@ -282,7 +282,7 @@ class Recipe(RolloutOptions):
 
     def critic(self) -> dict[str, str]:
         """Return an entry for `reject_unsupported` if the estimator needs a critic."""
-        reason = f"{self.estimator} needs a critic, and its plugin sets up none"
+        reason = f"{self.estimator} needs a critic, and recipes set up none for this trainer"
         return {"estimator": reason} if self.estimator == CRITIC_ESTIMATOR else {}
 
     def images(self, reason: str) -> dict[str, str]:

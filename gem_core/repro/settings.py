@@ -26,7 +26,7 @@ def read_settings(path: str | Path, recipe: Recipe, **values: Any) -> dict[str, 
     Args:
         path: Path of the file.
         recipe: Recipe to convert.
-        values: Values that the recipe does not have, by placeholder.
+        values: Maps placeholders to values that the recipe does not have.
 
     Returns:
         The settings in the order of the file.

@@ -5,8 +5,8 @@
     episodes["player_1"].total_reward
 
 `run_episode` plays each agent as if it were alone in the environment. A turn of an agent lasts until the
-agent acts again, and its reward is what the agent earned in the meantime. Limits, contexts and policies
-therefore mean the same as in `run_episode`.
+agent acts again, and its reward is the sum of the agent's rewards in the meantime. Limits, contexts and
+policies therefore mean the same as in `run_episode`.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ async def run_agents(
             its agent.
 
     Returns:
-        The episodes by agent, in the order of `possible_agents`. The episode of an agent that never had to
-        act has no turns and is not trainable.
+        The episodes by agent, in the order of `possible_agents`. If an agent never had to act, its episode
+        has no turns and is not trainable.
 
     Raises:
         ConfigError: A policy or context is missing, or is given for an unknown agent; or as in

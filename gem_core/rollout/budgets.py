@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 class CutTurns:
     """Counts the turns that a default limit on tokens per turn cuts, and warns once if there are many.
 
-    A plugin uses it if the limit is a default, either its own or the trainer's, and adds every training
-    episode in the process that played it. If the user has set the limit, no warning is needed.
+    A plugin uses it if the limit is a default (its own or the trainer's), and adds every training episode in
+    the process that played it. No warning is needed for a limit that the user set.
 
         cut_turns = CutTurns(limit, "gem.max_tokens_per_turn")
         cut_turns.add(episode)

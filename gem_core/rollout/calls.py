@@ -44,7 +44,7 @@ class StepResult(NamedTuple):
     terminated: bool
     truncated: bool
     info: dict[str, Any]
-    """Reduced to values that JSON can represent."""
+    """Info dict, reduced to values that JSON can represent."""
 
 
 async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
@@ -281,7 +281,7 @@ inline_calls = InlineCalls()
 
 
 async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome[Any]:
-    """Return result and exception as values, to tell a `TimeoutError` of the environment from `Overdue`."""
+    """Return result and exception as values, so the environment's `TimeoutError` differs from `Overdue`."""
 
     async def outcome() -> CallOutcome[Any]:
         try:

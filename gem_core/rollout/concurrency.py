@@ -17,7 +17,7 @@ async def play_tasks(
 
     Args:
         tasks: The tasks, in the order in which they start.
-        play: Called with the index of a task and the task.
+        play: Function that is called with the index of a task and the task.
         at_once: Maximum number of tasks that run concurrently.
 
     Returns:

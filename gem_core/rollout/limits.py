@@ -20,7 +20,7 @@ class EpisodeLimits:
         max_tokens_per_turn: Maximum number of tokens in a response. None allows as many as the other limits
             leave.
         on_length_cut: What the environment receives for a response that was cut by the token limit.
-            "invalid" sends an empty text and marks the turn ``invalid="length"``, because a cut text may
+            "invalid" sends an empty text and marks the turn with ``invalid="length"``, because a cut text may
             contain a valid move by accident; "pass" sends the text.
         step_timeout: Maximum number of seconds for the constructor, a reset or a step of a blocking
             environment, counted from the moment a thread starts the call, and for closing any environment.
@@ -29,8 +29,8 @@ class EpisodeLimits:
         on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, and it
             is excluded from statistics and loss; "retry" first plays it again, with the same seed and a
             fresh environment. Masking alone favors tasks that seldom fail, which are often the short ones.
-        max_env_retries: Maximum number of further attempts with "retry"; the last attempt is returned
-            whatever its outcome.
+        max_env_retries: Maximum number of further attempts with "retry"; the last attempt is returned even if
+            it failed.
     """
 
     max_turns: Annotated[
@@ -53,7 +53,7 @@ class EpisodeLimits:
         """Check the values.
 
         Args:
-            prefix: What users write before the name of an option, for messages.
+            prefix: Text that a user writes before the name of an option, for messages.
 
         Raises:
             ConfigError: A value has the wrong type or is out of range.

@@ -1,4 +1,4 @@
-"""The rollout options in the config of a trainer, the same in every trainer."""
+"""The rollout options in a trainer's config, the same in every trainer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RolloutOptions(EpisodeLimits):
         max_tokens_per_turn: As in `EpisodeLimits`, but None uses the trainer's own limit.
         context: "append" keeps the sampled tokens and adds the environment's messages; "rebuild" takes
             each observation as a whole new prompt.
-        raw: For rebuild contexts: whether the observation has the chat template applied already.
+        raw: For rebuild contexts: whether the chat template is already applied to the observation.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
@@ -71,8 +71,8 @@ class RolloutOptions(EpisodeLimits):
         """Read the options from a section of a config.
 
         Args:
-            section: Value by option; missing options have their default.
-            prefix: What users write before the name of an option, for messages.
+            section: Maps options to values; missing options have their defaults.
+            prefix: Text that a user writes before the name of an option, for messages.
 
         Raises:
             ConfigError: An option is unknown or has an invalid value.

@@ -31,7 +31,8 @@ def inferred_finish(token_ids: Sequence[int], max_tokens: int, stop_ids: Collect
     """Infer from the tokens why a response ended, for an engine that does not report it.
 
     Args:
-        token_ids: The response. An empty response, for example of an aborted request, counts as not cut.
+        token_ids: The response. An empty response, such as the response of an aborted request, does not count
+            as cut.
         max_tokens: Token limit under which the response was sampled.
         stop_ids: Tokens that end a response.
     """

@@ -36,8 +36,8 @@ class EnvPool:
     """Plays task rows and reuses the environments of episodes that did not fail.
 
     The pool keeps up to `MAX_IDLE` idle environments, or up to its peak number of concurrent episodes if that
-    is larger; with `max_envs`, as many as that number allows besides those in use. Beyond that, it closes
-    environments of the least recently played kind. A kind is an id with its arguments.
+    is larger; with `max_envs`, up to that number minus the environments in use. It closes surplus
+    environments, starting with the least recently played kind. A kind is an id with its arguments.
 
     Environments are built and closed in threads, so neither blocks the event loop; only `prepare` builds in
     the calling thread. The first environment of a kind is built alone, so that the others find its imports
@@ -62,7 +62,7 @@ class EnvPool:
         self._wrappers = wrappers
         self._max_envs = max_envs
         self._slots: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
-        self._idle: dict[str, list[Env]] = {}  # by kind, last played last; no list is empty
+        self._idle: dict[str, list[Env]] = {}  # by kind, most recently played last; no list is empty
         self._playing = self._most_playing = 0
         self._tried: dict[str, asyncio.Event | None] = {}  # by kind; an event until the first build is over
         self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`

@@ -87,8 +87,8 @@ async def run_episode(
         executor: Executor for the calls of a blocking environment; None uses the threads that all episodes
             of the process share (`gem_core._util.threads`).
         metadata: Entries to copy into `Episode.metadata`.
-        on_turn: Called with each turn once it is recorded, for trainers that need rewards while the episode
-            is running.
+        on_turn: Function that is called with each turn as soon as it is recorded, for trainers that need
+            rewards while the episode is running.
         log_errors: Whether to log `Episode.error` as a warning; False is for callers that report the errors
             of many episodes together.
 

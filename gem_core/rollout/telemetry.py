@@ -4,8 +4,8 @@
     episode = await run_episode(env, policy, context, seed=0)
 
 An episode is a span with one child per turn; a turn contains a span of the generation and a span of the
-environment's step. Attributes follow the semantic conventions of generative AI (``gen_ai.*``) where these
-have a name, and begin with ``gem_core.`` elsewhere. Spans contain no text of observations or responses.
+environment's step. Attributes have their names in the semantic conventions for generative AI (``gen_ai.*``);
+names of other attributes begin with ``gem_core.``. Spans contain no text of observations or responses.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def disable_otel() -> None:
 
 
 class Stepping(Protocol):
-    """What the episode loop needs of an environment."""
+    """The part of an environment that the episode loop uses."""
 
     async def step(self, action: str) -> StepResult:
         """Return the checked result of a step."""
@@ -100,7 +100,7 @@ class EpisodeSpans:
         self._token = context.attach(trace.set_span_in_context(self._span))
 
     def around(self, calls: Stepping, dialogue: Dialogue) -> tuple[Stepping, Dialogue]:
-        """Return both with spans around generations and steps."""
+        """Wrap both, so that every generation and every step has a span."""
         return _Steps(calls, self), _Answers(dialogue, self)
 
     def begin_turn(self) -> Span:
@@ -148,7 +148,7 @@ class EpisodeSpans:
         """End all spans of the episode.
 
         Args:
-            error: Exception that ended it early; None if it was played to its end.
+            error: Exception that ended it early; None if the episode was completed.
         """
         from opentelemetry import context
         from opentelemetry.trace import Status, StatusCode

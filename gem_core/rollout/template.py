@@ -141,7 +141,7 @@ class MessageFormat:
     Args:
         render: The template.
         encode: Function from text to token ids, without added tokens.
-        decode: Function from token ids to text, including special tokens.
+        decode: Function from token ids to text that keeps special tokens.
         atomic_ids: Ids that the encoder never merges with adjacent tokens.
         role: Role of the message.
         system_prompt: First message of each conversation; None for no system message.

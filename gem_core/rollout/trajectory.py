@@ -138,7 +138,7 @@ class Episode:
         terminated: Whether the task ended by its rules.
         truncated: Whether a limit or a failure cut the episode; never true together with `terminated`.
         stop_reason: Why the episode ended.
-        error: What failed in the environment, or why the first prompt left no room for a response; None if
+        error: Failure of the environment, or reason why the first prompt left no room for a response; None if
             nothing failed.
         trainable: Whether statistics and loss include the episode. False if the environment failed or the
             episode has no turns.
@@ -184,8 +184,9 @@ class Episode:
     def state_keys(self) -> list[str]:
         """Return a key of the state in which each turn began, the same in every process.
 
-        The key is what the environment reported as ``info["state_key"]`` in the previous step or, by default,
-        a hash of all observations since the reset: turns with equal keys saw the same observations.
+        The key is the value that the environment reported in ``info["state_key"]`` in the previous step or,
+        by default, a hash of all observations since the reset: turns with equal keys saw the same
+        observations.
         """
         digest = hashlib.sha256()
         keys = []
@@ -344,9 +345,9 @@ def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:
 def trainable_reward_components(episodes: Iterable[Episode]) -> list[list[list[float]]]:
     """Return the components of the turn rewards of the trainable episodes, for the estimator GDPO.
 
-    The components are what steps reported as ``info["reward_components"]``, in the order of their names; a
-    component that a step did not report is 0. Where the components do not sum to the reward, as with the
-    penalty of a wrapper, the rest is a further component, the last one.
+    The components are the values that steps reported in ``info["reward_components"]``, in the order of their
+    names; a component that a step did not report is 0. If the components do not sum to the reward, for
+    example because of a wrapper's penalty, the difference is an additional component, the last one.
 
     Returns:
         One list per episode, with one list of components per turn.

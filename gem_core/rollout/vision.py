@@ -139,7 +139,7 @@ def processor_problem(model: str, load: Callable[[], Any]) -> str | None:
 
     Args:
         model: Name or folder of the model, for the reason.
-        load: Returns the processor, or something else if the model has none.
+        load: Function that returns the processor, or another object if the model has none.
     """
     try:
         processor = load()
@@ -150,9 +150,9 @@ def processor_problem(model: str, load: Callable[[], Any]) -> str | None:
     return None
 
 
-def tokenizer_of(given: Any) -> Any:
+def tokenizer_of(processor: Any) -> Any:
     """Return the tokenizer of a processor, or a tokenizer unchanged."""
-    return given.tokenizer if is_processor(given) else given
+    return processor.tokenizer if is_processor(processor) else processor
 
 
 def content_of(observation: Observation) -> Content:

@@ -4,8 +4,8 @@
 
 `levels` has the table of levels and `self_check`; `process`, `namespace`, and `container` implement one level
 each; `selftest` attacks them; `guest` holds the code that runs inside. `run_python` is level ``process`` as
-one function. It contains accidents (endless loops, output floods, memory leaks), not attackers; see its
-module.
+one function. That level contains accidents (endless loops, output floods, memory leaks), not attackers; see
+its module.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The file is a trusted module. Each fork server runs it once and calls its function ``warm_up()``. A call forks
 a child, which imports nothing, runs the function on arguments passed as JSON, and writes its result as JSON.
-The child ends after one call, so nothing that a text does to the module outlives the call.
+The child ends after one call, so no change that a text makes to the module outlives the call.
 
 Calls run at the strongest level that works on this machine: `namespace`, or else `process`. Code that an
 attacker manages to run inside the child can still forge the result of that one call, so functions should

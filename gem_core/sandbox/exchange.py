@@ -20,7 +20,7 @@ _KILL_SECONDS = 5.0
 
 
 class Channel:
-    """Connection to one child; `over` once it cannot run another program."""
+    """Connection to one child; `over` is True once the child cannot run another program."""
 
     def __init__(self, link: socket.socket, server: ForkServer) -> None:
         self.link = link
@@ -61,7 +61,7 @@ def exchange(
         )
         descriptors = [_memory_file(stack, data) for data in contents]
         start = time.perf_counter()
-        with contextlib.suppress(OSError):  # the child is gone, which the following lines detect
+        with contextlib.suppress(OSError):  # the child has ended, which the following lines detect
             socket.send_fds(channel.link, [json.dumps(request).encode()], descriptors)
         exit_code, timed_out = _wait(channel, limits.wall_seconds)
         seconds = time.perf_counter() - start
@@ -91,7 +91,7 @@ def _wait(channel: Channel, seconds: float) -> tuple[int | None, bool]:
     with contextlib.suppress(OSError):
         channel.link.shutdown(socket.SHUT_WR)  # the server kills the child and sends its exit code
     if not poll.poll(_KILL_SECONDS * 1000):
-        channel.server.close()  # it hangs; everything that it started ends with it
+        channel.server.close()  # it hangs; everything that it started ends with the server
     _exit_code(channel)
     return None, True
 

@@ -81,7 +81,7 @@ class IsolationLevel:
         name: Name for `open_sandbox`.
         strength: Higher is stronger; equal numbers are equally strong.
         isolates: Whether the level blocks an attacker, and not just accidents.
-        does_not_block: What the level does not block, in plain words.
+        does_not_block: Attacks that the level does not block, in plain words.
     """
 
     name: str
@@ -126,7 +126,7 @@ class LevelCheck(NamedTuple):
     level: str
     available: bool
     reason: str
-    """What was proven, or why the level is not available."""
+    """What the test proved, or why the level is not available."""
 
 
 _PROOF = """

@@ -61,8 +61,8 @@ class Process:
 class InProcess:
     """Runs programs at level ``none``: in this process. Only for programs that you wrote yourself.
 
-    No limit applies, not even the time limit. Programs run one after the other, because standard output is
-    global to the process.
+    No limit applies, not even the time limit. Programs run one at a time, because standard output is global
+    to the process.
 
     Args:
         variables: Variables that programs share. None gives each program its own.

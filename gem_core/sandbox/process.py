@@ -54,7 +54,7 @@ def run_python(
         fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
 
     Returns:
-        The result. A program that fails, loops, or floods its output is a result too, never an exception.
+        The result. A program that fails, loops, or floods its output also gives a result, never an exception.
 
     Raises:
         OSError: The machine cannot start another process or write a temporary file.
@@ -95,7 +95,7 @@ def run_python(
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait for the program, then kill the rest of its process group; return whether the time was up."""
+    """Wait for the program, then kill the rest of its process group; return whether the time ran out."""
     try:
         timed_out = not _ended_within(process, seconds)
     finally:  # also on KeyboardInterrupt, so that no process is left behind

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple, TypeAlias
 
 Ending: TypeAlias = Literal["ok", "failed", "timeout", "killed"]
-"""Exit code 0; another exit code; stopped by a time limit; ended by another signal."""
+"""In order: exit code 0; another exit code; stopped by a time limit; ended by another signal."""
 
 
 class RunResult(NamedTuple):

@@ -27,7 +27,7 @@ from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.workspace import relative
 
 ShellEnding: TypeAlias = Literal["ok", "timeout", "exited", "lost"]
-"""The command ended; was interrupted; ended the shell; had to be killed with the whole sandbox."""
+"""In order: the command ended; was interrupted; ended the shell; was killed with the whole sandbox."""
 
 LIMITS = ProgramLimits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
 """Default limits of a command; all except wall time apply to each of its processes."""
@@ -45,7 +45,7 @@ class ShellResult(NamedTuple):
     """Result of a command."""
 
     output: str
-    """Interleaved standard output and error, without the middle if they are too long."""
+    """Interleaved standard output and error; if they are too long, the middle is cut out."""
     status: int
     """Exit status; above 128, 128 plus the number of the signal that ended the command."""
     ending: ShellEnding
@@ -75,7 +75,7 @@ Files: TypeAlias = Mapping[str, File]
 
 
 class Transport(Protocol):
-    """Carries requests to the driver in a sandbox."""
+    """Interface of an object that passes requests to the driver in a sandbox."""
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """Return the answer; None if it does not arrive in time, after which no request is answered."""

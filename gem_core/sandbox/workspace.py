@@ -23,7 +23,7 @@ def own_folder() -> Iterator[Path]:
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder of any depth, without following links; whatever cannot be removed stays.
+    """Remove a folder of any depth without following links; skip everything that cannot be removed.
 
     Every subfolder is moved to the top before it is emptied, so that neither the call stack nor the number of
     open files grows with the depth.

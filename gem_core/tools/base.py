@@ -42,7 +42,7 @@ class ToolResult:
         text: Text shown to the model.
         ok: Whether the call succeeded. False for an error of the model (bad arguments, a program that raises)
             or of the tool (a server that is down); the text says which.
-        metadata: JSON-serializable facts for the info dict, such as ``{"seconds": 0.1}``.
+        metadata: JSON-serializable data for the info dict, such as ``{"seconds": 0.1}``.
     """
 
     text: str
@@ -97,13 +97,13 @@ class Tool:
 
         Args:
             arguments: Arguments, already checked against `parameters`.
-            state: State of this episode. The calls of an episode come one after the other, unless the
-                wrapper's option `together` is set.
+            state: State of this episode. The calls of an episode run one at a time, unless the wrapper's
+                option `together` is set.
 
         Returns:
-            The result, whatever the model sent. An exception counts as a failure of the tool, which the
-            wrapper reports to the model in one line. A call may be cancelled at any await and must then clean
-            up.
+            The result, even if the model sent nonsense. An exception counts as a failure of the tool, which
+            the wrapper reports to the model in one line. A call may be cancelled at any await and must then
+            clean up.
         """
         raise NotImplementedError
 

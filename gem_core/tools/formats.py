@@ -1,7 +1,7 @@
 r"""Formats in which models write calls and read results, by name.
 
-- ``gem``: ``<python>print(1)</python>``, a fenced python block, ``<search>gems</search>``: the name of a tool
-  with one text argument, or with none, as a tag. Any tool: ``<tool_call><tool_name>n</tool_name>
+- ``gem``: ``<python>print(1)</python>``, a fenced python block, ``<search>gems</search>``: the tag is the
+  name of a tool that has one text argument or none. For any tool: ``<tool_call><tool_name>n</tool_name>
   <arguments>{...}</arguments></tool_call>``, or the format ``hermes``.
 - ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, the format of Qwen and Hermes
   models.
@@ -53,7 +53,7 @@ class CallFormat(Protocol):
 
 
 class _Format:
-    """Shared parts of the formats: instructions made of a list of schemas and an example."""
+    """Shared parts of the formats: instructions that consist of a list of schemas and an example."""
 
     name = ""
 

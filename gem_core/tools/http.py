@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_number
 from gem_core._util.messages import error_line
-from gem_core.errors import ConfigError, ServiceError
+from gem_core.errors import ConfigError, ServiceError, WrongServer
 
 MOST_BYTES = 32 * 2**20
 """Maximum size of an answer, in bytes."""
@@ -76,7 +76,8 @@ class HttpClient:
         """Send a GET request and return its JSON answer.
 
         Raises:
-            ServiceError: There is no answer, or it is an error or not JSON.
+            ServiceError: There is no answer, or its status means a temporary failure.
+            WrongServer: The answer is another error or not JSON.
         """
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}", None)
 
@@ -84,7 +85,8 @@ class HttpClient:
         """Send `body` as JSON in a POST request and return its JSON answer.
 
         Raises:
-            ServiceError: There is no answer, or it is an error or not JSON.
+            ServiceError: There is no answer, or its status means a temporary failure.
+            WrongServer: The answer is another error or not JSON.
         """
         return self._ask("POST", path, json.dumps(body).encode())
 
@@ -107,10 +109,12 @@ class HttpClient:
                 problem = f"{address} answered with status {reply.status}{_excerpt(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:
-                problem, again = f"{address} does not answer ({error_line(error, 160)})", True
+                problem, again = f"{address} does not answer ({error_line(error, 160)})", _may_pass(error)
             except ValueError:
                 problem, again = f"{address} did not answer with JSON", False
-            if not again or attempt >= self.retries:
+            if not again:
+                raise WrongServer(problem)
+            if attempt >= self.retries:
                 tries = f", after {attempt + 1} attempts" if attempt else ""
                 raise ServiceError(f"{problem}{tries}")
             pause = self.backoff * 2**attempt * (1 + random.random() / 2)
@@ -192,6 +196,13 @@ def _proxy_for(parts: urllib.parse.SplitResult) -> tuple[str, int] | None:
         return None
     proxy = urllib.parse.urlsplit(address)
     return (proxy.hostname, proxy.port or 8080) if proxy.hostname else None
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether an error may be temporary, unlike the errors of a wrong protocol or certificate."""
+    if isinstance(error, ssl.SSLError):
+        return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return not isinstance(error, http.client.BadStatusLine) or isinstance(error, ConnectionError)
 
 
 def _left(end: float) -> float:

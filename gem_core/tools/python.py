@@ -34,8 +34,8 @@ class PythonTool(Tool):
             they are installed.
         memory_mb: Address space of a program, in MiB.
         last_error_line: Whether to show only the last line of an error instead of the whole traceback.
-        files: Files in the folder of each program, name to text. Files of the episode, in ``files`` of its
-            state, are added and take precedence.
+        files: Maps names to texts of files in the folder of each program. Files of the episode, in ``files``
+            of its state, are added and take precedence.
         name: Name by which the model calls the tool.
 
     Raises:

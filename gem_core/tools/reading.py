@@ -1,4 +1,4 @@
-"""Parses a single call from JSON into a `ToolCall`, which holds the reason if the call is invalid."""
+"""Parses a single call from JSON into a `ToolCall`, which states the reason if the call is invalid."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False)
 
 
 def _read_json(text: str, position: int) -> tuple[Any, int]:
-    """Parse a JSON value; return it, or a `_Wrong` with the reason, and the position after it.
+    """Parse a JSON value; return the value (or a `_Wrong` with the reason) and the position after it.
 
     A few commas before closing brackets are ignored, because models write them.
     """

@@ -23,7 +23,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def problem(schema: Mapping[str, Any], value: Any, where: str = "") -> str | None:
-    """Return what is wrong with `value`, in one line; None if it is valid.
+    """Return one line that says what is wrong with `value`, or None if it is valid.
 
     >>> problem({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}, {})
     'the argument "n" is missing'

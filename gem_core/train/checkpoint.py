@@ -110,6 +110,6 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     """
     try:
         state: dict[str, Any] = torch.load(checkpoint / STATE_NAME, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch passes on any error of its unpickler
+    except Exception as error:  # torch lets any error of its unpickler through
         raise CheckpointError(f"cannot read {checkpoint / STATE_NAME}: {reason(error)}") from error
     return state

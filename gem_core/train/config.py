@@ -21,6 +21,8 @@ TINY = "tiny"
 
 Schedule: TypeAlias = Literal["constant", "linear"]
 LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
+CriticKind: TypeAlias = Literal["head", "model"]
+ContextKind: TypeAlias = Literal["append", "rebuild"]
 Dtype: TypeAlias = Literal["float32", "bfloat16"]
 
 _FROM_ONE = (
@@ -30,7 +32,7 @@ _FROM_ONE = (
 """Options that are whole numbers of at least 1."""
 
 SUPPLIES = ("group_ids", "lengths", "state_keys", "reward_components", "agent_ids", "values")
-"""What this trainer supplies to estimators besides rewards and mask."""
+"""Inputs that this trainer supplies to estimators besides rewards and mask."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ class TrainConfig(EpisodeLimits):
         list[str] | None, "evaluation environment (default: the training environments; repeatable)"
     ] = None
     wrappers: Annotated[str, "wrappers for each environment, such as 'time_limit(max_turns=5)'"] = ""
+    context: Annotated[
+        ContextKind, "'append' messages to the prompt, or 'rebuild' each prompt from the latest observation"
+    ] = "append"
     # advantages
     estimator: Annotated[
         str, "advantage estimator: rebn, reinforce, grpo, rloo, gae (PPO), or a registered one"
@@ -93,6 +98,11 @@ class TrainConfig(EpisodeLimits):
     entropy: Annotated[float, "weight of the entropy bonus, annealed linearly to 0"] = 0.0
     kl: Annotated[float, "weight of the KL divergence from the initial model, annealed linearly to 0"] = 0.3
     value_weight: Annotated[float, "weight of the critic's loss, for gae"] = 0.5
+    critic: Annotated[
+        CriticKind,
+        "critic of gae: a 'head' on the policy, or a separate 'model' with the same initial weights",
+    ] = "head"
+    critic_warmup: Annotated[int, "first steps in which gae trains only the critic"] = 0
     max_tokens_per_pass: Annotated[
         int, "maximum tokens per forward pass of the update, including padding"
     ] = 32768
@@ -133,6 +143,10 @@ class TrainConfig(EpisodeLimits):
                 self.group_size,
                 f"at least 2, because {self.estimator} compares the episodes of a group",
             )
+        if not self.needs_critic:
+            for name in ("critic", "critic_warmup"):
+                if getattr(self, name) != getattr(TrainConfig, name):
+                    raise ConfigError(f"{name} has no effect, because {self.estimator} has no critic")
         if self.episodes_per_step % self.group_size:
             raise expected(
                 "episodes_per_step", self.episodes_per_step, f"a multiple of group_size={self.group_size}"
@@ -167,7 +181,7 @@ class TrainConfig(EpisodeLimits):
     def _check_numbers(self) -> None:
         for name in _FROM_ONE:
             check_int(name, getattr(self, name), 1)
-        for name in ("warmup_steps", "eval_every", "trace_every", "seed", "threads"):
+        for name in ("warmup_steps", "critic_warmup", "eval_every", "trace_every", "seed", "threads"):
             check_int(name, getattr(self, name), 0)
         check_int("max_total_tokens", self.max_total_tokens, 1, optional=True)
         check_int("eval_episodes", self.eval_episodes, 0, len(EVAL_SEEDS))
@@ -182,6 +196,8 @@ class TrainConfig(EpisodeLimits):
             check_number(name, getattr(self, name), above=0)
         check_choice("truncation", self.truncation, TRUNCATIONS)
         check_choice("lr_schedule", self.lr_schedule, get_args(Schedule))
+        check_choice("context", self.context, get_args(ContextKind))
+        check_choice("critic", self.critic, get_args(CriticKind))
         check_choice("loss_scale", self.loss_scale, get_args(LossScale))
         check_choice("dtype", self.dtype, get_args(Dtype))
         self.check_limits()

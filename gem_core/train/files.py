@@ -63,7 +63,7 @@ def write_text(target: Path, text: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return what an error says, without the name of the file."""
+    """Return the text of an error without the name of the file."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return error_text(error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from gem_core._util.seeds import derive_rng
@@ -13,7 +15,7 @@ from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
-from gem_core.rollout import AppendContext, Episode
+from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
 from gem_core.train.config import TrainConfig
@@ -21,8 +23,9 @@ from gem_core.train.objective import Batch, make_batch, policy_loss, score_token
 
 
 class _Weights(NamedTuple):
-    """Weights of the regularizers at one step."""
+    """Weights of the parts of the loss at one step."""
 
+    policy: float
     entropy: float
     kl: float
 
@@ -45,17 +48,27 @@ class Learner:
         device = pick_device(config.device)
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
-        self.context = AppendContext(self.processor)
+        appending = AppendContext(self.processor)
+        self.context: Context = appending if config.context == "append" else RebuildContext(self.processor)
+        self._ends = {self.tokenizer.eos_token_id, appending.end_of_turn_id} - {None}
         self.model = load_model(str(checkpoint or source), device, config.dtype)
         self.max_total_tokens = context_limit(self.model, config.max_total_tokens)
         self.reference = load_model(source, device, config.dtype) if config.kl else None
         self.critic: torch.nn.Module | None = None
+        self.value_model: Any = None
+        """Model on whose hidden states a separate critic works; None if it shares the policy's."""
         if config.needs_critic:
+            if config.critic == "model":
+                self.value_model = load_model(source, device, config.dtype)
             self.critic = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(device)
             torch.nn.init.zeros_(self.critic.weight)
-        self.parameters = [*self.model.parameters(), *(self.critic.parameters() if self.critic else ())]
+        head = [*self.critic.parameters()] if self.critic else []
+        # Gradients are clipped per list, so that a separate critic does not shrink the steps of the policy.
+        self.parameters = [[*self.model.parameters(), *head]]
+        if self.value_model is not None:
+            self.parameters = [[*self.model.parameters()], [*self.value_model.parameters(), *head]]
         self.optimizer = torch.optim.AdamW(
-            self.parameters,
+            [*chain(*self.parameters)],
             lr=config.learning_rate,
             betas=(0.9, config.adam_beta2),
             weight_decay=config.weight_decay,
@@ -72,8 +85,7 @@ class Learner:
         Args:
             seed: Determines the random numbers, together with the id of each request.
         """
-        ends = {self.tokenizer.eos_token_id, self.context.end_of_turn_id} - {None}
-        pad = self.tokenizer.pad_token_id
+        ends, pad = self._ends, self.tokenizer.pad_token_id
         return BatchingPolicy(
             self.model,
             eos_token_ids=ends,
@@ -96,6 +108,7 @@ class Learner:
         """
         batch = make_batch(episodes, image_processor=self.context.image_processor)
         metrics, targets = self._set_advantages(episodes, batch)
+        metrics["train/tokens"] = float(batch.attention_mask.sum()) / len(episodes)
         return metrics | self._update(step, batch.with_advantages(episodes), targets)
 
     def state(self) -> dict[str, Any]:
@@ -103,13 +116,16 @@ class Learner:
         return {
             "optimizer": self.optimizer.state_dict(),
             "critic": self.critic.state_dict() if self.critic else None,
+            "value_model": None if self.value_model is None else self.value_model.state_dict(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Restore what `state` returned."""
+        """Restore the result of `state`."""
         self.optimizer.load_state_dict(state["optimizer"])
         if self.critic is not None:
             self.critic.load_state_dict(state["critic"])
+        if self.value_model is not None:
+            self.value_model.load_state_dict(state["value_model"])
 
     # -- advantages ---------------------------------------------------------------------------
 
@@ -119,7 +135,8 @@ class Learner:
         """Set `Turn.advantage` of every turn, and return metrics and the critic's target for each turn."""
         config = self.config
         rewards = trainable_turn_rewards(episodes)
-        stats = ReturnStats.from_returns(returns(rewards, config.gamma))
+        turn_returns = returns(rewards, config.gamma)
+        stats = ReturnStats.from_returns(turn_returns)
         metrics = stats.metrics()
         estimator = get_estimator(config.estimator)
         needs: dict[str, Any] = {}
@@ -143,6 +160,9 @@ class Learner:
         for episode, of_turns in zip(episodes, advantages, strict=True):
             for turn, advantage in zip(episode.turns, of_turns, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
+        if values and (variance := np.concatenate(turn_returns).var()):
+            errors = [earned - of_turns for earned, of_turns in zip(turn_returns, values, strict=True)]
+            metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
         targets = [
             advantage + value
             for of_turns, predicted in zip(advantages, values, strict=bool(values))
@@ -156,7 +176,8 @@ class Learner:
         values = torch.zeros(int(batch.turn_ids.max()) + 1)
         for part in batch.chunks(self.config.max_tokens_per_pass):
             part = part.to(self.model.device)
-            hidden = score_tokens(self.model, part, hidden=True, share_prompt=True).hidden
+            network = self.model if self.value_model is None else self.value_model
+            hidden = score_tokens(network, part, hidden=True, share_prompt=True).hidden
             predicted, turns = self._turn_values(part, hidden)
             values[turns.cpu()] = predicted.cpu()
         remaining = iter(values.tolist())
@@ -175,7 +196,9 @@ class Learner:
         config = self.config
         self._set_learning_rate(step)
         left = 1 - (step - 1) / config.steps
-        regular = _Weights(config.entropy * left, config.kl * left)
+        weighted = _Weights(1.0, config.entropy * left, config.kl * left)
+        if step <= config.critic_warmup:
+            weighted = _Weights(0.0, 0.0, 0.0)
         updates = config.epochs * config.minibatches
         sums: dict[str, float] = {"train/loss": 0.0, "train/entropy": 0.0, "train/grad_norm": 0.0}
         self.model.train()
@@ -195,12 +218,15 @@ class Learner:
                 for part in minibatch.chunks(config.max_tokens_per_pass):
                     part = part.to(self.model.device)
                     loss, entropy = self._part_loss(
-                        part, targets, float(weights.sum()), tokens, turns, regular, updates > 1
+                        part, targets, float(weights.sum()), tokens, turns, weighted, updates > 1
                     )
                     loss.backward()
                     sums["train/loss"] += loss.item() / updates
                     sums["train/entropy"] += entropy / updates
-                norm = torch.nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm)
+                norm, *_ = [
+                    torch.nn.utils.clip_grad_norm_(together, config.max_grad_norm)
+                    for together in self.parameters
+                ]
                 self.optimizer.step()
                 sums["train/grad_norm"] += float(norm) / updates
         self.model.eval()
@@ -214,7 +240,7 @@ class Learner:
         denominator: float,
         tokens: float,
         turns: int,
-        regular: _Weights,
+        weighted: _Weights,
         several_updates: bool,
     ) -> tuple[torch.Tensor, float]:
         """Return the loss of a part of a minibatch, and the part's share of the mean entropy.
@@ -227,7 +253,7 @@ class Learner:
             part,
             temperature=config.temperature,
             entropy=True,
-            hidden=self.critic is not None,
+            hidden=self.critic is not None and self.value_model is None,
             share_prompt=True,
         )
         assert scores.entropy is not None
@@ -244,17 +270,23 @@ class Learner:
             denominator=denominator,
         )
         entropy = scores.entropy.sum() / tokens
-        if regular.entropy:
-            loss = loss - regular.entropy * entropy
-        if self.reference is not None:
+        if weighted.entropy:
+            loss = loss - weighted.entropy * entropy
+        if self.reference is not None and weighted.policy:
             with torch.no_grad():
                 first = score_tokens(
                     self.reference, part, temperature=config.temperature, share_prompt=True
                 ).distribution
             gap = (scores.distribution.exp() * (scores.distribution - first)).sum() / tokens
-            loss = loss + regular.kl * gap
+            loss = loss + weighted.kl * gap
         if self.critic is not None:
-            values, numbers = self._turn_values(part, scores.hidden)
+            hidden = scores.hidden
+            if self.value_model is not None:
+                hidden = score_tokens(self.value_model, part, hidden=True, share_prompt=True).hidden
+            if not weighted.policy:  # only the critic learns
+                loss = torch.zeros_like(loss)
+                hidden = hidden.detach() if self.value_model is None and hidden is not None else hidden
+            values, numbers = self._turn_values(part, hidden)
             errors = (values - targets.to(values.device)[numbers]).square().sum()
             loss = loss + config.value_weight * errors / max(1, turns)
         return loss, entropy.item()

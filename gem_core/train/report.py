@@ -127,8 +127,8 @@ def new_figure(columns: int) -> tuple[Any, Any]:
 
 
 def save_figure(figure: Any, path: Path) -> None:
-    """Write a figure of `new_figure` to a PNG file with at most 128 colors, a third of matplotlib's size."""
-    from PIL import Image  # which matplotlib requires
+    """Write a figure as a PNG file with at most 128 colors, a third of the size that matplotlib writes."""
+    from PIL import Image  # matplotlib requires Pillow
 
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()

@@ -35,7 +35,7 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
 
 
 Players: TypeAlias = Mapping[str, tuple[Policy, Context]]
-"""Policy and context by agent; the entry "" plays all other agents, and environments without agents."""
+"""Policy and context by agent; the entry "" plays all other agents and single-agent environments."""
 
 
 def require_environments(config: TrainConfig) -> None:

@@ -21,8 +21,8 @@ class MetricSinks:
     Args:
         config: Options of the run, including the sinks.
         folder: Folder of the run.
-        history: Metrics of the steps up to the checkpoint. Further lines in the file belong to steps that a
-            killed run took after its last checkpoint; these steps will be repeated.
+        history: Metrics of the steps up to the checkpoint. Any further lines in the file belong to steps
+            after the last checkpoint of a killed run, which will be repeated.
     """
 
     def __init__(self, config: TrainConfig, folder: Path, history: Sequence[dict[str, float]]) -> None:

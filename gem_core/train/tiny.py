@@ -41,6 +41,8 @@ from gem_core.train.checkpoint import save_processor
 from gem_core.train.files import replace_folder
 from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.tiny_vision import make_processor, make_vision_model
+from gem_core.wrapper import Wrapper
+from gem_core.wrappers.tools import Tools
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ CHAT_TEMPLATE = (
 )
 
 _PIECES = r"\\boxed\{[^{}\n]*\}|[^\n\\]*\n+|[^\n\\]+|\\"
-"""Pieces whose boundaries no token crosses: an answer, and each line around it."""
+"""Pieces of text whose boundaries no token crosses: an answer, and each line around it."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,11 @@ class TinyOptions:
         max_positions: Longest context in tokens.
         warm_start_steps: Number of supervised steps on random legal play; 0 keeps the weights random.
         warm_start_tokens: Number of tokens of random play to learn from, over all environments; a short warm
-            start plays no more than it reads.
+            start does not play more than it learns from.
         warm_start_batch: Number of tokens per step, but at least one episode.
         warm_start_lr: Learning rate of Adam.
+        random_calls: Probability that an action of the random play is a tool call, in environments whose
+            random player calls tools.
         corpus_episodes: Number of random episodes per environment from which the tokenizer learns.
         seed: Random seed for the weights and the random play.
     """
@@ -87,6 +91,7 @@ class TinyOptions:
     warm_start_tokens: int = 131_072
     warm_start_batch: int = 2048
     warm_start_lr: float = 3e-3
+    random_calls: float = 0.5
     corpus_episodes: int = 200
     seed: int = 0
 
@@ -99,6 +104,7 @@ class TinyOptions:
             check_int(name, getattr(self, name), 1)
         check_int("warm_start_steps", self.warm_start_steps, 0)
         check_number("warm_start_lr", self.warm_start_lr, above=0)
+        check_number("random_calls", self.random_calls, 0, 1)
         check_int("vocab_size", self.vocab_size, 512)
         check_int("seed", self.seed)
 
@@ -131,6 +137,8 @@ def make_tiny(options: TinyOptions, progress: Callable[[int], None] | None = Non
     for source in sources:
         count_items(source, "train")  # rejects evaluation-only environments
     envs = [_one_agent(source.make()) for source in sources]
+    for env in envs:
+        _set_random_calls(env, options.random_calls)
     try:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # a fixed order of summation, so that every machine gets the same weights
@@ -186,6 +194,14 @@ def folder_hash(folder: Path) -> str:
 def _one_agent(env: Env) -> Env:
     """Return `env` or, if it has several agents, a random one of them; the others also play at random."""
     return OneAgent(env) if isinstance(env, MultiAgentEnv) else env
+
+
+def _set_random_calls(env: Env, probability: float) -> None:
+    """Set the probability of tool calls in random play, in all `Tools` wrappers of an environment."""
+    while isinstance(env, Wrapper):
+        if isinstance(env, Tools):
+            env.random_calls = probability
+        env = env.env
 
 
 # -- parts ------------------------------------------------------------------------------------

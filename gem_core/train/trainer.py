@@ -257,7 +257,8 @@ class Trainer:
             self.reporter.note(f"evaluation {when} training: {config.eval_episodes} evaluation seeds")
         for source in config.eval_sources if config.eval_episodes else ():
             tasks = evaluation_tasks(source, config.eval_episodes)
-            # The same name, hence the same random numbers before and after; only the policy differs.
+            # The name is the same before and after training, and so are the random numbers; only the policy
+            # differs.
             name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(
                 tasks,

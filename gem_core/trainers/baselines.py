@@ -1,7 +1,7 @@
 """A trainer's own baselines, over the episodes whose environment did not fail.
 
-A trainer expects the same number of rewards for each task. A failed episode has none; counted as a reward of
-0, it would change the advantages of the other episodes of its group.
+A trainer expects the same number of rewards for each task. A failed episode has none, and a reward of 0 in
+its place would change the advantages of the other episodes in its group.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def subtract_baselines(
 
     Args:
         rewards: Rewards, float of shape (groups, episodes). The values of invalid episodes are ignored.
-        valid: Whether to count an episode, bool of the same shape.
+        valid: Whether each episode counts, bool of the same shape.
         leave_one_out: Whether the mean leaves out the episode itself, as in RLOO.
 
     Returns:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EpisodeTurns:
-    """What estimators need to know about the turns of an episode, small enough to send between ranks.
+    """The data about an episode's turns that estimators need, small enough to send between ranks.
 
     Attributes:
         rewards: Reward of each turn.
@@ -53,7 +53,7 @@ class EpisodeTurns:
 
     @classmethod
     def of(cls, episode: Episode, needs: Collection[Need]) -> EpisodeTurns:
-        """Return the turns of an episode; none if it is not trainable.
+        """Return the data about an episode's turns, with no turns if the episode is not trainable.
 
         Args:
             episode: The episode.
@@ -91,7 +91,7 @@ class EstimatorChoice:
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """What the estimator needs with these options, besides rewards and mask."""
+        """Inputs that the estimator needs with these options, besides rewards and mask."""
         return self.estimator.needs_with(self.options)
 
     @property
@@ -107,7 +107,7 @@ class EstimatorChoice:
             size: Value of the option.
 
         Raises:
-            ConfigError: The estimator has nothing to compare.
+            ConfigError: Each task has only one episode, so the estimator has nothing to compare.
         """
         if self.needs_groups and size < 2:
             raise ConfigError(
@@ -199,8 +199,8 @@ class EstimatorChoice:
         stay on one rank: each rank computes all advantages and keeps those of its episodes.
 
         Args:
-            episodes: The episodes of all ranks in the same order on each rank. One without turns, such as a
-                failed one, is left out of statistics and baselines.
+            episodes: The episodes of all ranks in the same order on each rank. An episode without turns, such
+                as a failed one, is left out of statistics and baselines.
             group_ids: Group of each episode.
 
         Returns:

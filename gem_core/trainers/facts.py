@@ -1,17 +1,18 @@
-"""Facts about the rows of a batch that a trainer's own columns do not hold, sent along with the rows.
+"""Facts about the rows of a batch that a trainer's own columns cannot hold; they travel with the rows.
 
     facts = pack_facts(episode, "turn", rows)                       # in the worker that played the episode
-    batch, episodes = unpack_facts(facts, keys, indices, read_mask)    # in the process that trains
+    batch = unpack_facts(facts, keys, indices, read_mask)           # in the process that trains
+    metrics = batch_metrics(unpack_outlines(facts))                 # of gem_core.trainers.failures
 
-Estimators need to know which rows are turns of one episode, and which tokens are which turn; the metrics need
-the outlines of the episodes.
+Estimators need to know which rows are turns of the same episode and which turn each token belongs to; the
+metrics need the outlines of the episodes.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +33,15 @@ class BatchFacts:
             in the response mask are the turns.
         episodes: For turn rows, the number of each row's episode; None for episode rows.
         turns: For turn rows, the index of each row within its episode; None for episode rows.
+        values: Values that the trainer's critic predicts at each token, (rows, tokens), if the estimator
+            needs them.
         stats: Statistics of the returns, set by the estimator.
     """
 
     turn_ids: torch.Tensor | None = None
     episodes: list[int] | None = None
     turns: list[int] | None = None
+    values: torch.Tensor | None = None
     stats: ReturnStats = field(default_factory=ReturnStats)
 
 
@@ -63,23 +67,17 @@ def unpack_facts(
     keys: Sequence[Hashable],
     indices: Sequence[int],
     read_mask: Callable[[], torch.Tensor],
-) -> tuple[BatchFacts, list[Episode]]:
-    """Return the facts about the rows of a batch, and the outlines of their episodes.
+) -> BatchFacts:
+    """Return the facts about the rows of a batch.
 
     Args:
-        facts: What `pack_facts` returned for each row; None for a row that GEM did not play.
+        facts: Result of `pack_facts` for each row; None for a row that GEM did not play.
         keys: Key of the episode of each row.
         indices: Index of each row among the rows of its episode.
         read_mask: Returns the response mask, (rows, tokens); called only if the runs of 1s in the mask are
             not the turns.
     """
     played = [of_row for of_row in facts if of_row is not None]
-    with _without_garbage_collection():
-        episodes = [
-            Episode.from_dict(of_row["episode"], check_types=False)
-            for of_row in played
-            if "episode" in of_row
-        ]
     batch = BatchFacts()
     if any(of_row["rows"] == "turn" for of_row in played):
         numbers: dict[Hashable, int] = {}
@@ -91,15 +89,29 @@ def unpack_facts(
             for of_row in facts
         ]
         batch.turn_ids = batch_turn_ids(spans, read_mask())
-    return batch, episodes
+    return batch
+
+
+def unpack_outlines(facts: Iterable[Mapping[str, Any] | None]) -> list[Episode]:
+    """Return the episodes of a batch without tokens, in the order of their first rows.
+
+    Args:
+        facts: As in `unpack_facts`.
+    """
+    with _without_garbage_collection():
+        return [
+            Episode.from_dict(of_row["episode"], check_types=False)
+            for of_row in facts
+            if of_row is not None and "episode" in of_row
+        ]
 
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Pause the garbage collector.
 
-    While hundreds of thousands of objects are made, it would look several times through all objects of the
-    process, which takes up to five times as long as making them.
+    While hundreds of thousands of objects are created, it would traverse all objects of the process several
+    times, which takes up to five times as long as creating them.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -17,7 +17,7 @@ def pack_outline(episode: Episode) -> str:
 
 
 def unpack_outline(text: str) -> Episode:
-    """Return the episode that `pack_outline` packed."""
+    """Return the episode from the output of `pack_outline`."""
     return Episode.from_dict(json.loads(text))
 
 
@@ -25,7 +25,7 @@ def evaluation_logs(played: Iterable[tuple[str, Episode]], pattern: str) -> dict
     """Return the metrics of an evaluation for each environment.
 
     Args:
-        played: Name of the environment and episode, for all episodes.
+        played: Pairs of the environment's name and the episode, for all episodes.
         pattern: Name of a metric, such as ``"eval/{env}/{metric}"``.
     """
     by_env: defaultdict[str, list[Episode]] = defaultdict(list)
@@ -43,7 +43,7 @@ def batch_metrics(episodes: Iterable[Episode], stats: ReturnStats | None = None)
 
     Args:
         episodes: All episodes of the batch, including failed ones.
-        stats: Statistics of the returns; None, and statistics over zero turns, add no metrics.
+        stats: Statistics of the returns; None and statistics over zero turns add no metrics.
     """
     metrics = episode_metrics(episodes)
     return metrics | stats.metrics() if stats is not None and stats.count else metrics

@@ -28,13 +28,13 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def until_call(owner: Any, name: str) -> Iterator[None]:
-    """Run the block until it calls a function of a module or class, and leave it there without the call.
+    """Run the block until it calls a function of a module or class, then leave the block without calling it.
 
     A plugin uses this to run all checks of a trainer's program but not the program itself.
     """
 
     class Reached(BaseException):
-        """Not an `Exception`, which a trainer could catch."""
+        """Raised to leave the block; not an `Exception`, because a trainer could catch one."""
 
     original = getattr(owner, name)
 
@@ -61,7 +61,8 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
 def import_after(modules: Mapping[str, str], logger: logging.Logger) -> None:
     """Import modules of a plugin right after the modules of the trainer in which they register something.
 
-    An error is logged, so that a trainer that loads plugins into all of its processes works without this one.
+    An error is logged, so that a trainer that loads plugins into all of its processes still works if this
+    plugin fails.
 
     Args:
         modules: Maps each module of the trainer to a module of the plugin.

@@ -215,7 +215,7 @@ def unsupported(trainer: SupportedTrainer, problem: str) -> UnsupportedTrainer:
 
     Args:
         trainer: Trainer, for the message.
-        problem: What differs.
+        problem: Description of the difference.
     """
     return UnsupportedTrainer(
         f"{trainer.package}: {trainer.name} {trainer.installed_version() or 'from a checkout'} has another "

@@ -46,7 +46,7 @@ class RowOptions(RolloutOptions):
 
 @dataclass(frozen=True)
 class PluginOptions(RolloutOptions):
-    """The section of GEM in a trainer's config, for options that the trainer's own config lacks.
+    """GEM's section of a trainer's config, for options that the trainer's own config lacks.
 
     Attributes:
         template_kwargs: Variables for the chat template, such as ``{"enable_thinking": False}``.
@@ -83,7 +83,7 @@ class PluginOptions(RolloutOptions):
 
 @dataclass(frozen=True)
 class EstimatorOptions(PluginOptions):
-    """The section of GEM in a trainer's config that also names the estimator.
+    """GEM's section of a trainer's config, if it also names the estimator.
 
     Attributes:
         estimator: Name of the estimator.
@@ -132,7 +132,7 @@ def reject_changed(
     prefix: str = "",
     written: Callable[[str], str] = str,
 ) -> None:
-    """Reject settings of a trainer that have to keep their neutral value.
+    """Reject settings of a trainer that must keep their neutral values.
 
         reject_changed(config, [("adv.norm_var", False, "has no effect on rebn; leave it at false")])
 
@@ -192,7 +192,7 @@ class FlagField(NamedTuple):
 
 
 def flag_fields(options: type[Any]) -> list[FlagField]:
-    """Return the fields of an options class for the parser of a trainer that reads flags into a dataclass.
+    """Return the fields of an options class, for a trainer whose parser reads flags into a dataclass.
 
     Args:
         options: A dataclass such as `PluginOptions`; the help is the text in `Annotated`.

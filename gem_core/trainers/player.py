@@ -67,7 +67,7 @@ class EpisodePlayer:
 
         Args:
             known: Tokens at which the engine stops in addition to its default ones.
-            remedy: What the user has to change, for the message.
+            remedy: Change that the user has to make, for the message.
 
         Raises:
             ConfigError: The engine does not stop at `extra_stop_id`.
@@ -80,9 +80,10 @@ class EpisodePlayer:
             )
 
     def engine_options(self, sampling_params: Any) -> dict[str, Any]:
-        """Return the sampling parameters that an engine needs for these episodes besides a trainer's own.
+        """Return the sampling parameters for these episodes: the trainer's own, plus those that they require.
 
-        They make the engine stop where the chat template ends a turn, and never sample an image placeholder.
+        The additional ones make the engine stop where the chat template ends a turn and keep it from sampling
+        an image placeholder.
 
         Args:
             sampling_params: The trainer's sampling parameters, a mapping or an object such as vLLM's. They
@@ -92,7 +93,7 @@ class EpisodePlayer:
         if self.extra_stop_id is not None:
             stops = option_at(sampling_params, "stop_token_ids", ())
             options["stop_token_ids"] = sorted({*stops, self.extra_stop_id})
-        if self.image_token_id is not None:  # a sampled placeholder would be one too many
+        if self.image_token_id is not None:  # a sampled placeholder would have no image
             biases = option_at(sampling_params, "logit_bias", {})
             options["logit_bias"] = {**biases, self.image_token_id: -100.0}
         return options
@@ -133,7 +134,7 @@ class EpisodePlayer:
 
 
 _writers: dict[str, dict[str, TraceWriter]] = {}
-"""Trace writers by folder and split, for all players of the process, which may have a thread each."""
+"""Trace writers by folder and split, shared by all players of the process, each perhaps in its own thread."""
 _writing = threading.Lock()
 
 

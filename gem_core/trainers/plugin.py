@@ -52,7 +52,8 @@ class SupportedTrainer:
         on_index: Whether `distribution` can be installed from the package index.
         checkout_module: Module, ``package.module``, that identifies a source checkout on the import path.
         hook_modules: Modules of the plugin that the hook uses.
-        entry_point: Group and name of the entry point that the trainer reads; None if it reads none.
+        entry_point: Group and name of the entry point that the trainer reads; None if it does not read entry
+            points.
         required_features: Pairs of a version and a required feature that it introduced, for the message about
             older versions.
     """
@@ -174,7 +175,7 @@ class SupportedTrainer:
 
 @contextlib.contextmanager
 def errors_in_one_line(trainer: SupportedTrainer) -> Iterator[None]:
-    """Exit with code 2 after a `GemError` in this block, which is printed as one line to standard error."""
+    """Print a `GemError` raised in this block to standard error as one line, and exit with code 2."""
     try:
         yield
     except GemError as error:

@@ -21,9 +21,9 @@ from gem_core.tasks import (
 )
 
 TRAIN_TASKS = 10_000
-"""Number of training tasks of environments without items, if a config does not set it."""
+"""Default number of training tasks for environments without items."""
 EVAL_TASKS = 256
-"""Number of evaluation tasks, if a config does not set it."""
+"""Default number of evaluation tasks."""
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has already built once."""
@@ -81,7 +81,7 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
 
 
 def local_tasks(path: str, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:
-    """Do the same as `read_tasks` for a path in a trainer's config, if it is a local ``.jsonl`` file.
+    """Read tasks as `read_tasks` does from a path in a trainer's config, if it is a local ``.jsonl`` file.
 
     Any other path yields no task, because only the trainer can read it.
     """
@@ -203,7 +203,7 @@ def split_tasks(
 
 
 def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int = 1) -> list[TaskRow]:
-    """Return the tasks of an evaluation, always the same ones.
+    """Return the tasks of an evaluation, which are always the same.
 
     Args:
         sources: Environments, among which the tasks are divided evenly.

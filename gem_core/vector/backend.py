@@ -58,7 +58,7 @@ class Backend(abc.ABC):
 
 
 class InlineBackend(Backend):
-    """Runs one environment after the other in the caller's thread; best for fast environments."""
+    """Runs the environments one after another in the caller's thread; best for fast environments."""
 
     name = "inline"
 
@@ -87,7 +87,7 @@ class InlineBackend(Backend):
 
 
 class WorkerBackend(Backend):
-    """Base class of backends whose workers can be lost; tracks the calls to answer and slots to rebuild."""
+    """Base class of backends whose workers can be lost; tracks pending calls and slots to rebuild."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
         self._plans = list(plans)

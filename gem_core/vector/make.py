@@ -46,7 +46,7 @@ def make_vec(
     Args:
         id_or_ids: One id or spec for all environments, or one per environment.
         num_envs: Number of environments, with a single id; None means 1.
-        backend: ``inline`` (one environment after the other in this thread), ``thread`` (a bounded pool, for
+        backend: ``inline`` (one environment after another in this thread), ``thread`` (a bounded pool, for
             environments that wait), ``process`` (worker processes with a slice each, for environments that
             compute), ``ray`` (actors; needs the extra ``ray`` and a running Ray), or ``auto``. ``auto``
             chooses processes if an environment has ``blocking = "cpu"`` and there is more than one core, else
@@ -58,8 +58,8 @@ def make_vec(
             its step); None means no limit. Threads that hang are abandoned, workers that hang are killed.
         max_workers: Maximum number of threads, processes or actors. None means 64 threads, one process per
             available core, or one actor per CPU of the Ray cluster; there are never more than `num_envs`.
-        vec_kwargs: Constructor arguments of each environment, in addition to `kwargs`. A ``seed`` among them
-            seeds the environment's first reset.
+        vec_kwargs: Constructor arguments of each environment, in addition to `kwargs`. An argument ``seed``
+            among them seeds the environment's first reset.
         async_mode: Whether to keep ``auto`` from choosing inline.
         **kwargs: Constructor arguments of all environments.
 

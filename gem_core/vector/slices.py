@@ -59,8 +59,8 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     the next one, and the slot is rebuilt in a new worker. With ``max_workers=num_envs``, every slot has its
     own worker.
 
-    A worker runs its calls one after the other, so a slow environment delays only the other environments in
-    its slice.
+    A worker runs its calls one at a time, so a slow environment delays only the other environments in its
+    slice.
     """
 
     _start_advice = ""
@@ -69,7 +69,7 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
         super().__init__(plans, timeout)
         self._closing = threading.Event()
-        self._waiting = threading.Lock()  # held by wait(), so that close() does not remove workers under it
+        self._waiting = threading.Lock()  # held by wait(), so that close() does not remove workers meanwhile
         self._state = threading.Lock()  # guards workers, so that submit() never uses one being replaced
         self._workers: list[WorkerType] = []
         try:

@@ -69,7 +69,7 @@ class SlotPlan:
         autoreset: What happens when an episode ends.
         seed: Seed of the last seeded reset; None if there was none.
         losses: Number of times that the slot's worker was lost since that reset.
-        lost: Why the running episode was lost; None if it was not lost. A slot that is built from a plan with
+        lost: Reason why the running episode was lost; None if it was not lost. A slot built from a plan with
             a reason reports it at its next step, and builds the environment only then.
     """
 
@@ -96,7 +96,7 @@ class Slot:
     """An environment with autoreset, checks and repair. No method raises if the environment fails."""
 
     def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
-        """Use `env`, or build the environment unless the plan says that its episode is lost."""
+        """Use `env`, or else build the environment, unless the plan says that its episode is lost."""
         self._index = plan.index
         self._recipe = plan.recipe
         self._autoreset = plan.autoreset

@@ -283,7 +283,7 @@ class VectorEnv:
         return call() if self.backend == "inline" else await asyncio.to_thread(call)
 
     def _missing(self, min_ready: int) -> int:
-        """Return the number of results that `recv` still waits for."""
+        """Return the number of results that `recv` has yet to return."""
         ready = len(self._sent & self._mail.results.keys())
         return min(min_ready, len(self._sent)) - ready
 

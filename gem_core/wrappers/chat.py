@@ -18,7 +18,7 @@ from gem_core.wrappers.observation import History
 
 
 class ChatTokenizer(Protocol):
-    """The only method of a Hugging Face tokenizer that is used here."""
+    """The only method of a Hugging Face tokenizer that this module uses."""
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> Any:
         """Return the conversation as text (with ``tokenize=False``)."""
@@ -110,7 +110,7 @@ def load_tokenizer(name: str) -> ChatTokenizer:
 
     Raises:
         MissingDependency: transformers is not installed.
-        ModelError: There is no tokenizer, or it is damaged.
+        ModelError: The tokenizer does not exist or is damaged.
     """
     try:
         from transformers import AutoTokenizer

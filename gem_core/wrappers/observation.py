@@ -4,8 +4,8 @@ Without them, `step` returns the newest observation alone. That suits a rollout 
 context keeps the history as tokens. A caller that builds a prompt from each observation needs the history
 in the observation.
 
-The history holds what the model was shown, prefix and suffix included; both are then removed from the info
-dict, so that they are rendered exactly once.
+The history holds what the model saw, including prefix and suffix; both are then removed from the info dict,
+so that they are rendered exactly once.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class History(Wrapper):
         self.history = []
 
     def entry(self, role: str, content: Observation) -> Any:
-        """Return what the history keeps of a message; `role` is "user", "assistant" or "tool"."""
+        """Return the history entry for a message; `role` is "user", "assistant" or "tool"."""
         return content
 
     def opening(self, content: Observation) -> Any:
-        """Return what the history keeps of the first observation."""
+        """Return the history entry for the first observation."""
         return self.entry("user", content)
 
     def render(self) -> Observation:

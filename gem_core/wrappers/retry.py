@@ -19,8 +19,8 @@ class Retry(Wrapper):
     the episode; the last failed attempt truncates it.
 
     An attempt is rewarded for its improvement over the best earlier one, so the return is the best score. The
-    reward is multiplied by ``decay`` to the power of the number of earlier attempts. A penalty (a negative
-    reward for a format error) is paid every time.
+    reward is multiplied by ``decay`` once for each earlier attempt. A penalty (a negative reward for a format
+    error) applies every time.
 
     Args:
         env: A single-turn environment whose state can be saved.

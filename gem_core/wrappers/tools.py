@@ -27,22 +27,22 @@ class Tools(Wrapper):
     results, or says what is wrong with a call. After `max_tool_uses` tool turns, every response goes to the
     environment.
 
-    A tool turn pays `tool_reward`, plus `tool_success_reward` if every call succeeded or `tool_error_reward`
-    if one did not. A call that cannot be parsed is a format error: the environment's `format_error_reward`
-    replaces `tool_reward`, and the info has ``invalid``.
+    The reward of a tool turn is `tool_reward`, plus `tool_success_reward` if every call succeeded, or
+    `tool_error_reward` if one failed. A call that cannot be parsed is a format error: the environment's
+    `format_error_reward` replaces `tool_reward`, and the info has ``invalid``.
 
     The info of a tool turn has ``use_tool`` True, ``tool_type`` (names of the tools), ``parsed_action``
     (the response up to the last call that was run), ``tool_results`` (name, ok and metadata of each call)
     and, if a call failed, ``tool_error``. Every info has ``tool_use_counter`` and ``tool_success_counter``;
     the info of `reset` also has ``prev_ep_tool_use_counter`` and ``prev_ep_tool_success_counter``.
 
-    Any number of tools, of calls in a response and of nested `Tools` wrappers works: a call that only an
-    inner wrapper knows is passed on to it.
+    There may be any number of tools, calls per response and nested `Tools` wrappers: a call to a tool of an
+    inner wrapper is passed on to that wrapper.
 
     An environment may have an attribute `tool_files` (name to text) with files of this episode, which tools
-    find in the ``files`` of their state, and an attribute `tool_scope` (see `ToolState`). If it has a method
-    `sample_tool_call()` or `oracle_tool_call()`, which returns the name of a tool and its arguments, its
-    random player or its oracle calls tools.
+    find in the ``files`` of their state, and an attribute `tool_scope` (see `ToolState`). Its random player
+    calls tools if it has a method `sample_tool_call()`, and its oracle if it has a method
+    `oracle_tool_call()`; both return the name of a tool and its arguments.
 
     Args:
         env: The environment.
@@ -58,8 +58,9 @@ class Tools(Wrapper):
         max_calls: Maximum number of calls that are run per response; the observation says that further ones
             were not made.
         together: Whether to run the calls of a response at the same time instead of one after the other.
-        timeout: Maximum number of seconds per call; None leaves it to the tool.
-        max_result_chars: Maximum length of a result; a longer one loses its middle. None means no limit.
+        timeout: Maximum number of seconds per call; None uses the tool's own limit.
+        max_result_chars: Maximum length of a result; the middle of a longer one is cut out. None means no
+            limit.
         instructions: Whether the first observation explains how to call the tools. Use False for a chat
             template that receives them (``tools=``); a str replaces the default explanation.
 
@@ -69,6 +70,8 @@ class Tools(Wrapper):
     """
 
     state_fields = ("tool_use_counter", "tool_success_counter", "tool_data")
+    random_calls: float = 0.5
+    """Probability that `sample_random_action` returns a tool call, if one is possible."""
 
     def __init__(
         self,
@@ -112,7 +115,7 @@ class Tools(Wrapper):
 
     @property
     def max_return(self) -> float | None:  # type: ignore[override]
-        """Best return of the environment; None if tool turns pay as well."""
+        """Best return of the environment; None if tool turns also earn rewards."""
         return None if any(self.rewards) else self.env.max_return
 
     @property
@@ -168,9 +171,9 @@ class Tools(Wrapper):
         return self._env_turn(*await self.env.astep(action))
 
     def sample_random_action(self) -> str:
-        """Return an action of the environment or, half of the time, one of its tool calls."""
+        """Return an action of the environment or, with probability `random_calls`, one of its tool calls."""
         sample = getattr(self.env, "sample_tool_call", None)
-        if sample is not None and self._may_call() and self.action_random.random() < 0.5:
+        if sample is not None and self._may_call() and self.action_random.random() < self.random_calls:
             return self._written(*sample()) or self.env.sample_random_action()
         return self.env.sample_random_action()
 
@@ -203,7 +206,7 @@ class Tools(Wrapper):
         return f"Make {calls} per response, and use tools {times}."
 
     def _not_made(self, ignored: int) -> str:
-        """Return what is said about the calls beyond `max_calls`."""
+        """Return the note to the model about the calls beyond `max_calls`."""
         limit = "one call" if self.max_calls == 1 else f"{self.max_calls} calls"
         subject = "Another call" if ignored == 1 else f"{ignored} other calls"
         verb = "was" if ignored == 1 else "were"
@@ -248,7 +251,7 @@ class Tools(Wrapper):
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 
     def _tool_turn(self, action: str, calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> StepResult:
-        """Return the result of a tool turn; there are results of the first calls only."""
+        """Return the result of a tool turn; `results` covers only the calls that were run."""
         calls, ignored = calls[: len(results)], len(calls) - len(results)
         ok = all(result.ok for result in results)
         self.tool_use_counter += 1
@@ -280,7 +283,7 @@ class Tools(Wrapper):
     def _env_turn(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info
     ) -> StepResult:
-        """Return the result of a turn of the environment."""
+        """Return the result of an environment turn."""
         self._count(info, use_tool=bool(info.get("use_tool")))
         if terminated or truncated:
             self._end_states()

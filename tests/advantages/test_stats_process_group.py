@@ -54,7 +54,7 @@ def worker(rank, folder):
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    mp.spawn(worker, args=(str(folder),), nprocs=WORLD)
+    mp.start_processes(worker, args=(str(folder),), nprocs=WORLD, start_method="fork")  # torch is imported
     return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(WORLD)]
 
 

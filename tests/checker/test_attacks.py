@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_core.checker import trust_rules
 from gem_core.checker.attacks import Payload, calls, payloads, wrapped
 from gem_core.checker.host import Host
 from gem_core.checker.null_policies import find_readable_forms, play, readable_forms
@@ -80,6 +81,16 @@ def test_the_forms_an_environment_reads_are_found_without_playing_every_policy(
 ) -> None:
     with gem_core.make(id) as env:
         assert find_readable_forms(env, 0) == readable_forms(play(env, 0)) == forms
+
+
+@pytest.mark.parametrize("available", [True, False])
+def test_a_program_is_sent_once_and_only_with_a_namespace(
+    available: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = self_check()["namespace"]._replace(available=available)
+    monkeypatch.setattr(trust_rules, "self_check", lambda: {"namespace": state})
+    texts = trust_rules._texts(Payload("a", "touch a"), ["command"], "```bash\nls\n```", "")
+    assert [form for text, form in texts.items() if text.startswith("```")] == ["command"] * available
 
 
 # -- tools ------------------------------------------------------------------------------------

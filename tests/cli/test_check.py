@@ -115,6 +115,9 @@ def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, cap
     assert shown.startswith("failed  game:Absent-v0: ")
     assert message in shown
     assert f"\nok      {EASY}: " in shown
+    assert "fix:" not in shown  # no rule is to blame
+    assert main(["check", "game:Absent-v0"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_arguments_reach_the_environment(capsys):

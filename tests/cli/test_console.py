@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 
 import pytest
 
 from gem_core.cli import _console, main
+from gem_core.eval import EvalConfig, evaluate
 
 COLUMNS = ("environment", "episodes", "items", "return", "success")
 ROWS = [
@@ -72,3 +74,29 @@ def test_a_progress_bar_on_standard_error_leaves_piped_output_alone(monkeypatch,
     assert main(["check", "game:GuessTheNumber-v0-easy", "--rules", "signatures", "--seeds", "1"]) == 0
     assert "1 rules hold" in capsys.readouterr().out
     assert "checking" in terminal.getvalue()
+
+
+def test_counted_reports_how_many_items_were_before():
+    done = []
+    assert list(_console.counted("abc", done.append)) == ["a", "b", "c"]
+    assert done == [0, 1, 2]
+
+
+def test_reports_and_traces_show_their_progress(monkeypatch, tmp_path):
+    pytest.importorskip("rich", reason="needs the extra 'train'")
+    bars = []
+
+    @contextlib.contextmanager
+    def progress(description, total):
+        seen = []
+        yield seen.append
+        bars.append((description, total, seen))
+
+    monkeypatch.setattr(_console, "progress", progress)
+    run = tmp_path / "run"
+    evaluate(EvalConfig("oracle", ["game:GuessTheNumber-v0-easy"], episodes=2, out=str(run)))
+    assert main(["report", str(run), "--out", str(tmp_path / "report.html")]) == 0
+    assert bars == [("reading", 1, [0]), ("comparing", None, []), ("writing", 2, [0, 1])]
+    del bars[:]
+    assert main(["view", str(run / "episodes.jsonl"), "--out", str(tmp_path / "trace.html")]) == 0
+    assert bars == [("writing", 2, [0, 1])]

@@ -193,3 +193,22 @@ def test_arguments_that_cannot_be_checked(words, message, capsys, monkeypatch):
     plugin(monkeypatch)
     assert main(["doctor", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_requirements_of_other_pythons_and_platforms_do_not_count(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 11))
+    monkeypatch.setattr(sys, "platform", "win32")
+    marked = [
+        "numpy>=1.0; extra == 'one'",
+        "old<9,>=2; (python_version < '3.11') and extra == 'one'",
+        "older; (python_version < '3.12') and extra == 'two'",
+        "loop>=1; (sys_platform != 'win32') and extra == 'two'",
+    ]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: marked)
+    required = {
+        extra: [package["requirement"] for package in packages]
+        for extra, packages in doctor(capsys)["extras"].items()
+    }
+    assert required == {"one": ["numpy>=1.0"], "two": ["older"]}

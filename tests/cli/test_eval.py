@@ -36,6 +36,22 @@ def test_plain_lines_elsewhere(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_failed_episodes_are_explained(tmp_path, capsys):
+    words = [
+        "eval",
+        "--model",
+        "random",
+        "--envs",
+        "openenv:http://127.0.0.1:1(retry_for=0)",
+        "--episodes",
+        "2",
+    ]
+    assert main([*words, "--out", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "2 of 2 episodes failed; the first is openenv:http://127.0.0.1:1 with seed 0: " in said
+    assert "http://127.0.0.1:1/schema does not answer (ConnectionRefusedError" in said
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -110,3 +110,12 @@ def test_a_bug_is_not_hidden(monkeypatch):
     monkeypatch.setattr(registration, "list_envs", broken)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
+
+
+def test_an_unknown_option_is_named_with_the_closest_one_and_the_help_of_its_command(capsys):
+    assert main(["new", "HotCold", "--packege"]) == 2
+    error = capsys.readouterr().err
+    assert "'--packege'. Did you mean --package?" in error
+    assert "gem-core new --help" in error
+    assert main(["--nothing-like-it"]) == 2
+    assert "unknown argument '--nothing-like-it' (for help: gem-core --help)" in capsys.readouterr().err

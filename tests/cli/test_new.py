@@ -50,7 +50,7 @@ def test_a_class_in_a_file_works_like_a_registered_environment(file_id, tmp_path
 def test_mistakes_in_the_id_of_a_file(file_id, tmp_path):
     with pytest.raises(ConfigError, match=r"nowhere\.py does not exist"):
         gem_core.make("nowhere.py:HotCold")
-    with pytest.raises(ConfigError, match="no ColdHot in"):
+    with pytest.raises(ConfigError, match=r"there is no 'ColdHot' in .*hot_cold\.py"):
         gem_core.make("hot_cold.py:ColdHot")
     with pytest.raises(TypeError, match="accepted keyword arguments: max_number, max_turns"):
         gem_core.make(file_id, color="red")

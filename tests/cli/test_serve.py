@@ -46,6 +46,14 @@ def test_a_search_is_served_until_it_is_ended(tmp_path, end):
         (["search", "--index", "x", "--backend", "dense"], "--index takes a BM25 index"),
         (["mcp", "game:Nothing"], "unknown environment 'game:Nothing'"),
         (["mcp", "game:GuessTheNumber-v0", "--kwargs", "depth=3"], "depth"),
+        (["openenv", "game:Nothing"], "unknown environment 'game:Nothing'"),
+        (["openenv", "game:GuessTheNumber-v0(depth=3)"], "unexpected keyword argument 'depth'"),
+        (
+            ["openenv", "game:GuessTheNumber-v0(depth=3)", "--package", "/no/such"],
+            "unexpected keyword argument",
+        ),
+        (["openenv", "game:GuessTheNumber-v0", "--tls-key", "key.pem"], "--tls-key needs --tls-cert"),
+        (["openenv", "game:GuessTheNumber-v0", "--token-file", "/no/such"], "/no/such"),
         ([], "required: KIND"),
     ],
 )

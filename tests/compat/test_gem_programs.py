@@ -13,6 +13,8 @@ import pytest
 import gem_core.compat as gem
 from gem_core import registration
 from gem_core.compat.core import EnvWrapper
+from gem_core.compat.envs.code_env import CodeEnv
+from gem_core.compat.envs.math_env import MathEnv
 from gem_core.compat.envs.registration import ENV_REGISTRY
 from gem_core.compat.tools.base_tool import BaseTool
 from gem_core.compat.tools.python_code_tool import PythonCodeTool
@@ -126,6 +128,13 @@ def test_datasets_have_gems_attributes() -> None:
     twin = gem.make("math:GSM8K", dataset=env.dataset, symbolic=False, seed=4)
     assert len(twin.dataset) == len(ROWS)
     assert not hasattr(gem.make("game:GuessTheNumber-v0", dataset=None), "dataset")
+
+
+def test_a_data_set_can_be_replaced() -> None:
+    env = gem.make("qa:NaturalQuestions", dataset=ROWS)
+    env.dataset = iter([{"problem": "Who?", "answer": "Sergei Fedorov"}])
+    assert env.reset()[0].startswith("Who?")
+    assert env.step("<answer> Sergei Fedorov </answer>")[1] == 1.0
 
 
 def test_an_environment_written_for_gem(registry) -> None:
@@ -297,3 +306,30 @@ def test_wrappers_written_for_gem() -> None:
             return observation.upper(), info
 
     assert Loud(gem.make("game:GuessTheNumber-v0")).reset(0)[0].startswith("FIND")
+
+
+class HubRows:
+    """Has what environments read from a `datasets.Dataset`, which is no list."""
+
+    def __iter__(self):
+        return iter([{"problem": "Double it.", "tests": {"inputs": ["1"], "outputs": ["2"]}}])
+
+
+def test_environments_of_a_data_set_take_the_arguments_of_gems_constructors(own_registry) -> None:
+    env = CodeEnv(
+        dataset=HubRows(), dataset_name="one_example", max_tests=3, verbose=True, max_workers=2, seed=1
+    )
+    env.reset()
+    assert env.tests == {"inputs": ["1"], "outputs": ["2"]}
+    assert env.step("```python\nprint(2 * int(input()))\n```")[1] == 1.0
+    with pytest.raises(TypeError, match="difficulty"):
+        MathEnv(dataset=ROWS, symbolic=False, difficulty=3)
+    firsts = [MathEnv(dataset=ROWS, symbolic=False, seed=seed).reset()[0] for seed in (1, 1, 2, 3, 4)]
+    assert firsts[0] == firsts[1]
+    assert len(set(firsts)) > 1
+    env = MathEnv(dataset=ROWS, symbolic=False, seed=1)
+    env.reset()
+    assert env.step(f"\\boxed{{{env.answer}}}")[1] == 1.0
+    gem.register("test:Own", "gem_core.compat.envs.qa_env:QaEnv", question_key="problem")
+    assert gem.make("test:Own", dataset=ROWS, verbose=True).reset()[0]
+    assert gem.make("code:Taco8k", dataset=HubRows(), max_turns=3).reset()[0].startswith("Double it.")

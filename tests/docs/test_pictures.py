@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT
 from tests.docs.test_env_tables import load
 
 pytest.importorskip("rich", reason="needs the extra 'train'")
-FAMILIES = ("math", "logic", "qa", "code", "databases", "terminal", "webshop")
+FAMILIES = ("games", "math", "logic", "reasoning-gym", "qa", "code", "databases", "terminal", "webshop")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -26,6 +26,8 @@ def test_a_picture_shows_the_episode_of_today(family: str, monkeypatch: pytest.M
     assert set(pictures.FAMILIES) == set(FAMILIES)
     if family in pictures.SANDBOXED and not (check := self_check()["namespace"]).available:
         pytest.skip(check.reason)
+    if family == "reasoning-gym":
+        pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
     if family == "databases":
         pytest.importorskip("mcp", reason="needs the extra 'mcp'")
     if family == "terminal":

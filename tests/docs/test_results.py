@@ -49,6 +49,7 @@ def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp
     options = {
         "env": ["game:GuessTheNumber-v0-easy"],
         "eval_env": None,
+        "wrappers": "",
         "gamma": 0.9,
         "out": "run",
         "model": "m",
@@ -75,6 +76,8 @@ def test_a_record_is_outdated_when_its_environment_has_changed(tool: ModuleType)
     assert not tool.outdated([record])
     other = tool.current_fingerprint("game:GuessTheNumber-v0-hard")
     assert tool.outdated([record, replace(record, fingerprints={env: other})])
+    # The prompts of a wrapper belong to the environment.
+    assert tool.outdated([replace(record, config={"wrappers": "tools(tools='python')"})])
     assert tool.outdated([replace(record, fingerprints={})])  # recorded before there were fingerprints
 
 
@@ -90,8 +93,18 @@ def test_the_evaluation_page_shows_the_figures_of_the_run() -> None:
 
 
 @pytest.mark.parametrize("tool", ["common"], indirect=True)
-def test_the_table_of_benchmarks_matches_its_records(tool: ModuleType) -> None:
-    assert tool.table(tool.load(RESULTS / "bench.json")) in (RESULTS / "bench.md").read_text()
+@pytest.mark.parametrize("name", ["bench", "trainers"])
+def test_the_table_of_benchmarks_matches_its_records(tool: ModuleType, name: str) -> None:
+    assert tool.table(tool.load(RESULTS / f"{name}.json")) in (RESULTS / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("tool", ["common"], indirect=True)
+def test_a_benchmark_that_runs_alone_replaces_only_its_own_lines(tool: ModuleType) -> None:
+    recorded = [tool.Result(name, 1.0) for name in ("context: a", "game: a", "game: b", "rg: a")]
+    results = [tool.Result("game: c", 2.0)]
+    assert tool.merge(recorded, results) == [recorded[0], *results, recorded[3]]
+    new = [tool.Result("trainers: a", 2.0)]
+    assert tool.merge(recorded, new) == [*recorded, *new]
 
 
 def test_the_exam_is_drawn_from_its_records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from statistics import fmean, stdev
 
 import pytest
@@ -12,7 +13,7 @@ from gem_core.eval.charts import interval_chart
 from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
-from gem_core.eval.report import read_run, write_report
+from gem_core.eval.report import read_run, short_labels, summary_rows, write_report
 from gem_core.eval.run import evaluate
 from gem_core.rollout import ChatReply, MessagesContext
 from tests.eval.traces import EVIL
@@ -160,7 +161,29 @@ def test_a_chart_shows_each_estimate_where_it_lies():
     chart = interval_chart("Return", {"one": [estimate, None], "<two>": [{"mean": -1.0, "low": None}]})
     assert chart.count("<circle") == 2
     assert "&lt;two&gt;" in chart
-    # The scale from -1 to 1 covers 420 units, starting at 250.
-    assert 'cx="565.0"' in chart
-    assert 'x1="512.5" x2="617.5"' in chart
-    assert 'cx="250.0"' in chart
+    # The scale from -1 to 1 covers 420 units, starting at 12.
+    assert 'cx="327.0"' in chart
+    assert 'x1="274.5" x2="379.5"' in chart
+    assert 'cx="12.0"' in chart
+
+
+def test_labels_lose_the_folder_of_a_file_unless_they_would_look_the_same():
+    labels = [
+        "/home/me/hot.py:Hot(size=50)",
+        "C:\\envs\\cold.py:Cold",
+        "game:Sudoku-v0",
+        "/a/x.py:X",
+        "/b/x.py:X",
+    ]
+    assert list(short_labels(labels).values()) == ["hot.py:Hot(size=50)", "cold.py:Cold", *labels[2:]]
+
+
+def test_one_environment_is_not_averaged(runs):
+    assert len(summary_rows(read_run(runs / "evil").summary)) == 1
+    assert len(summary_rows(read_run(runs / "oracle").summary)) == 3
+
+
+def test_the_legend_names_a_model_once(runs, tmp_path):
+    write_report([read_run(runs / "oracle")], tmp_path / "page.html")
+    (legend,) = re.findall('<p id="legend">(.*?)</p>', (tmp_path / "page.html").read_text())
+    assert legend.count("oracle") == 1

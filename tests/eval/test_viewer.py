@@ -50,13 +50,14 @@ def page_of(tmp_path, episodes, **options) -> Page:
 def test_summary_and_index(tmp_path):
     summary = write_page(several(), tmp_path / "page.html", title="run <1>", token_text=TEXTS.get)
     text = (tmp_path / "page.html").read_text()
-    assert (summary.episodes, summary.turns, summary.has_token_texts) == (4, 4, True)
+    assert (summary.episodes, summary.turns) == (4, 4)
     assert summary.size == len(text.encode())
     assert "<title>run &lt;1&gt;</title>" in text
     (index,) = Page(text).lines("index")
     assert [entry["seed"] for entry in index["episodes"]] == [10, 11, 12, None]
     assert [entry["return"] for entry in index["episodes"]] == [1.0, -0.1, 0, 0.25]
     assert [entry["success"] for entry in index["episodes"]] == [True, False, False, False]
+    assert index["about"]["has_vocabulary"] is True
     assert index["about"]["max_advantage"] == 1.5
 
 

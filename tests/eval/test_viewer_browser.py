@@ -202,3 +202,9 @@ def test_images_are_shown_with_their_turn(tmp_path, browse):
     document = browse("episode=0")
     assert re.findall(r'<img src="([^"]+)"', document) == image_urls([first, last])
     assert "How long is x?" in section(document, "episode")
+
+
+def test_a_page_without_advantages_says_nothing_about_them(browse, tmp_path):
+    write_page([episode(turn())], tmp_path / "page.html")
+    assert "return-to-go" in browse()
+    assert ">advantage" not in browse()

@@ -417,6 +417,32 @@ y = x(x+1) = x^2+x ~ x^2+x
 3:4 ~ 3:4
 3 : 4 ~ 3:4
 12:30 ~ 12:30
+# times, ratios and scientific notation in plain text
+10:30 \text{ a.m.} ~ 10:30 AM
+10:30 AM ~ 10:30 a.m.
+10:30 a.m. ~ 10:30 am
+5 to 3 ~ 5:3
+5 \text{ to } 3 ~ 5:3
+\frac{5}{3} ~ 5:3
+5:3 ~ \frac{5}{3}
+5 x 10^3 ~ 5000
+5.2 x 10^{-3} ~ 0.0052
+1\text{ }\frac{3}{4} ~ \frac{7}{4}
+USD 32,348 ~ \$32,\!348
+72 EUR ~ 72€
+5 \text{ m s}^{-1} ~ 5 m/s
+5 \text{ m} \text{ s}^{-2} ~ 5 \text{ m/s}^2
+# words that may be a unit
+5 \text{ more} ~ 5
+5 \text{ more apples} ~ 5
+# solutions by name
+x=1, y=2 ~ (1,2)
+b = 2, a = 1 ~ (1,2)
+\begin{cases} x=1 \\ y=2 \end{cases} ~ (1,2)
+\text{no solution} ~ \emptyset
+\text{No solutions.} ~ no solution
+no real solutions ~ \varnothing
+x \neq 2 ~ (-\infty,2)\cup(2,\infty)
 """
 
 _WRONG = r"""
@@ -658,6 +684,30 @@ x<3 \text{ or } x>2 ~ (2,3)
 3 + 4 = 8 ~ 8
 Answer: 72 ~ 7
 The answer is not 72 ~ 72
+# times, ratios and scientific notation in plain text
+10:30 a.m. ~ 10:30 PM
+10:30 ~ \frac{1}{3}
+10:6 ~ \frac{3}{5}
+3 to 5 ~ 5:3
+\frac{3}{5} ~ 5:3
+5 x 10^3 ~ 500
+5 \text{ m s}^{-2} ~ 5 m/s
+32 \text{ EUR} ~ \$32
+# solutions by name
+y=1, x=2 ~ (1,2)
+x=2, y=1 ~ (1,2)
+x=1, x=2 ~ (2,1)
+\begin{cases} x=2 \\ y=1 \end{cases} ~ (1,2)
+no solution ~ \{0\}
+no solution ~ \infty
+x \neq 2 ~ 2
+x \neq 2 ~ (-\infty,2]\cup(2,\infty)
+x \neq 2 ~ (-\infty,3)\cup(3,\infty)
+# words that are no unit
+5 maybe ~ 5
+5 more than x ~ 5
+5 \text{ is wrong} ~ 5
+5 \text{ perhaps} ~ 5 \text{ cm}
 # adversarial strings
  ~ 5
 ? ~ 5

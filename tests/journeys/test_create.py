@@ -1,4 +1,4 @@
-"""A reader of the tutorial writes an environment of about 40 lines; 2 s.
+"""A reader of the tutorial writes an environment of about 40 lines; about 2 s on two CPU cores.
 
 `tests/docs/test_blocks.py` runs the commands of the page, from `gem-core new` to the rows for a trainer.
 """
@@ -48,3 +48,16 @@ def test_all_mistakes_are_reported_in_one_run_with_rules_that_the_page_explains(
     assert {"states_survive_json", "global_random_is_left_alone", "any_text_is_taken"} <= broken
     page = (ROOT / "docs/concepts/rules.md").read_text(encoding="utf-8")
     assert all(f"| `{rule}` |" in page for rule in broken)
+
+
+def test_a_broken_rule_names_the_line_of_the_environment_that_raised(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = GAME.replace("return integer(text)", "return int(text)")
+    Path("change.py").write_text(text)
+    line = text[: text.index("return int(text)")].count("\n") + 1
+    rules = ["--rules", "any_text_is_taken", "--rules", "attacks_change_nothing"]
+    assert main(["check", "change.py:Change", "--seeds", "1", *rules, "--json"]) == 1
+    (result,) = json.loads(capsys.readouterr().out)
+    assert len(result["broken"]) == 2
+    assert all(f"(change.py:{line} in parse)" in message for message in result["broken"].values())

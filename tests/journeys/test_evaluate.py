@@ -1,5 +1,7 @@
 """A user evaluates a model behind an endpoint, extends the run, and compares it with a second model.
 
+It takes about 12 s on two CPU cores.
+
 The commands are those of the page about evaluation; a stub takes the place of the endpoint.
 """
 

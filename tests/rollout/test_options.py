@@ -15,16 +15,16 @@ from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
 
 
 @dataclass(frozen=True)
-class WithLayout(RolloutOptions):
+class WithRows(RolloutOptions):
     """Options with a field added by a plugin."""
 
-    layout: Literal["auto", "turn"] = "auto"
+    rows: Literal["auto", "turn"] = "auto"
     share: float = 0.5
 
 
 def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
-    options = WithLayout.read({"max_turns": 3, "layout": "turn"})
-    assert options == WithLayout(max_turns=3, layout="turn")
+    options = WithRows.read({"max_turns": 3, "rows": "turn"})
+    assert options == WithRows(max_turns=3, rows="turn")
     assert RolloutOptions.read({}) == RolloutOptions()
 
 
@@ -35,7 +35,7 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
         ({"max_turns": 0}, "at least 1"),
         ({"max_tokens_per_turn": 2.5}, "whole number"),
         ({"context": "rebuilt"}, "expected append or rebuild"),
-        ({"layout": "row"}, "expected auto or turn"),
+        ({"rows": "row"}, "expected auto or turn"),
         ({"on_length_cut": "drop"}, "expected invalid or pass"),
         ({"step_timeout": 0}, "step_timeout=0: expected a number above 0"),
         ({"step_timeout": "30"}, "step_timeout='30': expected a number or none"),
@@ -49,7 +49,7 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
 )
 def test_what_is_wrong_is_refused_in_one_line(given: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        WithLayout.read(given, prefix="--gem.")
+        WithRows.read(given, prefix="--gem.")
     assert "\n" not in str(caught.value)
 
 

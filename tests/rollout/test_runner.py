@@ -75,7 +75,7 @@ def test_an_episode_holds_what_was_sampled_and_what_it_earned() -> None:
     assert (episode.trainable, episode.error, episode.success, episode.seed) == (True, None, True, 7)
     assert episode.turns[0].observation.startswith("seed 7 draw ")
     assert episode.turns[2].info["final_obs"].startswith("turn 3 draw ")
-    assert env.closed == 0, "whoever made the environment closes it"
+    assert env.closed == 0, "the caller made the environment, so the caller closes it"
 
 
 def test_turns_are_reported_one_by_one() -> None:

@@ -35,6 +35,10 @@ from gem_core.train.config import TrainConfig
         ({"temperature": 0.0}, ConfigError, "temperature=0.0: expected a number above 0"),
         ({"lr": -1.0}, ConfigError, "lr=-1.0: expected a number above 0"),
         ({"loss_scale": "episode"}, ConfigError, "loss_scale='episode': expected token-mean or turn-mean"),
+        ({"estimator": "gae", "critic": "tree"}, ConfigError, "critic='tree': expected head or model"),
+        ({"context": "forget"}, ConfigError, "context='forget': expected append or rebuild"),
+        ({"critic": "model"}, ConfigError, "critic has no effect, because rebn has no critic"),
+        ({"critic_warmup": 3}, ConfigError, "critic_warmup has no effect, because rebn has no critic"),
         ({"on_length_cut": "drop"}, ConfigError, "on_length_cut='drop': expected"),
     ],
 )  # fmt: skip

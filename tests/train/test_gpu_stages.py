@@ -47,12 +47,12 @@ def test_the_comparison_with_the_cpu_fails_if_the_device_computes_other_advantag
 
 
 def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(tool.STUDIES, "B", ("gamma",))
+    monkeypatch.setitem(tool.STUDIES, "B", ("normalization",))
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     (tmp_path / "out").mkdir()
     assert stage(tool, "B", tmp_path / "first") == 0
-    assert "evaluation 4/4" in capsys.readouterr().out
-    records = sorted((tmp_path / "first" / "toy-gamma" / "records").iterdir())
+    assert "evaluation 6/6" in capsys.readouterr().out
+    records = sorted((tmp_path / "first" / "toy-normalization" / "records").iterdir())
     assert {json.loads(path.read_text())["commit"] for path in records} == {"abc1234"}
 
     (tmp_path / "second").mkdir()
@@ -60,7 +60,7 @@ def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_pa
     assert stage(tool, "B", tmp_path / "second") == 0
     assert "evaluation" not in capsys.readouterr().out.split("#")[0]  # nothing was left to run
     for path in records:
-        copy = tmp_path / "second" / "toy-gamma" / "records" / path.name
+        copy = tmp_path / "second" / "toy-normalization" / "records" / path.name
         assert copy.read_text() == path.read_text()
 
 
@@ -80,6 +80,18 @@ def test_records_come_first_and_models_are_whole_when_the_state_is_too_large(too
     other = tmp_path / "other" / "rebn"
     assert sorted(path.name for path in other.rglob("*") if path.is_file()) == ["b.json", "c.json", "model"]
     assert not (other / "models" / "large").exists()
+
+
+def test_the_consistency_tests_of_every_trainer_are_collected_or_named_as_missing(tool, tmp_path, capfd):
+    code = stage(tool, "G", tmp_path)
+    output = capfd.readouterr().out
+    trainers = {path.parent.name for path in (ROOT / "tests" / "trainers").glob("*/test_consistency.py")}
+    assert len(trainers) >= 6
+    for trainer in trainers:
+        assert f"tests/trainers/{trainer}/" in output
+    collected = "::test_" in output
+    assert code == (0 if collected else 5)
+    assert ("No trainer is installed, so no test ran." in output) == (not collected)
 
 
 def test_a_language_model_starts_from_answers_and_learns_with_rebn(tool, tmp_path):

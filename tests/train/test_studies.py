@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import platform
 import shutil
 from dataclasses import replace
 
@@ -11,7 +12,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.advantages import rebn
+from gem_core.advantages import gae, rebn
+from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.train import TrainConfig
 from tests.docs.blocks import ROOT
@@ -108,6 +110,41 @@ def test_a_study_tunes_runs_resumes_and_draws(runner, study, tmp_path, capsys):
     assert (tmp_path / "page" / "curves.png").stat().st_size > 10_000
 
 
+def test_a_recorded_run_is_repeated_and_compared(runner, study, tmp_path, monkeypatch, capsys):
+    program, records = module("study"), module("records")
+    runner().run()
+    recorded = runner().records()
+    monkeypatch.setattr(program, "load_study", lambda name: study)
+    capsys.readouterr()
+
+    def repeat(known):
+        records.write_records(tmp_path / "out" / records.RUNS, known)
+        folders = ["--folder", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+        code = program.main(["rebn", *folders, "--jobs", "0", "--run", recorded[-1].run])
+        shutil.rmtree(tmp_path / "runs" / "repeated")
+        return code, capsys.readouterr().out
+
+    (tmp_path / "out").mkdir()
+    shutil.copytree(tmp_path / "runs" / "models", tmp_path / "runs" / "repeated" / "models")
+    code, text = repeat(recorded)
+    assert code == 0
+    assert f"{recorded[-1].run}: the same results as recorded\n" in text
+    shutil.copytree(tmp_path / "runs" / "models", tmp_path / "runs" / "repeated" / "models")
+    code, text = repeat([*recorded[:-1], replace(recorded[-1], after={"gem/success": 0.125})])
+    assert code == 1
+    assert "results that differ from those recorded\n" in text
+    assert "after gem/success 0.125" in text
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="AVX2 is for x86 processors")
+def test_runs_use_the_same_instructions_on_all_processors(study, tmp_path, monkeypatch):
+    runner = module("studies.runner")
+    for name in runner.ENVIRONMENT:
+        monkeypatch.setenv(name, "")  # restored after the test
+    with runner.Runner("toy", study, tmp_path, jobs=1)._pool() as pool:
+        assert ", AVX2, " in pool.submit(module("records").machine).result()
+
+
 def test_recorded_runs_need_no_model_and_count_only_with_the_same_options(study, tmp_path):
     record, runner = module("records").Record, module("studies.runner")
     study = replace(study, grid={}, tuned_like={})
@@ -153,6 +190,19 @@ def test_the_parts_of_rebn_multiply_to_rebn():
         parts.centered(rewards, truncated=[False] * 3)
 
 
+def test_normalized_gae_has_mean_0_and_deviation_1():
+    rewards, values = [[0.0, 1.0], [0.25]], [[0.5, 0.25], [0.125]]
+    module("studies.estimators").register()
+    estimate = get_estimator("normalized_gae").reference()
+    advantages, plain = (
+        [value for episode in function(rewards, values=values, gamma=0.9, lam=0.5) for value in episode]
+        for function in (estimate, gae)
+    )
+    assert sum(advantages) == pytest.approx(0)
+    assert sum(value**2 for value in advantages) / 3 == pytest.approx(1, rel=1e-3)
+    assert sorted(range(3), key=plain.__getitem__) == sorted(range(3), key=advantages.__getitem__)
+
+
 def test_an_unfinished_study_compares_the_seeds_that_all_arms_have(study, tmp_path):
     record, page = module("records").Record, module("studies.page")
     study = replace(
@@ -177,9 +227,42 @@ def test_an_unfinished_study_compares_the_seeds_that_all_arms_have(study, tmp_pa
     assert (tmp_path / "summary.md").read_text().count("| one minus two | -0.500 |") == 2
     with pytest.raises(ValueError, match="unknown arm 'three'"):
         replace(study, pairs=[("one", "three")])
-    # A task that lacks an arm is left out.
+    # A task that lacks an arm is left out of the overall table, and one without runs has no section.
     page.draw("toy", study, records[:-1], tmp_path)
     assert "IQM over 1 task and" in (tmp_path / "summary.md").read_text()
+    assert (tmp_path / "summary.md").read_text().count(f"## `{EASY}`") == 2
+    page.draw("toy", replace(study, panels=[("gem/return", "return")]), records[:3], tmp_path)
+    assert (tmp_path / "summary.md").read_text().count(f"## `{EASY}`") == 1
+
+
+def test_a_page_has_the_changes_on_all_evaluation_environments(study, tmp_path):
+    record, page = module("records").Record, module("studies.page")
+    a, b = "game:GuessTheNumber-v0-easy", "game:Hangman-v0-easy"
+    task = module("studies").Task
+    study = replace(
+        study, tasks={"first": task(a), "second": task(b)}, metric="gem/return", arms={"one": {}},
+        tuned_like={}, baseline="", grid={},
+    )  # fmt: skip
+    changes = {"first": {a: 0.5, b: -0.25}, "second": {b: 0.75, a: 0.125}}
+    records = [
+        record(
+            "one", seed, "", "", {"gem/return": 0.0}, {"gem/return": 0.0}, {"gem/return": [0.0]},
+            config=dict(study.options), task=trained, phase="evaluation",
+            evaluation={
+                "before": {env: {"gem/return": 0.25} for env in on},
+                "after": {env: {"gem/return": 0.25 + change} for env, change in on.items()},
+            },
+        )
+        for seed in (100, 101)
+        for trained, on in changes.items()
+    ]  # fmt: skip
+    page.draw("toy", study, records, tmp_path)
+    lines = (tmp_path / "summary.md").read_text().partition("## Changes on all")[2].splitlines()
+    start = lines.index("| trained on | first | second |")
+    assert lines[start + 2 : start + 4] == [
+        "| first | +0.500 (+0.500 to +0.500) | -0.250 (-0.250 to -0.250) |",
+        "| second | +0.125 (+0.125 to +0.125) | +0.750 (+0.750 to +0.750) |",
+    ]
 
 
 def test_statistics_over_seeds():

@@ -17,6 +17,7 @@ from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import AppendContext, EpisodeLimits, episode_metrics, run_episode  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_core.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
+from gem_core.wrappers.tools import Tools  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
 QUICK = {"envs": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,
@@ -53,6 +54,26 @@ def test_no_oracle_is_asked(monkeypatch):
 
     monkeypatch.setattr(GuessTheNumber, "oracle_action", forbidden)
     make_tiny(TinyOptions(**QUICK))
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+def test_random_play_calls_tools_with_the_probability_of_the_option(monkeypatch, probability):
+    calls = []
+    original = Tools.sample_random_action
+
+    def counted(self):
+        action = original(self)
+        if self._may_call():
+            calls.append("<python>" in action)
+        return action
+
+    monkeypatch.setattr(Tools, "sample_random_action", counted)
+    files = "math:FileArithmetic-v0-python(modulus=3)"
+    make_tiny(TinyOptions(**QUICK | {"envs": (files,), "random_calls": probability, "corpus_episodes": 60}))
+    assert len(calls) >= 60
+    assert fmean(calls) == pytest.approx(
+        probability, abs=4 * (0.25 / len(calls)) ** 0.5 * (0 < probability < 1)
+    )
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
@@ -142,6 +163,7 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
         ({"layers": 0}, "layers=0: expected a whole number of at least 1"),
         ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 512"),
         ({"warm_start_steps": -1}, "warm_start_steps=-1: expected a whole number of at least 0"),
+        ({"random_calls": 1.5}, "random_calls=1.5: expected a number from 0 to 1"),
         ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),
     ],
 )

@@ -217,6 +217,57 @@ def test_the_number_of_minibatches_does_not_change_the_weight_of_the_critic(tiny
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
 
 
+@pytest.mark.parametrize("critic", ["head", "model"])
+def test_a_critic_that_warms_up_leaves_the_policy_alone(critic, tiny_folder, tmp_path):
+    changes = {"estimator": "gae", "critic": critic, "lr": 0.01, "entropy": 0.1, "episodes_per_step": 32}
+    config = options(
+        tiny_folder, tmp_path, **changes, steps=3, critic_warmup=2, save_every=1, eval_episodes=0
+    )
+    history = train(TrainConfig(**config, keep_checkpoints=3)).history
+    saved = list_checkpoints(tmp_path)
+    assert [same_weights(tiny_folder, checkpoint) for checkpoint in saved] == [True, True, False]
+    assert load_state(saved[0])["learners"][""]["critic"]["weight"].any()
+    assert history[0]["train/explained_variance"] == pytest.approx(0, abs=1e-6)  # it starts with zeros
+    assert abs(history[2]["train/explained_variance"]) > 1e-4
+
+
+@pytest.mark.parametrize("critic", ["head", "model"])
+def test_a_separate_critic_does_not_change_the_policys_update(critic, tiny_folder, tmp_path):
+    checkpoints = []
+    for weight in (0.0, 100.0):
+        config = options(
+            tiny_folder, tmp_path / str(weight), estimator="gae", critic=critic, value_weight=weight, steps=1,
+            eval_episodes=0, lr=0.01, minibatches=1, episodes_per_step=32,
+        )  # fmt: skip
+        checkpoints.append(train(TrainConfig(**config)).checkpoint)
+    assert same_weights(*checkpoints) == (critic == "model")
+    state = load_state(checkpoints[1])["learners"][""]
+    assert state["critic"]["weight"].any()
+    assert (state["value_model"] is None) == (critic == "head")
+
+
+@pytest.mark.parametrize("estimator", ["rebn", "gae"])
+def test_a_rebuilt_prompt_holds_what_the_wrapper_shows(estimator, tiny_folder, tmp_path):
+    config = options(
+        tiny_folder, tmp_path, env=[LONG], context="rebuild", wrappers="concat(max_history=2)", steps=1,
+        estimator=estimator, trace_every=1, trace_episodes=8, eval_episodes=0,
+    )  # fmt: skip
+    outcome = train(TrainConfig(**config))
+    assert not same_weights(tiny_folder, outcome.checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
+    assert {episode.context_mode for episode in traced(tmp_path, 1)} == {"rebuild"}
+    turns = [(turn, number) for episode in traced(tmp_path, 1) for number, turn in enumerate(episode.turns)]
+    for turn, _ in turns:
+        prompt = tokenizer.decode(turn.context_ids)
+        assert prompt.startswith("<|user|>")
+        assert prompt.endswith(f"{turn.observation}<|end|><|assistant|>")
+    assert max(number for _, number in turns) >= 2
+    tokens = sum(len(turn.context_ids) + len(turn.response_ids) for turn, _ in turns)
+    episodes = len(traced(tmp_path, 1))
+    assert episodes == config["episodes_per_step"]
+    assert outcome.history[0]["train/tokens"] == pytest.approx(tokens / episodes)
+
+
 def test_wrappers_and_limits_of_the_config_hold(tiny_folder, tmp_path):
     config = options(
         tiny_folder, tmp_path, env=[LONG], wrappers="concat_with_action, time_limit(max_turns=3)", steps=1,

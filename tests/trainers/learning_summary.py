@@ -48,9 +48,9 @@ have 128 episodes per step. `gem-core consistency --level 4 --records docs/resul
 the verdicts; with `--html FILE` it also writes a page with curves and commands.
 
 The runs were recorded before the prompts of these tasks showed an example of an action. The commit of each
-run reproduces its numbers. All trainers of a task had the same prompt, so the comparison holds; with the
-current prompts, the rates are different. `rg:letter_counting(example=False)` has the recorded prompt of
-`letters`.
+run reproduces its numbers on the same kind of processor. All trainers of a task had the same prompt, so the
+comparison holds; with the current prompts, the rates are different. `rg:letter_counting(example=False)` has
+the recorded prompt of `letters`.
 
 ![success in training](curves.png)
 

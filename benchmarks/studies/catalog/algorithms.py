@@ -1,4 +1,4 @@
-"""Figure 4 of the paper in small: five algorithms on eight environments."""
+"""Figure 4 of the paper on a small scale: five algorithms on eight environments."""
 
 from studies import Study, Task
 

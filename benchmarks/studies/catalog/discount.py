@@ -22,15 +22,16 @@ STUDY = Study(
     options={
         "estimator": "rebn",
         "kl": 0.0,
-        "steps": 60,
+        "steps": 30,
         "episodes_per_step": 256,
         "warmup_steps": 3,
         "eval_episodes": 500,
-        "eval_every": 20,
+        "eval_every": 10,
     },
     metric="gem/turns",
     more_metrics=("gem/success", "gem/turns_to_success"),
     tuning_metric="gem/success",
     grid={"lr": (0.0015, 0.005, 0.015)},
+    tuning_seeds=(0,),
     panels=(("gem/success", "success"), ("gem/turns", "turns per episode")),
 )

@@ -1,4 +1,4 @@
-"""Figure 1 of the paper in small: ReBN and REINFORCE on 24 environments."""
+"""Figure 1 of the paper on a small scale: ReBN and REINFORCE on 24 environments."""
 
 from studies import Study, Task
 

@@ -1,15 +1,20 @@
 """Self-play on Kuhn poker."""
 
-from studies import Study, Task
+from studies import Study, Task, kuhn_poker
 
 STUDY = Study(
     title="Self-play on Kuhn poker",
-    question="Which estimator learns most from self-play, measured by the return against a random opponent?",
+    question=(
+        "Which estimator comes closest to an equilibrium in self-play, and which wins most against a random "
+        "opponent?"
+    ),
     tasks={
         "kuhn": Task(
             'multi:KuhnPoker-v0(opponent="self")',
             tiny={"warm_start_steps": 300},
             options={"eval_env": ["multi:KuhnPoker-v0"]},
+            note="The return is that against a random opponent.",
+            measure=kuhn_poker.measure,
         )
     },
     arms={
@@ -28,10 +33,15 @@ STUDY = Study(
         "eval_episodes": 1000,
         "eval_every": 10,
     },
-    metric="gem/return",
+    metric="nash_conv",
+    more_metrics=("forfeits", "gem/return"),
     panels=(("gem/return", "return"), ("train/entropy", "entropy per token")),
     notes=(
         "The learning rate is not tuned: both sides of the training episodes are the same policy, so their "
-        "return says nothing. The exploitability of the policies has not been computed.",
+        "return says nothing.",
+        "`nash conv` is the sum over both players of what the best response to the policy gains, in chips "
+        "per hand, and 0 for an equilibrium. It uses the exact probabilities of the usual way to write each "
+        "action; `forfeits` is the share of hands with any other response. A run with many forfeits has no "
+        "valid `nash conv`, because the environment accepts further ways.",
     ),
 )

@@ -5,7 +5,7 @@ rewards and end), then the position. A position is the ``ansi`` rendering, if th
 observation with six decimals; a highlighted character is put in brackets.
 
 A response holds the action in ``\boxed{...}``: the name or number of a discrete action, and JSON for the
-other spaces. A response without an action from the space is not played: it uses up a turn and earns
+other spaces. A response without an action from the space is not passed on: it uses up a turn and earns
 `format_error_reward`.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import gymnasium
 from gymnasium import spaces
 
-from gem_core._util.checks import check_number
+from gem_core._util.checks import check_dict, check_number
 from gem_core._util.entry_points import load_attribute
 from gem_core.bridges.actions import Action, ActionGrammar
 from gem_core.bridges.foreign import ForeignEnv, json_value
@@ -32,7 +32,7 @@ ToText: TypeAlias = Callable[[Any, Any], str]
 ToAction: TypeAlias = Callable[[Any, str], Any]
 
 MAX_TURNS = 200
-"""Turn limit of an environment without its own."""
+"""Turn limit of an environment that has no limit of its own."""
 NAMES: dict[str, tuple[str, ...]] = {
     "Blackjack": ("stick", "hit"),
     "FrozenLake": ("left", "down", "right", "up"),
@@ -45,7 +45,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "MountainCar": ("left", "none", "right"),
     "LunarLander": ("none", "left engine", "main engine", "right engine"),
 }
-"""Names of the actions 0, 1, ... of Gymnasium's own environments, which only their docstrings hold."""
+"""Names of the actions 0, 1, ... of Gymnasium's own environments, which only their docstrings list."""
 _SECTIONS = ("Description", "Action Space", "Observation Space", "Rewards", "Episode End")
 _ANSI = re.compile(r"\x1b\[([0-9;]*)m(.?)", re.DOTALL)
 
@@ -63,9 +63,9 @@ class GymnasiumEnv(ForeignEnv):
             that is None, too, a positive return counts.
         format_error_reward: Reward of a response without an action from the space.
         to_text: Function ``(env, observation) -> str``, or its ``module:function``, that renders a position
-            of the Gymnasium environment `env`; None renders as above.
+            of the Gymnasium environment `env`; None renders as described in the module.
         to_action: Function ``(env, response) -> action``, or its ``module:function``, that returns None for a
-            response without an action; None reads as above.
+            response without an action; None reads responses as described in the module.
         settings: Keyword arguments of `gymnasium.make`.
 
     Raises:
@@ -84,7 +84,7 @@ class GymnasiumEnv(ForeignEnv):
         to_action: str | ToAction | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.env = _make(env_id, dict(settings or {}))
+        self.env = _make(env_id, check_dict("settings", settings))
         spec = self.env.spec
         own_limit = None if spec is None else spec.max_episode_steps
         super().__init__(

@@ -72,7 +72,7 @@ def action_schema(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def from_json(value: Any, space: spaces.Space[Any]) -> Any:
-    """Return the value of a space for the value that its `action_schema` describes; it may lie outside."""
+    """Convert a value that `action_schema` describes to a value of the space, but maybe out of bounds."""
     if isinstance(space, spaces.Dict):
         return {name: from_json(value[name], item) for name, item in space.items()}
     if isinstance(space, spaces.Discrete | spaces.Text):

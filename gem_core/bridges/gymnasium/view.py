@@ -82,7 +82,7 @@ class GemEnv(gymnasium.Env[str, str]):
 def register_envs(pattern: str = "*") -> list[str]:
     """Register our single-agent ids with Gymnasium, as ``gem/`` and the id with a dot for the colon.
 
-    Gymnasium would import what stands before a colon.
+    Gymnasium would import the text before a colon as a module.
 
     Args:
         pattern: Shell-style pattern of our ids.

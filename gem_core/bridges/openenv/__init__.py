@@ -1,4 +1,5 @@
 """OpenEnv: its environments as ours (``openenv:URL``), and ours behind its WebSocket protocol.
 
-`server` and `sessions` serve; `env` and `client` play; `wire` and `frames` are shared by both sides.
+`server` and `sessions` serve environments, `env` and `client` play them, and both sides use `wire` and
+`frames`.
 """

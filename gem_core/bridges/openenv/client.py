@@ -31,7 +31,7 @@ class ServerError(EnvError):
 
 
 class Address(NamedTuple):
-    """Where a server listens.
+    """Address at which a server listens.
 
     Attributes:
         secure: Whether connections are encrypted.
@@ -50,7 +50,7 @@ class Address(NamedTuple):
         """Read ``http://HOST:PORT/PATH``; the scheme may be http, https, ws, wss, or missing.
 
         Raises:
-            ConfigError: The text is no such address.
+            ConfigError: The text is not such an address.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -100,7 +100,7 @@ class ClientSession(asyncio.Protocol):
 
         Raises:
             ConfigError: The server rejects the token or has no environment there.
-            SessionLost: There is no connection; later there may be one.
+            SessionLost: There is no connection; a later attempt may succeed.
         """
         key = frames.new_key()
         headers = {
@@ -144,7 +144,7 @@ class ClientSession(asyncio.Protocol):
         Raises:
             SessionLost: The connection ended, or the server lost the episode.
             ServerError: The server answered with another error.
-            EnvError: The answer is not one of the protocol, or did not arrive in time; the session is closed.
+            EnvError: The answer violates the protocol or did not arrive in time; the session is closed.
         """
         if self._ended is not None:
             raise SessionLost(self._ended)

@@ -17,7 +17,7 @@ from gem_core.bridges.openenv import frames, wire
 from gem_core.bridges.openenv.hosts import unexpected
 from gem_core.bridges.openenv.metrics import Metrics
 from gem_core.bridges.openenv.served import ServedEnv, ServerLimits
-from gem_core.bridges.openenv.sessions import Reply
+from gem_core.bridges.openenv.sessions import SessionReply
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class HttpError(Exception):
 
 
 class Acceptor(abc.ABC):
-    """What connections share: the server, as they see it.
+    """State of the server that all connections share.
 
     Attributes:
         limits: Limits of the server.
@@ -83,14 +83,14 @@ class Acceptor(abc.ABC):
 class Connection(asyncio.BufferedProtocol):
     """A client of an `OpenEnvServer`.
 
-    Messages are answered in order, one at a time. A client that does not read its answers, or sends messages
-    without waiting for answers, is not read from until it does.
+    Messages are answered in order, one at a time. The server stops reading from a client that does not read
+    its answers, or sends messages without waiting for answers, until it does.
 
     Attributes:
         active_at: Time of the last data from the client, in seconds of `time.monotonic`. Pings do not count
             once the session is open, because libraries send them for programs that have stopped.
         running: Whether an episode is running.
-        seat: The session, as the host knows it; None without a session.
+        seat: The host's side of the session; None without a session.
     """
 
     __slots__ = (
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
         if not (self._full or self._transport.is_closing()):
             self._transport.resume_reading()
 
-    def _send(self, reply: Reply, began: float) -> None:
+    def _send(self, reply: SessionReply, began: float) -> None:
         server = self._server
         server.metrics.count(reply.event, monotonic() - began)
         if self.running and not reply.running and reply.event == "step":
@@ -298,7 +298,7 @@ class Connection(asyncio.BufferedProtocol):
             b"Sec-WebSocket-Accept: " + frames.accept_key(key).encode() + b"\r\n\r\n"
         )
         self._frames = frames.FrameReader(masked=True, max_size=server.limits.max_message)
-        if server.sessions >= server.limits.max_sessions:  # said as OpenEnv's server says it
+        if server.sessions >= server.limits.max_sessions:  # in the words of OpenEnv's server
             server.metrics.events[wire.CAPACITY_REACHED] += 1
             text = f"Server at capacity: {server.sessions} sessions are active, the maximum"
             self._transport.write(

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import os
 import time
 from collections.abc import Mapping
 from random import SystemRandom
 from typing import Any, Literal, TypeAlias
 
-from gem_core._util.checks import check_choice, check_int, check_number
+from gem_core._util.checks import check_choice, check_dict, check_number
 from gem_core._util.threads import in_thread
 from gem_core.bridges.actions import Action, ActionGrammar, draw, resolved
-from gem_core.bridges.foreign import json_info
+from gem_core.bridges.foreign import ForeignEnv, json_info
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.client import ServerError, SessionLost
 from gem_core.bridges.openenv.links import Link, LocalLink, ServerLink
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult, check_options
+from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError, ServiceError
 from gem_core.observations import encodable
 from gem_core.tools import loop
 
+MAX_TURNS = 100
+"""Turn limit for servers other than those of gem-core, which may have none."""
 TOKEN_VARIABLE = "GEM_CORE_OPENENV_TOKEN"
 """Environment variable with the token of the servers."""
 
 ActionForm: TypeAlias = Literal["auto", "text", "boxed", "tools"]
 
+_FIRST_CONTACT = 5.0
+"""Seconds to wait for a server that has never answered."""
+_answered: set[str] = set()
+"""Sources that have answered in this process."""
 _NOT_SHOWN = ("metadata", "reward", "done")
 _LEGAL = ("legal_actions", "legal_moves", "available_actions", "valid_actions")
 
 
-class OpenEnvEnv(Env):
+class OpenEnvEnv(ForeignEnv):
     r"""An environment on an OpenEnv server, or of an OpenEnv package in this process.
 
     Servers of gem-core (``gem-core serve openenv``) behave like the environment that they serve: the seed,
@@ -60,10 +65,11 @@ class OpenEnvEnv(Env):
         reset_arguments: Further arguments of every reset.
         max_turns: Number of steps after which an episode is truncated; None means no limit for servers of
             gem-core and 100 for others.
-        success_at: Smallest undiscounted return that counts as a success if the server does not say.
+        success_at: Smallest undiscounted return that counts as a success if the server does not report it.
         format_error_reward: Reward of a response without a readable action, which the server never sees.
         timeout: Maximum number of seconds for one answer; a step that takes longer fails the episode.
-        retry_for: Number of seconds for which a lost session is opened again.
+        retry_for: Number of seconds for which a lost session is opened again. A server that has not answered
+            yet in this process gets at most 5, so that a wrong address is reported early.
     """
 
     blocking = True
@@ -83,11 +89,10 @@ class OpenEnvEnv(Env):
         timeout: float = 60.0,
         retry_for: float = 60.0,
     ) -> None:
+        super().__init__(source, max_turns, success_at)
         self.action_form = check_choice("action", action, ("auto", "text", "boxed", "tools"))
         self.field, self.show, self.instructions = field, show, instructions
-        self.reset_arguments = dict(reset_arguments or {})
-        self.max_turns = check_int("max_turns", max_turns, 1, optional=True)
-        self.success_at = check_number("success_at", success_at)
+        self.reset_arguments = check_dict("reset_arguments", reset_arguments)
         self.format_error_reward = check_number("format_error_reward", format_error_reward)
         self.timeout = check_number("timeout", timeout, above=0)
         self.retry_for = check_number("retry_for", retry_for, 0)
@@ -105,63 +110,42 @@ class OpenEnvEnv(Env):
         self._history: list[tuple[dict[str, Any], str]] = []  # messages of the steps, and their answers
         self._first_answer = ""
         self._last: Mapping[str, Any] = {}
-        self._turns = 0
-        self._limit: int | None = None
-        self._total_reward = 0.0
-        self._responses: list[str] = []
-        self._shown: ResetResult = ("", {})
 
     # -- the contract -------------------------------------------------------------------------
 
-    def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        if options and "state" in options:
-            self.begin_episode(seed)
-            self.resume_episode(options["state"])
-            if seed is not None:
-                self.begin_episode(seed)
-            return self._shown
-        return loop.run(self._reset(seed, options))
+    known_options = ("index", "state")  # the server decides whether it has items
 
-    def step(self, action: str) -> StepResult:
-        self.require_reset()
-        return loop.run(self._step(action))
+    def draw_seed(self, seed: int | None) -> int:
+        return super().draw_seed(seed) if seed is None else seed  # so that the served episode is the same
+
+    def begin(self, seed: int) -> ResetResult:
+        return loop.run(self._begin(seed))
+
+    def advance(self, action: str) -> StepResult:
+        return loop.run(self._advance(action))
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if options and "state" in options:  # which plays the episode again
             return await in_thread(self.reset, seed, options=options)
-        return await loop.on_background(self._reset(seed, options))
+        self.prepare(seed, options)
+        with self.failing("the reset"):
+            result = await loop.on_background(self._begin(self.foreign_seed))
+        return self.keep_reset(result)
 
     async def astep(self, action: str) -> StepResult:
-        self.require_reset()
-        return await loop.on_background(self._step(action))
+        self.note(action)
+        with self.failing(f"step {len(self.actions)}"):
+            result = await loop.on_background(self._advance(action))
+        return self.keep_step(result)
 
     def close(self) -> None:
-        self.end_episode()
+        super().close()
         loop.background().call_soon_threadsafe(self._link.close)
-
-    def get_state(self) -> dict[str, Any]:
-        episode = {"reset": self._reset_data, "responses": list(self._responses), "shown": list(self._shown)}
-        return super().get_state() | {"episode": episode}
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        episode = state["episode"]
-        if episode["reset"]:
-            loop.run(self._start(dict(episode["reset"])))
-            for response in episode["responses"]:
-                self._running = True
-                self.step(response)
-            if list(self._shown) != list(episode["shown"]):
-                self.end_episode()
-                raise EnvError(
-                    f"{self.source} is not deterministic: the same seed and actions led to "
-                    f"{self._shown!r:.200}, not to {episode['shown']!r:.200}"
-                )
-        super().set_state(state)
 
     def sample_random_action(self) -> str:
         if self._grammar is None:
             raise EnvError(f"{self.source}: reset the environment before you sample an action")
-        if self._served_by_gem:  # only the environment knows its legal actions
+        if self._served_by_gem:  # only the served environment knows its legal actions
             state = loop.run(self._ask("state", {"random_action": True}))
             if "random_action" in state:
                 return str(state["random_action"])
@@ -177,81 +161,43 @@ class OpenEnvEnv(Env):
 
     # -- episodes -----------------------------------------------------------------------------
 
-    async def _reset(self, seed: int | None, options: ResetOptions | None) -> ResetResult:
-        check_options(options, ("index", "state"), "an OpenEnv environment")
-        self.begin_episode(seed)
-        data = {**self.reset_arguments, "seed": self.random.getrandbits(31) if seed is None else seed}
-        if options and "index" in options:
-            data["index"] = options["index"]
-        return await self._start(data)
-
-    async def _start(self, data: dict[str, Any]) -> ResetResult:
-        self._reset_data, self._history, self._responses = data, [], []
-        self._turns, self._total_reward = 0, 0.0
-        try:
-            result = await self._ask("reset", data)
-        except BaseException:
-            self.end_episode()
-            raise
+    async def _begin(self, seed: int) -> ResetResult:
+        index = {} if self.item is None else {"index": self.item}
+        self._reset_data, self._history = {**self.reset_arguments, "seed": seed, **index}, []
+        result = await self._ask("reset", self._reset_data)
         if result.get("done"):
-            self.end_episode()
             raise EnvError(f"{self.source}: the episode was over after the reset")
         self._first_answer, self._last = _fingerprint(result), result["observation"]
-        limit = None if self._served_by_gem else 100
-        self._limit = self.max_turns if self.max_turns is not None else limit
         observation, info = self._read(result)
         text = self._how_to_answer() if self.instructions is None else self.instructions
-        self._shown = observation, {**info, "suffix": text} if text else info
-        return self._shown
+        return observation, {**info, "suffix": text} if text else info
 
-    async def _step(self, response: str) -> StepResult:
-        if not isinstance(response, str):
-            raise TypeError(f"an action is the response as a str, not {type(response).__name__}")
-        self._responses.append(response)
-        self._turns += 1
-        at_limit = self._limit is not None and self._turns >= self._limit
+    async def _advance(self, response: str) -> StepResult:
         action = self._action(encodable(response))
         if action.invalid is not None:
-            info: Info = {"invalid": action.invalid}
             text = f"No action was taken: {action.reason}."
-            return self._finish(text, self.format_error_reward, False, at_limit, info)
+            return text, self.format_error_reward, False, False, {"invalid": action.invalid}
         try:
             result = await self._ask("step", action.value)
         except ServerError as error:
             if error.code != wire.VALIDATION_ERROR:
-                self.end_episode()
                 raise
-            return self._finish(str(error), self.format_error_reward, False, at_limit, {"invalid": "format"})
-        except BaseException:
-            self.end_episode()
-            raise
+            return str(error), self.format_error_reward, False, False, {"invalid": "format"}
         self._last = result["observation"]
-        reward = 0.0 if result.get("reward") is None else float(result["reward"])
-        if not math.isfinite(reward):
-            self.end_episode()
-            raise EnvError(f"{self.source}: the reward of step {self._turns} was {reward}")
         observation, info = self._read(result)
+        reward = 0.0 if result.get("reward") is None else float(result["reward"])
         done = bool(result.get("done"))
         truncated = done and bool(self._last.get("truncated"))
-        return self._finish(observation, reward, done and not truncated, truncated or at_limit, info)
-
-    def _finish(
-        self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info
-    ) -> StepResult:
-        truncated = truncated and not terminated
-        self._total_reward += reward
-        info.setdefault("invalid", None)
-        if terminated or truncated:
-            self.end_episode()
-            info.setdefault("success", terminated and self._total_reward >= self.success_at)
-        self._shown = observation, info
-        return observation, reward, terminated, truncated, info
+        return observation, reward, done and not truncated, truncated, info
 
     # -- the session --------------------------------------------------------------------------
 
     async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the data of an answer; a lost session is opened again and brought to the same turn."""
-        end, delay = time.monotonic() + self.retry_for, 0.1
+        """Return the data of an answer; reopen a lost session and bring it to the same turn."""
+        patience = self.retry_for
+        if self.source not in _answered:
+            patience = min(patience, _FIRST_CONTACT)
+        end, delay = time.monotonic() + patience, 0.1
         restore = False
         while True:
             try:
@@ -274,7 +220,7 @@ class OpenEnvEnv(Env):
                 restore = True
                 pause = delay * SystemRandom().uniform(0.5, 1.0)  # not all clients at the same moment
                 if time.monotonic() + pause > end:
-                    raise ServiceError(f"{self.source}: {error}, for {self.retry_for:g} s") from error
+                    raise ServiceError(f"{self.source}: {error}, for {patience:g} s") from error
                 await asyncio.sleep(pause)
                 delay = min(2 * delay, 2.0)
             except EnvError as error:
@@ -297,7 +243,10 @@ class OpenEnvEnv(Env):
 
     async def _read_schema(self) -> None:
         schemas = await self._link.schema()
+        _answered.add(self.source)
         self._served_by_gem = schemas["observation"].get("title") == wire.OBSERVATION_TITLE
+        if self.max_turns is None and not self._served_by_gem:
+            self.max_turns = MAX_TURNS
         schema = schemas["action"]
         mcp = schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
         if self.action_form == "tools" or (self.action_form == "auto" and mcp):
@@ -393,6 +342,6 @@ def _is_import_path(source: str) -> bool:
 
 
 def _fingerprint(result: Mapping[str, Any]) -> str:
-    """Return what must be equal when an episode is restored."""
+    """Return the parts of an answer that must be equal when an episode is restored."""
     fields = {key: value for key, value in result["observation"].items() if key != "metadata"}
     return json.dumps([fields, result.get("reward"), result.get("done")], sort_keys=True, default=str)

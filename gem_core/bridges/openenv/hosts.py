@@ -1,4 +1,4 @@
-"""Where the sessions of a server run in its own process: on its event loop or in threads."""
+"""Hosts that run sessions in the server's own process: on its event loop or in threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from gem_core._util.messages import error_line
 from gem_core._util.threads import Overdue, ThreadCall
 from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.sessions import Reply, Session
+from gem_core.bridges.openenv.sessions import Session, SessionReply
 from gem_core.core import Env
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Host(abc.ABC):
         """Return a new seat."""
 
     @abc.abstractmethod
-    async def answer(self, seat: Any, payload: bytes) -> Reply:
+    async def answer(self, seat: Any, payload: bytes) -> SessionReply:
         """Answer one message of a session; at most one at a time for each seat."""
 
     @abc.abstractmethod
@@ -55,7 +55,7 @@ class InlineHost(Host):
     def open(self) -> Session:
         return Session(self._make, self._env_id)
 
-    async def answer(self, seat: Session, payload: bytes) -> Reply:
+    async def answer(self, seat: Session, payload: bytes) -> SessionReply:
         return seat.answer(payload)
 
     def close(self, seat: Session) -> None:
@@ -109,12 +109,12 @@ class TimedHost(Host):
 
 
 class AsyncHost(TimedHost):
-    """Awaits the async methods of environments that wait on the event loop, any number of them at once."""
+    """Awaits the async methods of environments on the event loop, any number of them at once."""
 
     def open(self) -> Seat:
         return Seat(self._new_session())
 
-    async def answer(self, seat: Seat, payload: bytes) -> Reply:
+    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
         if self._timeout is None:
             return await seat.session.answer_async(payload)
         deadline = _Deadline(self._timeout)  # asyncio.wait_for would create a task for each message
@@ -144,7 +144,7 @@ class ThreadSeat(Seat):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.call: ThreadCall[Reply] | None = None
+        self.call: ThreadCall[SessionReply] | None = None
 
 
 class ThreadHost(TimedHost):
@@ -153,7 +153,7 @@ class ThreadHost(TimedHost):
     def open(self) -> ThreadSeat:
         return ThreadSeat(self._new_session())
 
-    async def answer(self, seat: ThreadSeat, payload: bytes) -> Reply:
+    async def answer(self, seat: ThreadSeat, payload: bytes) -> SessionReply:
         session = seat.session
         call = seat.call = ThreadCall(functools.partial(session.answer, payload))
         try:
@@ -200,17 +200,19 @@ def close_quietly(session: Session) -> None:
         logger.warning("closing an environment failed", exc_info=True)
 
 
-def lost(text: str, code: str) -> Reply:
+def lost(text: str, code: str) -> SessionReply:
     """Return the answer for a session that lost its episode."""
-    return Reply(wire.encode(wire.error_message(f"{text}; a reset starts a new episode", code)), code, False)
+    return SessionReply(
+        wire.encode(wire.error_message(f"{text}; a reset starts a new episode", code)), code, False
+    )
 
 
-def too_slow(timeout: float | None) -> Reply:
+def too_slow(timeout: float | None) -> SessionReply:
     """Return the answer for a call that exceeded the time limit."""
     return lost(f"the environment did not answer within {timeout:g} s", wire.EXECUTION_ERROR)
 
 
-def unexpected(error: BaseException) -> Reply:
+def unexpected(error: BaseException) -> SessionReply:
     """Return the answer for a failure of the server itself."""
     return lost(f"the server failed: {error_line(error)}", wire.SESSION_ERROR)
 

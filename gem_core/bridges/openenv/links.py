@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from gem_core._util.messages import error_line
 from gem_core._util.threads import TOOL_THREADS, Overdue, ThreadCall, call_in
 from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost, access_headers
-from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError
+from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError, WrongServer
 from gem_core.tools.http import HttpClient
 
 
@@ -57,9 +57,9 @@ class ServerLink(Link):
         client = HttpClient(base, timeout=30.0, retries=0, headers=access_headers(self._token))
         try:
             answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
+        except WrongServer as error:
+            raise ConfigError(f"{error}; check the address and the token") from error
         except ServiceError as error:
-            if "status 4" in str(error):
-                raise ConfigError(f"{error}; check the address and the token") from error
             raise SessionLost(str(error)) from error
         finally:
             client.close()
@@ -90,12 +90,14 @@ class LocalLink(Link):
         action: ``module:Class`` of its actions; None means the annotation of ``step``.
 
     Raises:
-        ConfigError: A path names nothing, or no action class can be found.
+        ConfigError: A path does not name an object, or no action class can be found.
         MissingDependency: OpenEnv is not installed.
     """
 
     def __init__(self, path: str, action: str | None = None) -> None:
         self._class = _load(path)
+        if not hasattr(self._class, "step"):
+            raise ConfigError(f"{path!r} has no step(): expected 'module:Class' of an OpenEnv environment")
         self._action = _load(action) if action else _action_class(self._class, path)
         self._observation = _return_class(self._class)
         self._env: Any = None

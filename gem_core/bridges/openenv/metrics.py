@@ -16,7 +16,7 @@ class Metrics:
     """Counters since the start of the server.
 
     Attributes:
-        events: Number of answers by event; see `Reply.event`.
+        events: Number of answers by event; see `SessionReply.event`.
         opened: Number of sessions opened.
         episodes: Number of episodes that ended by a step.
         ends: Number of connections that the server ended, by reason.

@@ -10,7 +10,7 @@ import sys
 import time
 
 from gem_core.bridges.openenv.hosts import cancel, too_slow
-from gem_core.bridges.openenv.sessions import Reply
+from gem_core.bridges.openenv.sessions import SessionReply
 from gem_core.bridges.openenv.worker import HEADER, READY, read_record, unpack_reply, worker_settings
 from gem_core.bridges.openenv.workers import START_SECONDS, Seat, Worker, WorkerHost
 from gem_core.errors import EnvError
@@ -52,16 +52,16 @@ class ProcessWorker(Worker):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def call(self, seat: Seat, payload: bytes) -> asyncio.Future[Reply]:
+    def call(self, seat: Seat, payload: bytes) -> asyncio.Future[SessionReply]:
         if not self.calls:
             self.since = time.monotonic()
         return super().call(seat, payload)
 
-    def receive(self, number: int, reply: Reply) -> None:
+    def receive(self, number: int, reply: SessionReply) -> None:
         self.since = time.monotonic()
         super().receive(number, reply)
 
-    def overdue_reply(self, position: int) -> Reply | None:
+    def overdue_reply(self, position: int) -> SessionReply | None:
         return too_slow(self._timeout) if self._overdue and position == 0 else None
 
     async def kill_when_overdue(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.bridges.openenv.hosts import Host, InlineHost, cancel, local_host, unexpected
-from gem_core.bridges.openenv.sessions import Reply
+from gem_core.bridges.openenv.sessions import SessionReply
 from gem_core.bridges.openenv.worker import (
     HEADER,
     pack_reply,
@@ -155,7 +155,7 @@ class RayHost(WorkerHost[RayWorker]):
 
     async def _read(self, worker: RayWorker) -> str:
         reading = asyncio.ensure_future(self._read_replies(worker))
-        end = asyncio.ensure_future(_end(worker.end))  # of a node, the connection may not tell
+        end = asyncio.ensure_future(_end(worker.end))  # if a node fails, the connection may not notice
         try:
             await asyncio.wait({reading, end}, return_when=asyncio.FIRST_COMPLETED)
             return f"died ({await asyncio.wait_for(end, START_SECONDS)})"
@@ -200,7 +200,7 @@ class SessionActor:
         self._writer: asyncio.StreamWriter
 
     async def ready(self) -> str:
-        """Build an environment; return what went wrong, or ""."""
+        """Build an environment; return an error message, or "" on success."""
         try:
             spec = read_settings(self._settings)
             build = functools.partial(make, spec)
@@ -242,7 +242,7 @@ class SessionActor:
         try:
             reply = await self._host.answer(seat, payload)
         except asyncio.CancelledError:  # the session has ended
-            reply = Reply(b"", "close", False)
+            reply = SessionReply(b"", "close", False)
         except Exception as error:
             reply = unexpected(error)
         del self._tasks[number]

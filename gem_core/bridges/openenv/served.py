@@ -1,4 +1,4 @@
-"""What a server serves, and within which limits."""
+"""The environments of a server and its limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServedEnv:
     Attributes:
         name: Its id, which is also its path.
         description: One line.
-        host: Where its sessions run.
+        host: Host that runs its sessions.
     """
 
     name: str

@@ -4,7 +4,7 @@
         await server.listen(port=8000)
         await server.wait_closed()
 
-`serve_env` decides where the episodes of an environment run.
+`serve_env` determines where the episodes of an environment run.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class OpenEnvServer(Acceptor):
             connection.end(frames.GOING_AWAY, "the server shuts down")
         if self._sweeper is not None:
             self._sweeper.cancel()
-        await asyncio.sleep(0)  # for the last closes
+        await asyncio.sleep(0)  # so that the last connections can close
         for env in self.envs.values():
             await env.host.stop()
         self._closed.set()
@@ -298,7 +298,7 @@ def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
         key: PEM file with the private key; None if it is in the same file.
 
     Raises:
-        ConfigError: A file is missing or is not what it should be.
+        ConfigError: A file is missing or does not hold a certificate or key.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:

@@ -18,7 +18,7 @@ RESET_KEYS = ("seed", "episode_id", "index")
 STEP_KEYS = ("message", "metadata")
 
 
-class Reply(NamedTuple):
+class SessionReply(NamedTuple):
     """The answer to one message."""
 
     data: bytes
@@ -38,7 +38,7 @@ class Refusal(Exception):
 
 
 class Session:
-    """Episodes of one environment, one after the other.
+    """Episodes of one environment, one after another.
 
     Args:
         make: Builds the environment, at the first reset and after a failure.
@@ -55,7 +55,7 @@ class Session:
         self._steps = 0
         self._running = False
 
-    def answer(self, payload: bytes) -> Reply:
+    def answer(self, payload: bytes) -> SessionReply:
         """Answer one message of the client. Never raises an exception of the environment."""
         try:
             kind, data = read_message(payload)
@@ -72,14 +72,14 @@ class Session:
                 return self._reply("state", {"type": "state", "data": self._state(data)})
             if kind == "mcp":
                 return self._reply("mcp", {"type": "mcp", "data": no_mcp(data)})
-            return Reply(b"", "close", self._running)
+            return SessionReply(b"", "close", self._running)
         except (Refusal, ResetNeeded) as refusal:
             return self._refused(refusal)
         except Exception as error:  # of the environment, or a result that JSON cannot hold
             self.close()
             return self._failed(error)
 
-    async def answer_async(self, payload: bytes) -> Reply:
+    async def answer_async(self, payload: bytes) -> SessionReply:
         """`answer` with the async methods of the environment; anything that may block runs in a thread."""
         try:
             kind, data = read_message(payload)
@@ -112,10 +112,10 @@ class Session:
         except Exception as error:
             raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
 
-    def _started(self, data: Mapping[str, Any], result: ResetResult) -> Reply:
+    def _started(self, data: Mapping[str, Any], result: ResetResult) -> SessionReply:
         self._episode_id, self._steps, self._running = data.get("episode_id"), 0, True
         self._has_episode = True
-        return Reply(wire.first_observation(*result), "reset", True)
+        return SessionReply(wire.first_observation(*result), "reset", True)
 
     def _step_call(self, data: Mapping[str, Any]) -> tuple[Env, str]:
         """Return the environment and the action of a step."""
@@ -128,26 +128,26 @@ class Session:
             raise Refusal("no episode is running; send a reset", wire.EXECUTION_ERROR)
         return self._env, action
 
-    def _stepped(self, result: StepResult) -> Reply:
+    def _stepped(self, result: StepResult) -> SessionReply:
         self._steps += 1
         self._running = not (result[2] or result[3])
-        return Reply(wire.step_observation(*result), "step", self._running)
+        return SessionReply(wire.step_observation(*result), "step", self._running)
 
-    def _reply(self, event: str, message: Mapping[str, Any]) -> Reply:
-        return Reply(wire.encode(message), event, self._running)
+    def _reply(self, event: str, message: Mapping[str, Any]) -> SessionReply:
+        return SessionReply(wire.encode(message), event, self._running)
 
-    def _refused(self, error: Refusal | ResetNeeded) -> Reply:
+    def _refused(self, error: Refusal | ResetNeeded) -> SessionReply:
         code, details = (
             (error.code, error.details) if isinstance(error, Refusal) else (wire.EXECUTION_ERROR, {})
         )
         return self._reply(code, wire.error_message(str(error), code, **details))
 
-    def _failed(self, error: Exception) -> Reply:
+    def _failed(self, error: Exception) -> SessionReply:
         text = f"{error_line(error)}; the episode has ended"
         return self._reply(wire.EXECUTION_ERROR, wire.error_message(text, wire.EXECUTION_ERROR))
 
     def _state(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        if self._has_episode and self._episode_id is None:  # drawn only if somebody asks
+        if self._has_episode and self._episode_id is None:  # drawn only when requested
             self._episode_id = uuid.uuid4().hex
         state = {"episode_id": self._episode_id, "step_count": self._steps, "env_id": self._env_id}
         if data.get("random_action") is True and self._env is not None and self._running:

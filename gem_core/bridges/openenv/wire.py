@@ -128,7 +128,7 @@ _START = '{"type":"observation","data":{"observation":{'
 def _fields(observation: Observation, info: Info) -> str:
     """Return the fields of an observation as JSON, without braces.
 
-    The message is put together from text, which takes a third of the time of a dict for the JSON encoder.
+    Composing the message from text takes a third of the time that the JSON encoder needs for a dict.
     """
     shown = render_observation(observation, info)
     if isinstance(shown, str):
@@ -147,7 +147,7 @@ def _fields(observation: Observation, info: Info) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value as JSON; for numbers, truth values, and small dicts in a tenth of the encoder's time."""
+    """Return a value as JSON; for numbers, bools, and small dicts in a tenth of the encoder's time."""
     kind = type(value)
     if kind is dict and len(value) < 8:
         return f"{{{','.join([f'{_encode(str(key))}:{_value(item)}' for key, item in value.items()])}}}"

@@ -1,4 +1,4 @@
-"""A worker process of `ProcessHost`: answers the messages of its sessions, one after the other.
+"""A worker process of `ProcessHost`: answers the messages of its sessions, one after another.
 
 It reads records from standard input and writes records to standard output: a header (`HEADER`: number of the
 seat, kind, size) and as many bytes. What environments print goes to standard error.
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from gem_core._util.messages import error_line
 from gem_core.bridges.openenv.hosts import close_quietly
-from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Reply, Session
+from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Session, SessionReply
 from gem_core.bridges.openenv.wire import ERROR_CODES
 from gem_core.bridges.openenv.workers import CLOSE
 from gem_core.registration import make, register_wrapper, wrapper_entry_points
@@ -58,14 +58,14 @@ def main() -> None:
         close_quietly(session)
 
 
-def pack_reply(number: int, reply: Reply) -> bytes:
+def pack_reply(number: int, reply: SessionReply) -> bytes:
     """Return the record of a reply."""
     return HEADER.pack(number, EVENTS.index(reply.event) << 1 | reply.running, len(reply.data)) + reply.data
 
 
-def unpack_reply(kind: int, data: bytes) -> Reply:
+def unpack_reply(kind: int, data: bytes) -> SessionReply:
     """Return the reply of a record."""
-    return Reply(data, EVENTS[kind >> 1], bool(kind & 1))
+    return SessionReply(data, EVENTS[kind >> 1], bool(kind & 1))
 
 
 async def read_record(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
@@ -75,7 +75,7 @@ async def read_record(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
 
 
 def worker_settings(spec: EnvSpec) -> bytes:
-    """Return what a worker needs to build an environment; `read_settings` reads it there.
+    """Return the data with which a worker builds an environment; `read_settings` reads it there.
 
     Raises:
         ConfigError: The spec has no JSON form.

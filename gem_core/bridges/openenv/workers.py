@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.hosts import Host, cancel, lost
-from gem_core.bridges.openenv.sessions import Reply
+from gem_core.bridges.openenv.sessions import SessionReply
 from gem_core.errors import EnvError
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Seat:
 
 
 class Worker(abc.ABC):
-    """A worker, as the server sees it.
+    """The server's side of a worker.
 
     Attributes:
         name: Its name, for messages.
@@ -59,32 +59,32 @@ class Worker(abc.ABC):
     def __init__(self, name: str) -> None:
         self.name = name
         self.seats: dict[int, Seat] = {}
-        self.calls: dict[int, tuple[Seat, asyncio.Future[Reply]]] = {}
+        self.calls: dict[int, tuple[Seat, asyncio.Future[SessionReply]]] = {}
         self.watcher: asyncio.Task[None] | None = None
 
     @abc.abstractmethod
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
-        """Send a message about a session; if the worker is dead, the watcher finds out."""
+        """Send a message about a session; if the worker is dead, the watcher notices."""
 
     @abc.abstractmethod
     async def kill(self) -> None:
         """End the worker and wait for its end. May be called more than once."""
 
-    def call(self, seat: Seat, payload: bytes) -> asyncio.Future[Reply]:
+    def call(self, seat: Seat, payload: bytes) -> asyncio.Future[SessionReply]:
         """Send a message of the client; return the future of its reply."""
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SessionReply] = asyncio.get_running_loop().create_future()
         self.calls[seat.number] = seat, future
         self.send(seat.number, ANSWER, payload)
         return future
 
-    def receive(self, number: int, reply: Reply) -> None:
+    def receive(self, number: int, reply: SessionReply) -> None:
         """Pass on the reply to the message of a session."""
         seat, future = self.calls.pop(number)
         seat.running = reply.running
         if not future.done():
             future.set_result(reply)
 
-    def overdue_reply(self, position: int) -> Reply | None:
+    def overdue_reply(self, position: int) -> SessionReply | None:
         """Return the reply to an unanswered message of a lost worker; None for the usual one.
 
         Args:
@@ -121,7 +121,7 @@ class WorkerHost(Host, Generic[W]):
 
     @abc.abstractmethod
     async def _read(self, worker: W) -> str:
-        """Pass on the replies of a worker until it is lost; return what happened to it."""
+        """Pass on the replies of a worker until it is lost; return the reason."""
 
     async def start(self) -> None:
         results = await asyncio.gather(
@@ -144,10 +144,10 @@ class WorkerHost(Host, Generic[W]):
         self._seats += 1
         return Seat(self._seats)
 
-    async def answer(self, seat: Seat, payload: bytes) -> Reply:
+    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
         if seat.loss is not None:
             loss, seat.loss = seat.loss, None
-            if b'"reset"' not in payload:  # which a client that heard of the loss elsewhere sends
+            if b'"reset"' not in payload:  # sent by a client that already knows of the loss
                 return lost(loss, wire.SESSION_ERROR)
         if seat.worker is None:
             await self._ready.wait()

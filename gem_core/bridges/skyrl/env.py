@@ -15,7 +15,7 @@ from typing import Any
 import omegaconf
 import skyrl_gym
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_dict, check_int
 from gem_core.bridges.foreign import ForeignEnv
 from gem_core.core import ResetResult, StepResult
 from gem_core.data.open import open_rows
@@ -36,7 +36,7 @@ class SkyRLEnv(ForeignEnv):
         rows: The rows, or a data set of them as in `gem_core.data.open.open_rows`.
         split: Split of the data set; None if it has only one.
         config: Configuration of the environment.
-        max_turns: Turn limit, passed to the environment; None leaves its own.
+        max_turns: Turn limit, passed to the environment; None keeps the environment's own limit.
         success_at: Smallest return that counts as a success.
 
     Raises:
@@ -54,17 +54,24 @@ class SkyRLEnv(ForeignEnv):
     ) -> None:
         module, _, self.env_id = env_id.rpartition(":")
         if module:
-            importlib.import_module(module)
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise ConfigError(f"skyrl:{env_id}: {module!r} cannot be imported: {error}") from error
         if self.env_id not in skyrl_gym.registry:
             known = ", ".join(sorted(skyrl_gym.registry))
             raise ConfigError(f"skyrl-gym has no environment {self.env_id!r}. Available: {known}")
         self.rows: Any = open_rows(rows, split) if isinstance(rows, str) else list(rows)
         if not len(self.rows):
             raise ConfigError(f"skyrl:{env_id} needs rows, because environments of SkyRL hold no tasks")
+        if "prompt" not in self.rows[0]:
+            raise ConfigError(
+                f"skyrl:{env_id}: a row has the fields {', '.join(self.rows[0])}, but no 'prompt'"
+            )
         own_limit = check_int("max_turns", max_turns, 1, optional=True)
         super().__init__(f"skyrl:{env_id}", own_limit or MAX_TURNS, success_at, len(self.rows))
         self.own_limit = own_limit
-        self.config = omegaconf.OmegaConf.create(config or {})
+        self.config = omegaconf.OmegaConf.create(check_dict("config", config))
         self.env: Any = None
 
     def begin(self, seed: int) -> ResetResult:
@@ -84,6 +91,8 @@ class SkyRLEnv(ForeignEnv):
         done, details = bool(output["done"]), dict(output.get("metadata") or {})
         truncated = done and bool(details.get("truncated"))
         info: dict[str, Any] = {"details": details}
+        if done and isinstance(details.get("success"), bool):
+            info["success"] = details["success"]
         return _text(output["observations"]), float(output["reward"]), done and not truncated, truncated, info
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
     register_gem()  # in the process that makes environments, before training
     rows = task_rows("game:Mastermind-v0", 1000)
 
-A row has ``env_class="gem"`` and our task in "extra_info". What `init` returns replaces the prompt of the
+A row has ``env_class="gem"`` and our task in "extra_info". The result of `init` replaces the prompt of the
 row, except for its system messages.
 """
 
@@ -28,8 +28,8 @@ ENV_CLASS = "gem"
 class GemTextEnv(BaseTextEnv):  # type: ignore[misc]  # untyped
     """An episode of one task.
 
-    The reward of a turn is the reward of that step. The metadata of a step has "truncated", and "invalid" and
-    "success" where they are known. After the turn limit of SkyRL, the episode is truncated.
+    The reward of a turn is the reward of that step. The metadata of a step has "truncated", and also
+    "invalid" and "success" if they are known. After the turn limit of SkyRL, the episode is truncated.
 
     Args:
         env_config: Unused: the task holds the arguments of the environment.

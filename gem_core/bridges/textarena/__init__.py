@@ -6,7 +6,7 @@ from typing import Any
 
 from gem_core.bridges.textarena.env import TextArenaEnv
 from gem_core.bridges.textarena.game import Game, number_of_players
-from gem_core.bridges.textarena.samples import sample_pattern
+from gem_core.bridges.textarena.samples import check_pattern, sample_pattern
 from gem_core.bridges.textarena.table import TextArenaTable
 from gem_core.core import Env
 from gem_core.envs.multiagent.one_agent import Player, one_side
@@ -51,7 +51,7 @@ def make_textarena(
         DataError: The game needs a download.
     """
     number = number_of_players(game, players, settings)
-    pattern = sample_pattern(game) if sample is None else sample
+    pattern = sample_pattern(game) if sample is None else check_pattern(sample)
     if number == 1:
         if opponent is not None or agent is not None:
             raise ConfigError(f"textarena:{game} has one player: leave out opponent and agent")

@@ -1,8 +1,8 @@
 r"""`TextArenaEnv`: a game of one player.
 
-A response is the action as TextArena reads it, usually in square brackets: ``[4]``. An observation holds the
-messages that are new since the last action, which a context that appends needs. The reward comes at the end,
-from TextArena. A second invalid action in a row usually loses, as there.
+A response is the action as TextArena reads it, usually in square brackets: ``[4]``. An observation holds only
+the messages that are new since the last action, as an append context requires. The reward comes at the end,
+from TextArena. As in TextArena, a second invalid action in a row usually loses the game.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 TextArena seeds and draws from the generators of `random` and numpy that the whole process shares, keeps the
 observations of the last game after a reset, and downloads data of NLTK while a module is imported. A `Game`
-swaps its own generator states in around each call, under one lock; builds a new game for each episode, from
-the ``-raw`` id, which has no wrappers with a memory; and answers a download with the command to run.
+swaps its own generator states in around each call, under one lock; builds a new game for each episode from
+the ``-raw`` id, which has no stateful wrappers; and replaces a download by an error that names the command to
+run.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from gem_core._util.checks import check_dict
 from gem_core.bridges.foreign import foreign_error
 from gem_core.core import InvalidKind
 from gem_core.errors import ConfigError, DataError, GemError, MissingDependency
@@ -40,7 +42,7 @@ class Game:
 
     def __init__(self, game: str, players: int = 1, settings: dict[str, Any] | None = None) -> None:
         self.name = f"textarena:{game}"
-        self.settings = dict(settings or {})
+        self.settings = check_dict("settings", settings)
         self._generators: tuple[Any, Any] | None = None
         self._game: Any = None
         with self._own_generators():
@@ -87,7 +89,7 @@ class Game:
         return bool(done), "illegal" if invalid else None
 
     def observe(self) -> str:
-        """Return what the current player has not seen yet, without the actions of players."""
+        """Return the messages that the current player has not seen yet, without the actions of players."""
         import textarena
 
         with self._own_generators():
@@ -96,14 +98,14 @@ class Game:
         return encodable("\n".join(str(text) for _, text, kind in messages if kind is not own).strip())
 
     def reason(self, player: int) -> str:
-        """Return why the game ended, as told to a player."""
+        """Return the message to a player that says why the game ended."""
         return encodable(str(self._told(player).get("reason") or "The game is over."))
 
     # -- plumbing -----------------------------------------------------------------------------
 
     def _told(self, player: int) -> dict[str, Any]:
-        told: dict[str, Any] = (getattr(self.state, "game_info", None) or {}).get(player, {})
-        return told
+        info: dict[str, Any] = (getattr(self.state, "game_info", None) or {}).get(player, {})
+        return info
 
     @contextmanager
     def _own_generators(self) -> Iterator[None]:
@@ -141,7 +143,7 @@ def number_of_players(game: str, players: int | None, settings: dict[str, Any] |
             raise MissingDependency(
                 f"textarena:{game} needs the package {error.name!r}: pip install 'gem-core[textarena]'"
             ) from error
-        except Exception as error:  # the game does not say how many players it allows
+        except Exception as error:  # the game does not state how many players it allows
             errors.append(str(foreign_error(f"textarena:{game}", f"the start with {number} players", error)))
             if isinstance(error, SyntaxError | ImportError | OSError):  # not about the number
                 break
@@ -173,7 +175,7 @@ def _make(id: str, settings: dict[str, Any]) -> Any:
 
 @contextmanager
 def _no_downloads() -> Iterator[None]:
-    """Let NLTK's `download` only check that the data are there."""
+    """Make NLTK's `download` only check that the data exists."""
     import nltk
 
     original, nltk.download = nltk.download, _check_data

@@ -1,4 +1,4 @@
-"""Random actions for games of TextArena, which does not say what is legal.
+"""Random actions for games of TextArena, which does not list legal actions.
 
 A pattern is an action with choices in angle brackets: ``[<0..8>]`` draws a number, ``[<up|down>]`` a word.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from random import Random
+
+from gem_core._util.checks import expected
 
 _PATTERNS = {
     "2048": "[<up|down|left|right>]",
@@ -37,6 +39,18 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 def sample_pattern(game: str) -> str | None:
     """Return the known pattern of a game; None if it is unknown."""
     return _PATTERNS.get(game.partition("-v")[0])
+
+
+def check_pattern(pattern: str) -> str:
+    """Check that every choice of a pattern is closed and not empty.
+
+    Raises:
+        ConfigError: A choice is not closed or is empty.
+    """
+    choices = _CHOICE.findall(pattern) if isinstance(pattern, str) else [""]
+    if not all(choices) or "<" in _CHOICE.sub("", pattern):
+        raise expected("sample", pattern, "a pattern of actions such as '[<0..8>]' or '[<up|down>]'", True)
+    return pattern
 
 
 def draw_action(pattern: str, random: Random) -> str:

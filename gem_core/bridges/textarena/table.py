@@ -19,7 +19,7 @@ __all__ = ["TextArenaTable"]
 class TextArenaTable(MultiAgentEnv):
     """A game of several players, the agents ``player_0``, ``player_1``, ...
 
-    Each agent sees what is new to it since its last action. The rewards come at the end, from TextArena.
+    Each agent sees the messages since its last action. The rewards come at the end, from TextArena.
 
     Args:
         game: TextArena's id.
@@ -112,7 +112,7 @@ class TextArenaTable(MultiAgentEnv):
         return done, invalid
 
     def _look(self) -> None:
-        """Select the player whose turn it is, and take what is new to it."""
+        """Select the player whose turn it is, and collect the messages that are new to that player."""
         agent = self._current()
         self.shown[agent] = self.game.observe()
         if agent in self.agents:  # not while a state is restored

@@ -13,16 +13,16 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-from gem_core._util.checks import check_number
+from gem_core._util.checks import check_dict, check_number
 from gem_core.bridges.foreign import ForeignEnv
 from gem_core.bridges.verifiers.run import Run
 from gem_core.core import ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
 
 MAX_TURNS = 100
-"""Default turn limit: verifiers limits turns per agent, and by default not at all."""
+"""Default turn limit, because verifiers limits turns only per agent, and by default not at all."""
 ENDLESS_ITEMS = 1000
-"""Number of items that are used of a taskset without end."""
+"""Number of items that are used of an endless taskset."""
 
 
 class VerifiersEnv(ForeignEnv):
@@ -53,7 +53,10 @@ class VerifiersEnv(ForeignEnv):
         timeout: float = 300.0,
     ) -> None:
         name = f"verifiers:{taskset}"
-        options = {**(env or {}), "taskset": {**(config or {}), "id": taskset}}
+        options = {
+            **check_dict("env", env),
+            "taskset": {**check_dict("config", config), "id": taskset},
+        }
         try:
             self.env = load_environment(resolve_env_config(options))
         except (ImportError, ValueError, TypeError, AttributeError) as error:

@@ -1,7 +1,7 @@
-"""`Run`: one run of a verifiers environment that pauses whenever its agent is to reply.
+"""`Run`: one run of a verifiers environment that pauses whenever its agent must reply.
 
-The environment runs in an event loop in a thread. Where it would ask a model, the conversation so far goes to
-the caller, and the caller's text comes back as the reply: there is no harness, sandbox, or endpoint.
+The environment runs in an event loop in a thread. Instead of calling a model, it passes the conversation so
+far to the caller and receives the caller's text as the reply: there is no harness, sandbox, or endpoint.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Run:
         self._future = submit(self._run())
 
     def next_messages(self) -> list[Any] | None:
-        """Wait until the agent is to reply.
+        """Wait until the agent must reply.
 
         Returns:
             The messages that are new to the agent; None if the run has ended.
@@ -65,7 +65,7 @@ class Run:
         return event
 
     def reply(self, text: str) -> None:
-        """Give the agent's reply."""
+        """Send the agent's reply."""
         future = self._reply
         assert future is not None, "the agent was not asked"
         background().call_soon_threadsafe(_answer, future, text)
@@ -97,7 +97,7 @@ class Run:
 
 
 class _Seat:
-    """Takes the place of verifiers' agent."""
+    """Replaces verifiers' agent."""
 
     trainable = True
 
@@ -125,7 +125,7 @@ class _Seat:
 
 
 class _Interaction:
-    """Takes the place of verifiers' interaction: records the conversation, and asks for replies."""
+    """Replaces verifiers' interaction: records the conversation and requests replies."""
 
     def __init__(self, seat: _Seat, task: Any) -> None:
         self.seat, self.task = seat, task

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from gem_core.envs.datasets.code import CodeEnv
+from gem_core.compat.envs.arguments import Attributes, with_gems_arguments
+from gem_core.envs.datasets import code
 
 __all__ = ["CodeEnv"]
+
+
+class CodeEnv(Attributes, code.CodeEnv):
+    """`gem_core.envs.datasets.code.CodeEnv` with the arguments and attributes of GEM's class."""
+
+    __init__ = with_gems_arguments(code.CodeEnv.__init__)
+
+    tests = Attributes.answer

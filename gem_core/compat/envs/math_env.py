@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from gem_core.envs.datasets.math import MathEnv
+from gem_core.compat.envs.arguments import Attributes, with_gems_arguments
+from gem_core.envs.datasets import math
 
 __all__ = ["MathEnv"]
+
+
+class MathEnv(Attributes, math.MathEnv):
+    """`gem_core.envs.datasets.math.MathEnv` with the arguments and attributes of GEM's class."""
+
+    __init__ = with_gems_arguments(math.MathEnv.__init__)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from gem_core.envs.datasets.qa import QaEnv
+from gem_core.compat.envs.arguments import Attributes, with_gems_arguments
+from gem_core.envs.datasets import qa
 
 __all__ = ["QaEnv"]
+
+
+class QaEnv(Attributes, qa.QaEnv):
+    """`gem_core.envs.datasets.qa.QaEnv` with the arguments and attributes of GEM's class."""
+
+    __init__ = with_gems_arguments(qa.QaEnv.__init__)

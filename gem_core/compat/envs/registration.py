@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gem_core import registration
+from gem_core.compat.envs.arguments import IGNORED
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
 from gem_core.registration import WrapperLike, print_envs, register
 from gem_core.spec import EnvSpec
@@ -15,9 +16,6 @@ from gem_core.vector import make_vec as make_vector
 from gem_core.wrapper import Wrapper
 
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
-
-_IGNORED = frozenset(("use_mp", "verbose", "load_from_cache_file"))
-"""Arguments of GEM's environments that have no meaning here; dropped if the constructor lacks them."""
 
 
 class GemEnv(Wrapper):
@@ -56,6 +54,11 @@ class GemEnv(Wrapper):
         """Rows of the data set, which `make` accepts as ``dataset=``; without one, raises AttributeError."""
         env: Any = self.env.unwrapped
         return [env.rows[i] for i in range(len(env.rows))]
+
+    @dataset.setter
+    def dataset(self, rows: Iterable[Any]) -> None:
+        env: Any = self.env.unwrapped
+        env.open(None, list(rows), None, None, False, env.eval_only, {})
 
     @property
     def answer(self) -> Any:
@@ -116,8 +119,9 @@ def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemEnv:
     Args:
         env_id: Registered id.
         seed: Seed for a first reset that is called without one.
-        **kwargs: Arguments of the constructor. ``use_mp``, ``verbose``, ``load_from_cache_file`` and
-            ``dataset=None`` are dropped if the constructor lacks them.
+        **kwargs: Arguments of the constructor. Those of GEM that have no meaning here (``use_mp``,
+            ``verbose``, ``load_from_cache_file``, ``max_workers``, ``sandbox_type``, and ``max_turns`` of a
+            data set) and ``dataset=None`` are dropped if the constructor lacks them.
     """
     return GemEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
 
@@ -171,15 +175,15 @@ ENV_REGISTRY: Mapping[str, EnvSpec] = _EnvRegistry()
 
 
 def _accepted(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without the ones of GEM that the constructor lacks."""
+    """Return the arguments without those of GEM's arguments that the constructor lacks."""
     spec = registration.spec(env_id)
     names = (*registration.accepted_arguments(spec), "seed")
-    dropped = {name for name in kwargs if name in _IGNORED and name not in names}
+    dropped = {name for name in kwargs if name in IGNORED and name not in names}
     if kwargs.get("dataset", 0) is None:
         dropped.add("dataset")
     accepted = {name: value for name, value in kwargs.items() if name not in dropped}
     if "dataset" in accepted and "dataset_name" in spec.kwargs:
-        accepted["dataset_name"] = None
+        accepted |= {"dataset": list(accepted["dataset"]), "dataset_name": None}
     return accepted
 
 

@@ -17,7 +17,7 @@ from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
 from gem_core.errors import ConfigError
-from gem_core.text import undecorated
+from gem_core.text import plain
 from gem_core.tools.mcp.database import folder, path_of
 
 DONE = "done"
@@ -58,7 +58,7 @@ class Databases(TurnBasedEnv[str]):
     _task_key: tuple[int, int] | None = None
 
     def __init__(self, tasks: Sequence[str] | str | None = None, max_errors: int = 3) -> None:
-        """Choose the tasks.
+        """Select the tasks.
 
         Args:
             tasks: Names of groups or tasks; None means all.
@@ -175,7 +175,7 @@ class Databases(TurnBasedEnv[str]):
         build(self._path, self.task.setup)
 
     def wrong(self) -> list[str]:
-        """Return what differs from the state after the reference solution."""
+        """Return the differences from the state after the reference solution."""
         try:
             return unlike_solution(self._path, self.task)
         except sqlite3.Error as error:
@@ -184,7 +184,7 @@ class Databases(TurnBasedEnv[str]):
 
 def _same_answer(answer: str, reference: str) -> bool:
     """Return whether two answers have the same words, ignoring case, and the same values of numbers."""
-    words, expected = (undecorated(text).casefold().replace(",", " ").split() for text in (answer, reference))
+    words, expected = (plain(text).casefold().replace(",", " ").split() for text in (answer, reference))
     return len(words) == len(expected) and all(map(_same_word, words, expected))
 
 

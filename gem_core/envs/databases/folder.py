@@ -81,7 +81,7 @@ class SqliteFolder(Databases):
         self.set_up(check_int("max_errors", max_errors, 1))
         wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}
-        """Why a task cannot be played, by the name of the task."""
+        """Reasons why tasks cannot be played, by name of the task."""
         self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
         self.num_items = len(self.found)
         self.eval_only = eval_only
@@ -90,21 +90,21 @@ class SqliteFolder(Databases):
         return undivided(self.num_items, self.eval_only, split)
 
     def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[Found]:
-        found = []
+        tasks = []
         for description in sorted(root.rglob("description.md")):
             path = description.parent
             if (path / "verify.py").is_file() and (wanted is None or path.name in wanted):
                 try:
-                    found.append(_task(path, databases))
+                    tasks.append(_task(path, databases))
                 except DataError as error:
                     self.skipped[path.name] = str(error)
-        names = [one.path.name for one in found]
+        names = [one.path.name for one in tasks]
         if missing := [name for name in wanted or () if name not in names]:
             raise ConfigError(f"task {missing[0]!r}: {self.skipped.get(missing[0], f'not in {root}')}")
-        if not found:
+        if not tasks:
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
             raise DataError(f"{root} has no task for SQLite ({why or 'no task at all'})")
-        return found
+        return tasks
 
     @property
     def task(self) -> Task:

@@ -26,9 +26,10 @@ class Task:
         solution: SQL of the reference solution.
         wrong: SQL whose results are close but wrong; grading rejects each of them.
         answer: Required content of the box; None if the box only says that the task is done.
-        wrong_answers: Wrong answers that come close.
+        wrong_answers: Answers that are close but wrong.
         probes: SQL that must have the same effect on the resulting database as on the reference: return the
-            same rows, or fail. Probes test what rows do not show, such as a constraint or a trigger.
+            same rows, or fail. Probes test properties that rows do not show, such as a constraint or a
+            trigger.
     """
 
     instruction: str
@@ -64,18 +65,18 @@ def change(path: Path, script: str) -> None:
             link.execute(statement)
 
 
-def differences(found: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
+def differences(database: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
     """Return the names of the tables, views, indexes and probes in which two databases differ.
 
     The order of rows does not matter, nor does the declaration of a table as long as its columns have the
     same names. A whole number equals a fraction of the same value.
     """
-    return _differing(_state(found, probes), _state(wanted, probes))
+    return _differing(_state(database, probes), _state(wanted, probes))
 
 
-def unlike_solution(found: Path, task: Task) -> list[str]:
+def unlike_solution(database: Path, task: Task) -> list[str]:
     """Return the differences from the state after the reference solution of `task`; see `differences`."""
-    return _differing(_state(found, task.probes), _solved(task.setup, task.solution, task.probes))
+    return _differing(_state(database, task.probes), _solved(task.setup, task.solution, task.probes))
 
 
 @lru_cache(maxsize=64)

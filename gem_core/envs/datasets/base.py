@@ -7,19 +7,19 @@ r"""`DataSetEnv`: one item of a data set, one answer, one score.
 
 ``reset(options={"index": i})`` selects item i. ``reset(seed=s)`` starts a new pass over the data in an order
 derived from s; each reset without a seed takes the next item of the pass, and after the last one a new pass
-in another order begins. A seed alone therefore draws with replacement; callers that play every item once
-select it by number (`gem_core.tasks`), with the numbers that `DataSetEnv.items` returns.
+in another order begins. Resets with seeds alone therefore draw with replacement; callers that play every item
+once select items by the numbers that `DataSetEnv.items` returns (`gem_core.tasks`).
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
+from gem_core._util.checks import check_int, expected
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
 from gem_core.data import (
     GeneratedRows,
@@ -226,7 +226,7 @@ class DataSetEnv(Env):
         super().set_state(state)
         if self._running:
             self._checked(self.index)
-        if self.index != before:  # reading an item may take a second
+        if self.index != before:  # reading an item can take a second
             self._item = None
 
     @property
@@ -247,12 +247,7 @@ class DataSetEnv(Env):
         return Order(size, self.order_seed)[self.place]
 
     def _checked(self, index: Any) -> int:
-        try:
-            number = operator.index(index)
-        except TypeError:
-            raise ConfigError(f"index={index!r}: expected a whole number") from None
-        if isinstance(index, bool):
-            raise ConfigError(f"index={index!r}: expected a whole number")
+        number = check_int("index", index)
         if not 0 <= number < len(self.rows):
             raise ConfigError(f"index={number} is out of range: {self.rows.name} has {len(self.rows)} items")
         return number
@@ -297,7 +292,7 @@ def check_eval_only(value: Any) -> bool | None:
     """
     if value is None or isinstance(value, bool):
         return value
-    raise ConfigError(f"eval_only={value!r}: expected True, False or None")
+    raise expected("eval_only", value, "True or False", optional=True)
 
 
 def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:

@@ -59,9 +59,9 @@ class CodeEnv(DataSetEnv):
             dataset: The rows themselves, instead of a name.
             question_key: Column of the task.
             test_key: Column of the tests; see `gem_core.graders.programs` for the formats.
-            solution_key: Column of a program that passes; None if there is none.
+            solution_key: Column of a program that passes the tests; None if there is no such column.
             max_tests: Number of tests to run, those with the longest inputs; None means all.
-            partial_credit: Whether to pay the share of passing tests.
+            partial_credit: Whether the reward is the share of passing tests.
             timeout: Limit per test in seconds, of wall-clock time and of CPU time.
             subset: Folder within the data set; None if it has only one.
             streaming: Whether to read a hub data set over the network on demand.
@@ -82,7 +82,7 @@ class CodeEnv(DataSetEnv):
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
-        """Set how programs are tested."""
+        """Set the options for testing programs."""
         check_number("timeout", timeout, above=0)
         self.max_tests = check_int("max_tests", max_tests, 1, optional=True)
         self.partial_credit = partial_credit

@@ -29,7 +29,7 @@ class MathEnv(DataSetEnv):
 
     format_error_reward = 0.0
     instruction = r"Give the final answer as \boxed{answer}, for example \boxed{\frac{3}{4}}."
-    """How to answer, with an example."""
+    """Instruction on how to answer, with an example."""
 
     def __init__(
         self,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
-from gem_core.errors import ConfigError
 from gem_core.graders.qa import exact_match
-from gem_core.text import boxed_answer, last_tag, undecorated
+from gem_core.text import boxed_answer, last_tag, plain, undecorated
 
 Form = Literal["tag", "boxed"]
 
@@ -20,7 +20,8 @@ class QaEnv(DataSetEnv):
     last one counts.
 
     Rewards: 1 for an exact match with any reference, ignoring letter case, ASCII punctuation, articles,
-    whitespace and LaTeX around the answer (``\text{...}``); 0 for a wrong or missing answer. One step.
+    whitespace, LaTeX around the answer (``\text{...}``) and ``Answer:`` in front; 0 for a wrong or missing
+    answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.
     """
@@ -66,10 +67,8 @@ class QaEnv(DataSetEnv):
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
 
     def set_form(self, form: Form) -> None:
-        """Set how an answer is marked."""
-        if form not in get_args(Form):
-            raise ConfigError(f"form={form!r}: expected 'tag' or 'boxed'")
-        self.boxed = form == "boxed"
+        """Set the marks around an answer."""
+        self.boxed = check_choice("form", form, get_args(Form)) == "boxed"
         self.form = "\\boxed{}" if self.boxed else "<answer></answer>"
 
     def question(self, row: Row) -> str:
@@ -82,7 +81,8 @@ class QaEnv(DataSetEnv):
 
     def grade(self, answer: str, row: Row) -> Graded:
         right_answers = references(row, self.keys[1], self.rows)
-        right = exact_match(answer, right_answers) or exact_match(undecorated(answer), right_answers)
+        texts = answer, undecorated(answer), plain(answer)
+        right = any(exact_match(text, right_answers) for text in texts)
         return Graded(1.0, "That is right.") if right else Graded(0.0, "That is not right.")
 
     def right_answer(self, row: Row) -> str:

@@ -127,11 +127,11 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
 def _clues(level: str) -> dict[str, str]:
     """Return the clues by answer."""
     fields = [line.split("\t") for line in read_lines("clues.txt")]
-    return {answer: clue for found, answer, clue in fields if found == level}
+    return {answer: clue for name, answer, clue in fields if name == level}
 
 
 def _read(words: list[str] | None) -> tuple[int, int, str] | None:
-    """Return the move in its three words."""
+    """Return a move as its three words."""
     if words is None or len(words) != 3:
         return None
     row, col, letter = integer(words[0]), integer(words[1]), words[2].lower()

@@ -1,4 +1,4 @@
-"""The fifteen puzzle in several sizes: slide tiles into order."""
+"""The fifteen puzzle in several sizes: slide the tiles into order."""
 
 from __future__ import annotations
 

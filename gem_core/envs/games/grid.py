@@ -1,4 +1,4 @@
-"""Shared by games on a grid: directions, and the numbers around a board."""
+"""Code that games on a grid share: directions, and the numbers around a board."""
 
 from __future__ import annotations
 

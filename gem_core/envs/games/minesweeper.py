@@ -67,7 +67,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
     def new_game(self) -> None:
         self.rows, self.cols, self.num_mines, self.turn_limit = self.size or self._draw_size()
         self.mines: list[int] = []  # placed at the first reveal
-        self.cells = [HIDDEN] * (self.rows * self.cols)  # what the player sees, row by row
+        self.cells = [HIDDEN] * (self.rows * self.cols)  # as the player sees them, row by row
 
     def _draw_size(self) -> tuple[int, int, int, int]:
         n = self.random.randint(5, 8)
@@ -127,7 +127,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
         return self._words("flag", self.cells.index(FLAG))  # all cells are flagged: remove a flag
 
     def oracle_action(self) -> str | None:
-        r"""Return a move of least risk, as ``\boxed{reveal r c}``, or the removal of a flag in the way.
+        r"""Return a move with the least risk, as ``\boxed{reveal r c}``, or the removal of a flag in its way.
 
         The probability of a mine is exact, from all placements consistent with the board. The turns of
         the registered variants always suffice, but some boards require a guess. Over
@@ -176,7 +176,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
 
 
 def _read(words: list[str] | None) -> tuple[str, int, int] | None:
-    """Return the move in its three words."""
+    """Return a move as its three words."""
     if words is None or len(words) != 3:
         return None
     verb, row, col = words[0].lower(), integer(words[1]), integer(words[2])

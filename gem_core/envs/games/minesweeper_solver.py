@@ -119,7 +119,7 @@ def _count(groups: list[_Group], clues: Mapping[int, int]) -> _Part:
             result.append((mines, comb(size, mines), tuple(rest)))
         return result
 
-    # before[i]: placements in the groups before i that leave the clues lacking so much.
+    # before[i]: placements in the groups before i, by the number of mines that the clues still lack.
     before: list[dict[Needs, Ways]] = [{tuple(clues[name] for name in names): _NOTHING}]
     for i in range(len(groups)):
         reached: dict[Needs, Ways] = {}
@@ -128,17 +128,17 @@ def _count(groups: list[_Group], clues: Mapping[int, int]) -> _Part:
                 _add(reached.setdefault(rest, {}), ways, mines, count)
         before.append(reached)
 
-    # after: placements in the groups from i on that give the clues what they lack.
+    # after: placements in the groups from i on that supply the mines that the clues lack.
     after: dict[Needs, Ways] = dict.fromkeys(before[-1], _NOTHING)
     mined: list[Ways] = [{} for _ in groups]
     for i in reversed(range(len(groups))):
-        found: dict[Needs, Ways] = {}
+        earlier: dict[Needs, Ways] = {}
         for needs, ways in before[i].items():
             for mines, count, rest in moves(i, needs):
                 if rest in after:
-                    _add(found.setdefault(needs, {}), after[rest], mines, count)
+                    _add(earlier.setdefault(needs, {}), after[rest], mines, count)
                     _add(mined[i], _product(ways, after[rest]), mines, count * mines)
-        after = found
+        after = earlier
     (ways,) = after.values()
     return _Part(groups, ways, mined)
 

@@ -33,7 +33,7 @@ class Sokoban(TurnBasedEnv[str]):
 
     `max_return` is 1. The oracle plays a shortest solution if it finds one among 1,000 positions, and
     otherwise the solution from the generation of the room; from the start it reaches 1 in every registered
-    variant. After pushes that leave both it knows no move, because such a position is usually lost.
+    variant. After pushes that leave both solutions it knows no move, because such a position is usually lost.
     """
 
     state_fields = (*TurnBasedEnv.state_fields, "cols", "room", "boxes", "player", "way")

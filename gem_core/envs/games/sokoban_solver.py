@@ -1,4 +1,4 @@
-"""Solve Sokoban in the fewest moves by A* over pushes; the bound takes each box alone."""
+"""Solve Sokoban in the fewest moves by A* over pushes; the bound considers each box separately."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _State: TypeAlias = tuple[int, tuple[int, ...]]
 
 def walks(cells: str, boxes: Collection[int], player: int, cols: int) -> Walks:
     """Return the cells that the player can reach without a push, by shortest paths."""
-    found = {player: (player, "")}
+    ways = {player: (player, "")}
     border = [player]
     steps = _steps(cols)
     for cell in border:  # grows during the loop
         for name, step in steps:
             beside = cell + step
-            if beside not in found and cells[beside] != "#" and beside not in boxes:
-                found[beside] = (cell, name)
+            if beside not in ways and cells[beside] != "#" and beside not in boxes:
+                ways[beside] = (cell, name)
                 border.append(beside)
-    return found
+    return ways
 
 
 @lru_cache(maxsize=256)

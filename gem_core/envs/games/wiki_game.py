@@ -225,11 +225,11 @@ class WikiGame(TurnBasedEnv[str]):
         return {"characters": "", "words": " ", "sentences": ". "}[unit].join(parts[:length]) + "..."
 
 
-def _summary_length(given: Sequence[Any]) -> tuple[int, str]:
-    pair = tuple(given) if isinstance(given, (list, tuple)) else ()
+def _summary_length(length: Sequence[Any]) -> tuple[int, str]:
+    pair = tuple(length) if isinstance(length, (list, tuple)) else ()
     if len(pair) != 2 or pair[1] not in _UNITS:
         raise ConfigError(
-            f"page_summary_length must be a number and one of {', '.join(_UNITS)}, not {given!r}"
+            f"page_summary_length must be a number and one of {', '.join(_UNITS)}, not {length!r}"
         )
     return check_int("page_summary_length[0]", pair[0], 1), pair[1]
 

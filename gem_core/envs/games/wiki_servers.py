@@ -23,7 +23,7 @@ _MOST_PARTS = 20
 
 
 class _Server:
-    """Base class of both servers: polite, bounded requests."""
+    """Base class of both sources, with rate-limited and bounded requests."""
 
     def __init__(self, url: str, query_delay_ms: float, timeout_s: float) -> None:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):

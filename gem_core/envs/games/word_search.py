@@ -93,8 +93,8 @@ class WordSearch(TurnBasedEnv[list[int]]):
         left = [text for text in self.hidden if text not in self.found]
         if not left:
             return grid
-        told = left if self.listed else [f"{len(text)} letters" for text in left]
-        return f"{grid}\nWords left: {', '.join(told)}."
+        hints = left if self.listed else [f"{len(text)} letters" for text in left]
+        return f"{grid}\nWords left: {', '.join(hints)}."
 
     parse = staticmethod(integers)
 
@@ -163,7 +163,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
                     places.append(line)
                     letters.update(spelled)
                     break
-            else:  # one row per word always works
+            else:  # one row per word always fits
                 places = [[row, 0, row, len(other) - 1] for row, other in enumerate(self.hidden)]
                 cells = [_line(line, self.side) for line in places]
                 return places, dict(zip(chain(*cells), "".join(self.hidden), strict=True))

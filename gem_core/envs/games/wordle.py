@@ -62,7 +62,7 @@ class Wordle(TurnBasedEnv[str]):
     def new_game(self) -> None:
         length, self.turn_limit = self.size or self._draw_size()
         self.secret = self.random.choice(words("common", length))
-        self.right = [False] * length  # positions that some guess had right
+        self.right = [False] * length  # positions that a guess had right
         self.guesses: list[str] = []
 
     def _draw_size(self) -> tuple[int, int]:

@@ -15,18 +15,18 @@ _TRIED, _TOLD_APART = 40, 120
 
 def marks(guess: str, secret: str) -> str:
     """Return G for a letter in place, Y for one elsewhere in the word (as often as it occurs), else -."""
-    found, rest = [], []
+    result, rest = [], []
     for letter, other in zip(guess, secret, strict=True):
         if letter == other:
-            found.append("G")
+            result.append("G")
         else:
-            found.append("-")
+            result.append("-")
             rest.append(other)
     for place, letter in enumerate(guess):
-        if letter in rest and found[place] == "-":
-            found[place] = "Y"
+        if letter in rest and result[place] == "-":
+            result[place] = "Y"
             rest.remove(letter)
-    return "".join(found)
+    return "".join(result)
 
 
 @lru_cache(maxsize=1024)

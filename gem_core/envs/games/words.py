@@ -15,7 +15,8 @@ def words(grade: Grade, length: int) -> tuple[str, ...]:
     """Return the words of a grade in alphabetical order.
 
     Lengths are 3 to 10, for ``other`` and ``never-hidden`` 3 to 6. Words of the last grade are on a list of
-    offensive words, which also holds words such as ``dog``: no game hides them, but a guess may be one.
+    offensive words, which also contains words such as ``dog``: no game hides them, but they are accepted as
+    guesses.
     """
     return _by_length(grade).get(length, ())
 

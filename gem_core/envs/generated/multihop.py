@@ -1,4 +1,4 @@
-"""Questions that need several documents: a small fictional world, its encyclopedia, and paths through it.
+"""Questions that require several documents: a small fictional world, its encyclopedia, and paths through it.
 
 All items of a seed share a world; its documents can be written to a file for a search index:
 

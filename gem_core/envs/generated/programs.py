@@ -1,7 +1,7 @@
 """Small programming tasks with tests and a solution.
 
-A task is a text with parameters, a solution with the same parameters, and a generator of inputs. Running the
-solution here gives the expected outputs; it is our code, not a model's.
+A task is a text with parameters, a solution with the same parameters, and a generator of inputs. The expected
+outputs come from running the solution in this process; it is our code, not a model's.
 """
 
 from __future__ import annotations
@@ -251,9 +251,9 @@ class ProgramRows(GeneratedRows):
             solution = _filled(task.solution, values)
             near = [_filled(task.solution, {**values, name: values[name] + 1}) for name in values]
             inputs = [task.draw(random) for _ in range(self.num_tests)]
-            outputs = [run_here(solution, given) for given in inputs]
+            outputs = [run_here(solution, text) for text in inputs]
             if all(
-                other == solution or [run_here(other, given) for given in inputs] != outputs for other in near
+                other == solution or [run_here(other, text) for text in inputs] != outputs for other in near
             ) and (len(set(outputs)) > 1 or self.num_tests == 1):
                 tests = {"inputs": inputs, "outputs": outputs}
                 problem = task.text.format(**values)
@@ -285,7 +285,7 @@ class SmallProgramEnv(CodeEnv):
         Args:
             easy: Whether to use only tasks that one short line solves.
             num_tests: Number of tests per task, from 1 to 50.
-            partial_credit: Whether to pay the share of passing tests.
+            partial_credit: Whether the reward is the share of passing tests.
             timeout: Time limit per test, in seconds.
             split: "train" or "test"; they share no task text.
             size: Number of items.
@@ -306,15 +306,15 @@ class SmallProgramEnv(CodeEnv):
         return f"```python\n{other['solution']}\n```"
 
 
-def run_here(solution: str, given: str) -> str:
+def run_here(solution: str, stdin: str) -> str:
     """Return the output of one of our own solutions."""
-    lines = iter(given.splitlines())
+    lines = iter(stdin.splitlines())
     written: list[str] = []
 
     def show(*values: Any, end: str = "\n") -> None:
         written.append(" ".join(map(str, values)) + end)
 
-    names: dict[str, Any] = {"input": lambda: next(lines), "print": show, "stdin": given.splitlines()}
+    names: dict[str, Any] = {"input": lambda: next(lines), "print": show, "stdin": stdin.splitlines()}
     exec(_compiled(solution), names)
     return "".join(written)
 

@@ -1,4 +1,4 @@
-"""True or false: facts and rules about fictional people, and a statement that needs some steps to derive.
+"""True or false: facts and rules about fictional people, and a statement that takes some steps to derive.
 
 Everything that cannot be derived is false (closed world). The depth of an item is the length of the longest
 derivation about the person of its statement; a statement that follows needs exactly as many steps.

@@ -41,7 +41,7 @@ class Angle(NamedTuple):
     other: complex
     text: str = ""
     right: bool = False
-    """Marked by a square, without a text."""
+    """Angle that is marked by a square, without a label."""
 
 
 class Label(NamedTuple):

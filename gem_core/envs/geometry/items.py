@@ -1,4 +1,4 @@
-"""Shared by all kinds of figures: the item they return, and numbers as answers."""
+"""Code that all kinds of figures share: the item that they return, and numbers as answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GemNames`: methods of GEM's multi-agent environments that nothing in gem_core needs.
+"""`GemNames`: methods of GEM's multi-agent environments that gem_core itself does not use.
 
 They are here so that environments and clients written for GEM run unchanged.
 """

@@ -1,8 +1,8 @@
-"""`Ledger`: what each agent has earned and been told since it last acted.
+"""`Ledger`: the rewards and infos of each agent since it last acted.
 
 An agent that acts in turn sees the environment once per round: its reward is the sum over the steps of the
 round, its info the union of their infos. Every view of a `MultiAgentEnv` in which one agent steps at a time
-uses a ledger, so all views pay alike.
+uses a ledger, so all views give the same rewards.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Ledger:
                 "told": {agent: dict(info) for agent, info in self._told.items()}}  # fmt: skip
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `get_state` returned."""
+        """Restore a result of `get_state`."""
         self.owed, self.ends = dict(state["owed"]), dict(state["ends"])
         self._shown = dict(state["shown"])
         self._told = {agent: dict(info) for agent, info in state["told"].items()}

@@ -33,7 +33,7 @@ class MultiAgentEnv(GemNames, Env):
     """Base class of environments with several agents.
 
     A subclass sets `possible_agents` and `agent_selector` in its constructor and overrides `observe` and
-    `_process_actions`, and `new_episode`, `random_action` and `best_action` where they apply. Like every
+    `_process_actions`, and, where they apply, `new_episode`, `random_action` and `best_action`. Like every
     environment, it draws from `self.random` and lists its own state in `state_fields`, after the fields of
     this class.
 
@@ -77,7 +77,7 @@ class MultiAgentEnv(GemNames, Env):
     """Whether `reset` accepts the option ``index``, the number of a task."""
 
     def observe(self, agent: str) -> Observation:
-        """Return what `agent` sees now. Changes nothing."""
+        """Return the current observation of `agent`. Changes nothing."""
         raise NotImplementedError
 
     def _process_actions(self, actions: dict[str, str]) -> StepResults:
@@ -249,13 +249,8 @@ class MultiAgentEnv(GemNames, Env):
         return self.terminations, self.truncations, self.rewards, self.infos, self._cumulative_rewards
 
     def _agent_state(self, agent: str) -> AgentState:
-        return (
-            self.observe(agent),
-            self._cumulative_rewards.get(agent, 0.0),
-            self.terminations.get(agent, False),
-            self.truncations.get(agent, False),
-            self.infos.get(agent, {}),
-        )
+        ended = self.terminations[agent], self.truncations[agent]
+        return (self.observe(agent), self._cumulative_rewards[agent], *ended, self.infos[agent])
 
     def _check_actions(self, actions: Mapping[str, str]) -> None:
         if not isinstance(actions, Mapping):

@@ -38,7 +38,7 @@ def random_player(env: MultiAgentEnv, agent: str, random: Random) -> str:
 
 
 def best_player(env: MultiAgentEnv, agent: str, random: Random) -> str:
-    """Play a best action.
+    """Play the environment's best action.
 
     Raises:
         ConfigError: The environment has no oracle action.
@@ -95,7 +95,7 @@ class OneAgent(Env):
     """One agent of a `MultiAgentEnv`.
 
     A step takes the agent's response and lets the other agents act until it is the agent's turn again; the
-    reward is the sum of what the agent earned in between. ``info["agent"]`` names the agent. There is no
+    reward is the sum of the agent's rewards in between. ``info["agent"]`` names the agent. There is no
     `max_return`, because the best possible return depends on the other agents.
 
     Args:
@@ -151,8 +151,8 @@ class OneAgent(Env):
         observation, reward, terminated, truncated, info = self._ledger.collect(self.agent)
         if terminated or truncated:
             self.end_episode()
-        told: Any = {**info, "agent": self.agent}
-        return observation, reward, terminated, truncated, told
+        own_info: Any = {**info, "agent": self.agent}
+        return observation, reward, terminated, truncated, own_info
 
     def close(self) -> None:
         self.env.close()

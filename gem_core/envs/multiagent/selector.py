@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core.errors import ConfigError
 
 SelectorMode: TypeAlias = Literal["sequential", "parallel"]
@@ -29,9 +30,7 @@ class AgentSelector:
     settled: bool
 
     def __init__(self, agents: Sequence[str], mode: SelectorMode = "sequential") -> None:
-        if mode not in ("sequential", "parallel"):
-            raise ConfigError(f"mode={mode!r}: expected 'sequential' or 'parallel'")
-        self.mode = mode
+        self.mode = check_choice("mode", mode, get_args(SelectorMode))
         self.reinit(agents)
 
     def get_active_agents(self) -> list[str]:
@@ -88,7 +87,7 @@ class AgentSelector:
         return [list(self._agents), self.selected]
 
     def set_state(self, state: Sequence[object]) -> None:
-        """Restore what `get_state` returned."""
+        """Restore a result of `get_state`."""
         agents, selected = state
         assert isinstance(agents, list)
         assert selected is None or isinstance(selected, str)

@@ -23,7 +23,7 @@ PLAYERS = ("player_1", "player_2")
 
 
 class TurnGame(MultiAgentEnv, Generic[Move]):
-    """Base class of two-player games. A subclass defines the setup, the moves and what is shown."""
+    """Base class of two-player games. A subclass defines the setup, the moves and the observations."""
 
     state_fields: ClassVar[tuple[str, ...]] = (
         *MultiAgentEnv.state_fields, "turn", "turn_limit", "news", "moved"
@@ -74,7 +74,7 @@ class TurnGame(MultiAgentEnv, Generic[Move]):
         raise NotImplementedError
 
     def best_move(self, agent: str, random: Random) -> str | None:
-        """Return a best move given what the player knows, as the content of a box; None if unknown."""
+        """Return a best move given the player's knowledge, as the content of a box; None if unknown."""
         return None
 
     # -- for hooks ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from gem_core.data import Row
 _LETTERS = "CDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of variables; the example in the prompt uses the others."""
 _STRIDE = 2**31
-"""Distance of the seeds that are tried for one item: beyond the seeds of all other items."""
+"""Distance between the seeds that are tried for one item, larger than the seeds of all other items."""
 _MOST_DRAWS = 1000
 _RULE = (
     "\nAnswer with one letter, or with two letters joined by OR or IMPLIES; each letter may be negated. The"

@@ -31,7 +31,7 @@ from gem_core.envs.rg import trusted
 from gem_core.envs.rg.conclusions import redrawn
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.errors import ConfigError, EnvError
-from gem_core.text import boxed_answer, undecorated
+from gem_core.text import boxed_answer, plain, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 EXAMPLE_SEED = 5_000_011
@@ -45,7 +45,7 @@ _KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])(?:eval|exec|compile)\(|parse_expr|sympify|pickle|yaml")
 _GLOBAL_DRAW = re.compile(
     r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
-    r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from them
+    r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from the generators
 )
 _MADE_ELSEWHERE = {
     "codeio",
@@ -76,8 +76,9 @@ class ReasoningGymEnv(DataSetEnv):
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: the data set's own score of the content of the box, from 0 to 1 (many data sets pay a little for
-    a wrong answer in the right format); 0 without a box. Spaces around the answer, ``\text{...}``, ``$...$``
-    and ``**...**`` cost nothing: the better score with or without them counts. One step.
+    a wrong answer in the right format); 0 without a box. Spaces around the answer, ``\text{...}``,
+    ``$...$``, ``**...**``, quotation marks, backticks and ``Answer:`` cost nothing: the better score with or
+    without them counts. One step.
 
     The best return is 1. The oracle gives the item's own answer or the example in its metadata, and is None
     if there is neither.
@@ -187,7 +188,7 @@ class ReasoningGymEnv(DataSetEnv):
         answer = row["answer"]
         for key in _EXAMPLES if answer is None else ():
             answer = answer or row["metadata"].get(key)
-        if isinstance(answer, (dict, list)):  # its reader expects JSON
+        if isinstance(answer, (dict, list)):  # its parser expects JSON
             answer = json.dumps(answer)
         return None if answer is None else f"\\boxed{{{answer}}}"
 
@@ -267,10 +268,10 @@ class _Items:
         """
         score = self._scored(answer, row)
         if score < 1.0 and not answer.isalnum():
-            plains = answer.strip(), undecorated(answer, keep_period=True), undecorated(answer)
-            for plain in dict.fromkeys(plains):
-                if plain != answer:
-                    score = max(score, self._scored(plain, row))
+            sentence = undecorated(answer, keep_period=True)
+            for text in dict.fromkeys((answer.strip(), sentence, undecorated(answer), plain(answer))):
+                if text != answer:
+                    score = max(score, self._scored(text, row))
         return score
 
     def _scored(self, answer: str, row: Row) -> float:

@@ -38,7 +38,7 @@ def literal(text: str) -> Any:
     """Return the value of nested lists or tuples of strings and whole numbers.
 
     Raises:
-        ValueError: The text is something else.
+        ValueError: The text is not such a list or tuple.
     """
     if len(text) > _LONGEST_LITERAL or not _LITERAL.fullmatch(text) or _depth(text) > _DEEPEST:
         raise ValueError("not a list of strings and whole numbers")

@@ -1,4 +1,4 @@
-"""Scorers of data sets whose own scoring evaluates the model's text or rewards text that solves nothing.
+"""Scorers for data sets whose own scoring evaluates the model's text or rewards text that solves nothing.
 
 A scorer takes the data set, the answer and the item, and returns a number from 0 to 1. On plain answers,
 right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; the documentation of these environments
@@ -16,8 +16,10 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from gem_core.data import Row
+from gem_core.envs.generated.literal import is_number
 from gem_core.envs.rg.conclusions import is_conclusion
 from gem_core.envs.rg.expressions import arithmetic, is_antiderivative, is_expanded, literal
+from gem_core.graders.math import judge
 
 Scorer: TypeAlias = Callable[[Any, str, Row], float]
 
@@ -147,7 +149,7 @@ def _spell_backward(data: Any, answer: str, row: Row) -> float:
 
 
 def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
-    """Bound the number of moves: ``R999999999`` is that many."""
+    """Bound the number of moves: ``R999999999`` stands for that many moves."""
     moves = answer.split()
     counts = [re.sub(r"[^0-9]", "", move) for move in moves]
     if any(len(count) > 4 for count in counts) or sum(int(count or 1) for count in counts) > _MOST_MOVES:
@@ -156,7 +158,7 @@ def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
 
 
 def _rush_hour(data: Any, answer: str, row: Row) -> float:
-    """Limit moves to the size of the board, where a piece stops: ``F+99999999`` is that many attempts."""
+    """Limit moves to the size of the board, where a piece stops: ``F+99999999`` means that many attempts."""
     return float(data.score_answer(re.sub(r"([+-])\d{2,}", r"\g<1>9", answer), row))
 
 
@@ -173,6 +175,14 @@ def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     return min(_TRIVIAL, float(data.score_answer(answer, row)))
 
 
+def _gsm_symbolic(data: Any, answer: str, row: Row) -> float:
+    """Read one number with its sign, separators and unit; the package takes the first digits of any text."""
+    if not any(map(str.isdigit, answer)):
+        return 0.0
+    right = is_number(answer) and judge(answer, row["answer"], symbolic=False).correct
+    return 1.0 if right else 0.01
+
+
 SCORERS: dict[str, Scorer] = {
     "binary_matrix": _binary_matrix,
     "calendar_arithmetic": _calendar_arithmetic,
@@ -180,6 +190,7 @@ SCORERS: dict[str, Scorer] = {
     "complex_arithmetic": _complex_arithmetic,
     "countdown": _countdown,
     "game_of_life_halting": _game_of_life_halting,
+    "gsm_symbolic": _gsm_symbolic,
     "intermediate_integration": _integration,
     "n_queens": _n_queens,
     "number_sorting": _number_sorting,

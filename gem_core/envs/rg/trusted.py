@@ -120,7 +120,7 @@ _most = max(1, min(8, os.cpu_count() or 1))
 
 
 def _take(module: str) -> _Worker:
-    """Return an exclusive worker for one call; wait while all are busy."""
+    """Return a worker for the exclusive use of one call; wait while all are busy."""
     with _lock:
         semaphore = _free.setdefault(module, threading.Semaphore(_most))
     semaphore.acquire()

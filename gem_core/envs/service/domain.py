@@ -27,8 +27,8 @@ class Operation(Tool):
         name: Name of the tool.
         description: Description for the model.
         parameters: JSON schema of the arguments.
-        act: Called as ``act(database, **arguments)``; returns the text for the assistant, or raises `Refused`
-            before changing anything.
+        act: Function that is called as ``act(database, **arguments)``; it returns the text for the assistant,
+            or raises `Refused` before changing anything.
         ends: Whether it ends the conversation (a handover to a person).
     """
 
@@ -65,7 +65,7 @@ class Task:
         request: First message of the scripted user.
         facts: Answers of the scripted user, by topic: "email", "name", "order", ...
         actions: Reference solution: all calls, including those that only read.
-        outputs: Texts that the assistant must say to the user.
+        outputs: Texts that the assistant must tell the user.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Task:
     outputs: Sequence[str] = ()
 
 
-def said_anywhere(said: str, outputs: Sequence[str]) -> bool:
+def said_anywhere(messages: str, outputs: Sequence[str]) -> bool:
     """Return whether each output occurs in the messages, even within a word: the rule of tau-bench."""
-    said = said.lower().replace(",", "")
-    return all(output.lower().replace(",", "") in said for output in outputs)
+    messages = messages.lower().replace(",", "")
+    return all(output.lower().replace(",", "") in messages for output in outputs)
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,15 @@ class Domain:
         operations: Tools of the assistant.
         tasks: Tasks, numbered by the option ``index`` of a reset.
         database: Returns a new copy of the initial database of every task.
-        said: Called with all messages of the assistant and the outputs of the task; returns whether they
-            occur.
-        looked_up: Called with the task and the calls (name and arguments) if the goal changes nothing;
-            returns whether enough was looked up to know that. None requires no look-ups.
+        said: Function that takes all messages of the assistant and the outputs of the task, and returns
+            whether the outputs occur in the messages.
+        looked_up: Function that takes the task and the calls (name and arguments) if the goal changes
+            nothing, and returns whether enough was looked up to know that. None requires no look-ups.
         changes: Names of the operations to which the user has to agree first, in the user's last message;
             empty if the policy does not require it.
-        agreed: Returns whether a message of the user agrees.
-        declined: Called with the messages of the assistant if nothing was to be changed and nothing to be
-            said; returns whether they decline the request. None requires no words.
+        agreed: Function that returns whether a message of the user expresses agreement.
+        declined: Function that takes the messages of the assistant if nothing had to be changed or said, and
+            returns whether they decline the request. None requires no words.
         eval_only: Whether all tasks or no tasks are for evaluation only; None reserves about one in eight.
     """
 

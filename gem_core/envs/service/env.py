@@ -30,8 +30,8 @@ ANYTHING_ELSE = "Is there anything else I can do for you?"
 class Service(MultiAgentEnv):
     """A customer service with a policy, tools and tasks.
 
-    Both agents earn 1 if the conversation ends with the database of the goal and everything that the task
-    requires has been said to the user, else 0; every earlier turn pays 0. An unreadable call sets
+    Both agents earn 1 if the conversation ends with the database of the goal and the assistant has told the
+    user everything that the task requires, else 0; every earlier turn earns 0. An unreadable call sets
     ``info["invalid"]`` to "format", a rejected one sets ``info["tool_error"]``; both use up a turn and cost
     nothing else. The turn limit truncates. The assistant's oracle is the reference solution; the user's
     oracle follows a script.
@@ -90,7 +90,7 @@ class Service(MultiAgentEnv):
         self.messages: list[list[str]] = []
         """Messages so far: speaker and text."""
         self.hasty = False
-        """Whether something was changed to which the user had not agreed."""
+        """Whether a change was made to which the user had not agreed."""
         self.turn = 0
         self.news: dict[str, str] = {ASSISTANT: "", USER: "You reached the customer service."}
         self.acted: list[str] = []
@@ -191,7 +191,7 @@ class Service(MultiAgentEnv):
         return goal != self.domain.database() or (self._looked_up() and self._declined())
 
     def _looked_up(self) -> bool:
-        """Return whether enough was looked up to know that nothing is to be changed."""
+        """Return whether the assistant looked up enough to know that nothing must be changed."""
         return self.domain.looked_up is None or self.domain.looked_up(self.task, self.calls)
 
     def _declined(self) -> bool:
@@ -223,9 +223,9 @@ class Service(MultiAgentEnv):
         if agent == USER:
             last = next((text for who, text in reversed(self.messages) if who == ASSISTANT), None)
             return scripted_message(self.task, last)
-        made = iter(self.calls)
+        calls = iter(self.calls)
         for name, arguments in self.task.actions:
-            if not any([name, dict(arguments)] == call for call in made):  # made so far, in this order
+            if not any([name, dict(arguments)] == call for call in calls):  # made so far, in this order
                 if self.domain.operation(name).ends and not self._said_all():
                     break  # the conversation ends there
                 if name in self.domain.changes and not self._agreed():

@@ -1,4 +1,4 @@
-"""The shop: its policy, and what the assistant can look up and change."""
+"""The shop: its policy, and the operations with which the assistant looks up and changes data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gem_core.envs.service.shop_database import shop_database, total
 
 RETURN_DAYS = 30
 MOST_NUMBERS = 40
-"""Maximum number of different numbers in the assistant's messages; beyond it, no number is an answer."""
+"""Maximum number of distinct numbers in the assistant's messages; above it, no number counts as an answer."""
 
 CHANGES = frozenset(
     (
@@ -129,9 +129,9 @@ def _change_order_payment(database: Database, order: str, payment: str) -> str:
     return f"the order is paid with {payment}"
 
 
-def _replace(database: Database, found: dict[str, Any], variant: str, new_variant: str) -> int:
+def _replace(database: Database, order: dict[str, Any], variant: str, new_variant: str) -> int:
     """Put another variant of the same product into an order; return the difference in price."""
-    item = next((item for item in found["items"] if item["variant"] == variant), None)
+    item = next((item for item in order["items"] if item["variant"] == variant), None)
     if item is None:
         raise Refused(f"the order holds no item {variant[:40]!r}")
     variants = database["products"][item["product"]]["variants"]
@@ -236,17 +236,17 @@ OPERATIONS = (
 )  # fmt: skip
 
 
-def said_in_words(said: str, outputs: Sequence[str]) -> bool:
+def said_in_words(messages: str, outputs: Sequence[str]) -> bool:
     """Return whether each output occurs in the messages as a separate word or number.
 
     1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 do not contain a 7. Numbers do not count if the
     messages contain more than `MOST_NUMBERS` different ones.
     """
-    said = _NOTHING_BEHIND.sub("", _THOUSANDS.sub("", said.lower()))
-    listed = len(set(re.findall(r"\d+(?:\.\d+)?", said))) > MOST_NUMBERS
+    messages = _NOTHING_BEHIND.sub("", _THOUSANDS.sub("", messages.lower()))
+    listed = len(set(re.findall(r"\d+(?:\.\d+)?", messages))) > MOST_NUMBERS
     return all(
         not (listed and output.isdecimal())
-        and re.search(rf"(?<!\w)(?<!\d[.,])(?<!\w-){re.escape(output.lower())}(?!\w|-\w|[.,]\d)", said)
+        and re.search(rf"(?<!\w)(?<!\d[.,])(?<!\w-){re.escape(output.lower())}(?!\w|-\w|[.,]\d)", messages)
         for output in outputs
     )
 
@@ -256,9 +256,9 @@ def agrees(message: str) -> bool:
     return _AGREEMENT.search(message) is not None
 
 
-def declines(said: str) -> bool:
+def declines(messages: str) -> bool:
     """Return whether the messages of the assistant decline a request."""
-    return _REFUSAL.search(said) is not None
+    return _REFUSAL.search(messages) is not None
 
 
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:

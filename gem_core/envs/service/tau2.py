@@ -15,10 +15,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.checks import check_choice
 from gem_core._util.messages import error_line
 from gem_core.envs.service.checkout import importable
 from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
-from gem_core.errors import ConfigError, DataError
+from gem_core.errors import DataError
 
 SPLITS = ("base", "train", "test")
 
@@ -47,8 +48,7 @@ def load_tau2(root: str, split: str = "test") -> Domain:
         ConfigError: The split is unknown.
         DataError: The checkout cannot be read.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split={split!r}: expected {', '.join(SPLITS)}")
+    check_choice("split", split, SPLITS)
     folder = _data(root)
     try:
         tasks = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
@@ -75,7 +75,7 @@ def _data(root: str) -> Path:
 
 
 def _replaced(data: Path) -> dict[str, dict[str, object]]:
-    """Return what the tools import from the rest of the checkout, which needs many packages."""
+    """Return replacements for the tools' imports from the rest of the checkout, which needs many packages."""
     pydantic: Any = importlib.import_module("pydantic")
     forbid = pydantic.ConfigDict(extra="forbid")
     return {

@@ -12,10 +12,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.checks import check_choice
 from gem_core._util.messages import error_line
 from gem_core.envs.service.checkout import importable
 from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
-from gem_core.errors import ConfigError, DataError
+from gem_core.errors import DataError
 
 SPLITS = ("test", "train", "dev")
 
@@ -37,8 +38,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
         ConfigError: The split is unknown.
         DataError: The folder is not a checkout, or cannot be read.
     """
-    if split not in SPLITS:
-        raise ConfigError(f"split={split!r}: expected {', '.join(SPLITS)}")
+    check_choice("split", split, SPLITS)
     folder = Path(root) / "tau_bench" / "envs" / "retail"
     if not (folder / "wiki.md").is_file():
         raise DataError(

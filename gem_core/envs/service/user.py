@@ -41,7 +41,7 @@ _ASKS = re.compile(
     r"|\bdo you (confirm|agree|want me to)\b|\bplease confirm\b|\bis (that|this) (right|correct|ok|okay)\b"
     r"|\b(go ahead|proceed)\b[^.!?]*\?"
 )
-"""A question whether to do something, which comes first if the same message closes the conversation."""
+"""A question whether to do something, which is answered first if the same message also says goodbye."""
 
 
 def scripted_message(task: Task, last: str | None) -> str:
@@ -52,9 +52,9 @@ def scripted_message(task: Task, last: str | None) -> str:
         last: The assistant's last message; None before the first.
 
     Returns:
-        The request at first; then yes if the assistant asks for confirmation, and the requested facts that
-        the user knows; the whole story again if it asks for nothing; and `END` if it only asks whether there
-        is anything else, or says goodbye.
+        First the request; then yes if the assistant asks for confirmation, and the requested facts that the
+        user knows; the whole story again if the assistant asks for nothing; and `END` if it only asks whether
+        there is anything else, or says goodbye.
     """
     if last is None:
         return task.request

@@ -17,7 +17,7 @@ class Wish:
         text: The request in the customer's words, for the instruction and the first message.
         facts: Answers of the customer, by topic.
         actions: Required calls.
-        outputs: Texts that must be said.
+        outputs: Texts that the assistant must say.
     """
 
     text: str

@@ -267,7 +267,7 @@ class Terminal(TurnBasedEnv[str]):
         """Grade the resulting files."""
         if not self.commands:  # no task accepts its initial files
             return f"{before}Nothing was done.", 0.0, "lost"
-        if self._shell is None:  # a restored episode
+        if self._shell is None:  # the episode was restored
             self._run(":")
         assert self._shell is not None
         return self.graded(before, self.source.grade(self.task, self._shell, self._open))

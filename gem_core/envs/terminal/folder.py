@@ -176,7 +176,7 @@ class TerminalBench(Terminal):
             for command in self.commands[start:end]:
                 shell.run(command)
             if end is not None:
-                shell.read()  # as grading did
+                shell.read()  # grading also did this
 
     def _begin_step(self, shell: Shell, number: int) -> bool:
         """Write the files of a step and run its setup; return whether that succeeded."""
@@ -212,7 +212,7 @@ class FolderTasks:
             raise DataError(f"folder={folder!r}: expected a folder")
         self.run_script = run_script
         self.skipped: dict[str, str] = {}
-        """Why a task cannot be played, by the name of the task."""
+        """Reasons why tasks cannot be played, by name of the task."""
         self.tasks: dict[str, FolderTask] = {}
         paths = [root] if is_task(root) else [path for path in sorted(root.iterdir()) if is_task(path)]
         for path in paths:

@@ -9,7 +9,7 @@
 | tests | ``tests/``, ``run-tests.sh`` | ``tests/``, ``test.sh`` | ``steps/NAME/tests/`` over ``tests/`` |
 | solution | ``solution.sh`` | ``solution/solve.sh`` | ``steps/NAME/solution/solve.sh`` |
 
-The settings mean what they mean in harbor 0.25 (``harbor/models/task/config.py``,
+The settings have the same meaning as in harbor 0.25 (``harbor/models/task/config.py``,
 ``harbor/trial/multi_step.py``), except that a step that is not reached counts as 0 in the mean.
 """
 

@@ -61,7 +61,7 @@ class Condition(NamedTuple):
     name: str
     """Name of the test, shown to the player."""
     check: EndCheck
-    """Tells whether the condition holds. An exception counts as False."""
+    """Function that returns whether the condition holds. An exception counts as False."""
 
 
 @dataclass(frozen=True)

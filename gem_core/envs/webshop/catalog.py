@@ -83,7 +83,7 @@ class Catalog:
     """Products with a search over them, and goals in two splits.
 
     The goals have a fixed random order. The first 500 (a tenth if there are fewer than 5,000) are the test
-    goals; the next ones, twice as many, are omitted because WebShop uses them for development; the rest is
+    goals; the next 1,000 (or two tenths) are omitted because WebShop uses them for development; the rest are
     for training.
 
     Args:

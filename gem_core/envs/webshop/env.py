@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, get_args
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_choice, check_int
 from gem_core.core import Split as TaskSplit
 from gem_core.core import StepResult
 from gem_core.data import undivided
@@ -92,12 +92,8 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             ConfigError: A value is out of range or of the wrong type.
             DataError: The files in `data` are missing or cannot be read.
         """
-        for name, value, choices in (
-            ("split", split, get_args(Split)), ("observation_mode", observation_mode, get_args(Mode))
-        ):  # fmt: skip
-            if value not in choices:
-                raise ConfigError(f"{name}={value!r}: expected {', '.join(choices)}")
-        self.mode = observation_mode
+        check_choice("split", split, get_args(Split))
+        self.mode = check_choice("observation_mode", observation_mode, get_args(Mode))
         self.max_turns = check_int("max_turns", max_turns, 1)
         self.error_tolerance = check_int("error_tolerance", error_tolerance, 0)
         if data is None and num_products is None:
@@ -253,8 +249,8 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         return pages.show(self._parts(), self.mode)
 
     def _search(self, query: str) -> None:
-        found = self.catalog.search.best(query, _FOUND)
-        self.results = [self.catalog.products[place].asin for place in found]
+        places = self.catalog.search.best(query, _FOUND)
+        self.results = [self.catalog.products[place].asin for place in places]
         self._list(1)
 
     def _list(self, page: int) -> None:
@@ -281,11 +277,11 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
     def _buy(self) -> MoveResult:
         goal = self.goal
-        found = score(self.product, self.chosen, goal, self.catalog.product(goal.asin))
-        self.earned = found.total
+        match = score(self.product, self.chosen, goal, self.catalog.product(goal.asin))
+        self.earned = match.total
         text = (
-            f"Thank you for shopping. Your score is {found.total:.2f} of 1: type {found.type:g}, attributes "
-            f"{found.attributes} of {len(goal.attributes)}, options {found.options} of {len(goal.options)}, "
-            f"price {'within' if found.price else 'above'} the limit."
+            f"Thank you for shopping. Your score is {match.total:.2f} of 1: type {match.type:g}, attributes "
+            f"{match.attributes} of {len(goal.attributes)}, options {match.options} of {len(goal.options)}, "
+            f"price {'within' if match.price else 'above'} the limit."
         )
-        return text, found.total, "solved" if found.total >= 1 else "lost"
+        return text, match.total, "solved" if match.total >= 1 else "lost"

@@ -83,16 +83,18 @@ def _option(random: Random, word: str) -> tuple[str, list[str]]:
     return name, [value for value in values if value in chosen]
 
 
-def _goals(random: Random, made: Product) -> list[Goal]:
-    choices = list(combinations(*made.options.values()))
+def _goals(random: Random, product: Product) -> list[Goal]:
+    choices = list(combinations(*product.options.values()))
     goals = []
     for number, values in enumerate(random.sample(choices, min(_GOALS, len(choices)))):
-        attributes = random.sample(made.attributes, random.randint(1, 3))
-        limit = price_limit(made.asin, number, made.price)
-        wish = f"{random.choice(_WISHES)} {', '.join(attributes)} {made.query}"
-        options = ", and ".join(f"{name}: {value}" for name, value in zip(made.options, values, strict=True))
+        attributes = random.sample(product.attributes, random.randint(1, 3))
+        limit = price_limit(product.asin, number, product.price)
+        wish = f"{random.choice(_WISHES)} {', '.join(attributes)} {product.query}"
+        options = ", and ".join(
+            f"{name}: {value}" for name, value in zip(product.options, values, strict=True)
+        )
         instruction = f"{wish}, with {options}{price_words(limit)}."
-        goals.append(Goal(made.asin, instruction, tuple(attributes), values, limit))
+        goals.append(Goal(product.asin, instruction, tuple(attributes), values, limit))
     return goals
 
 

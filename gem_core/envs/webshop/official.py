@@ -68,9 +68,11 @@ def official_catalog(folder: str, num_products: int | None, human_goals: bool) -
                 continue
             known.add(asin)
             about = facts.get(asin, {})
-            made = _product(asin, row, about, reviews.get(asin, {}))
-            goals += _human_goals(made, human.get(asin, ())) if human_goals else _template_goals(made, about)
-            products.append(made)
+            product = _product(asin, row, about, reviews.get(asin, {}))
+            goals += (
+                _human_goals(product, human.get(asin, ())) if human_goals else _template_goals(product, about)
+            )
+            products.append(product)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"{path}: product {len(known)} is not in the format of WebShop ({error_line(error)})"
@@ -107,36 +109,36 @@ def _price(asin: str, text: str | None) -> tuple[float, str]:
     return round(Random(asin).uniform(*numbers), 2), f"${numbers[0]} to ${numbers[1]}"
 
 
-def _options(given: dict[str, Any] | None) -> dict[str, list[str]]:
+def _options(options_by_name: dict[str, Any] | None) -> dict[str, list[str]]:
     options = {}
-    for name, choices in (given or {}).items():
+    for name, choices in (options_by_name or {}).items():
         if choices is not None:
             values = (str(choice["value"]).replace("/", " | ").lower() for choice in choices)
             options[name.lower()] = list(dict.fromkeys(" ".join(v.translate(_ROUND).split()) for v in values))
     return options
 
 
-def _human_goals(made: Product, written: Any) -> Iterator[Goal]:
+def _human_goals(product: Product, written: Any) -> Iterator[Goal]:
     for number, one in enumerate(written):
         attributes = tuple(map(str, one["instruction_attributes"]))
         if attributes:
             values = one["instruction_options"]
             options = tuple(map(str, values.values() if isinstance(values, dict) else values))
-            limit = price_limit(made.asin, number, made.price)
+            limit = price_limit(product.asin, number, product.price)
             text = f"{one['instruction'].strip('.')}{price_words(limit)}."
-            yield Goal(made.asin, text, attributes, options, limit)
+            yield Goal(product.asin, text, attributes, options, limit)
 
 
-def _template_goals(made: Product, about: dict[str, Any]) -> Iterator[Goal]:
+def _template_goals(product: Product, about: dict[str, Any]) -> Iterator[Goal]:
     instruction, attributes = about.get("instruction"), tuple(about.get("instruction_attributes") or ())
     if not instruction or not attributes:
         return
-    names = sorted(made.options)
-    for number, values in enumerate(combinations(*(made.options[name] for name in names))):
+    names = sorted(product.options)
+    for number, values in enumerate(combinations(*(product.options[name] for name in names))):
         wanted = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
-        limit = price_limit(made.asin, number, made.price)
+        limit = price_limit(product.asin, number, product.price)
         text = f"{instruction.strip('.')}{' with ' + wanted if wanted else ''}{price_words(limit)}."
-        yield Goal(made.asin, text, attributes, values, limit)
+        yield Goal(product.asin, text, attributes, values, limit)
 
 
 # -- files ------------------------------------------------------------------------------------

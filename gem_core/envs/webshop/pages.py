@@ -1,7 +1,7 @@
 """The pages of the shop, and the three formats that show them.
 
 A page is a list of parts. The formats are WebShop's: ``html``; ``text``, the parts joined by ``[SEP]``;
-``text_rich``, one part per line with marks around what can be clicked.
+``text_rich``, one part per line with marks around clickable parts.
 """
 
 from __future__ import annotations

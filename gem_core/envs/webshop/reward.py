@@ -2,10 +2,10 @@
 
     total = type * (attributes + options + price) / (wanted attributes + wanted options + 1)
 
-`type` measures whether the purchase is the right kind of product, `attributes` and `options` count the wanted
-ones that it has, and `price` is 1 within the limit. Source: Yao et al., "WebShop: Towards Scalable Real-World
-Web Interaction with Grounded Language Agents" (2022), section 4.1 and its appendix. As in the paper, an
-option counts once, and only if the goal names it.
+`type` measures whether the purchase is the right kind of product, `attributes` and `options` count those of
+the wanted ones that it has, and `price` is 1 within the limit. Source: Yao et al., "WebShop: Towards Scalable
+Real-World Web Interaction with Grounded Language Agents" (2022), section 4.1 and its appendix. As in the
+paper, an option counts once, and only if the goal names it.
 """
 
 from __future__ import annotations

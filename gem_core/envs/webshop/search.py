@@ -40,8 +40,8 @@ class Search:
 
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case, without stop words and without the plural s."""
-    found = _WORD.findall(text.lower())
-    return [_singular(word) for word in found if word not in _DULL]
+    all_words = _WORD.findall(text.lower())
+    return [_singular(word) for word in all_words if word not in _DULL]
 
 
 def _singular(word: str) -> str:

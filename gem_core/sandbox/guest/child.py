@@ -18,7 +18,7 @@ WORK = "/program"
 
 
 def open_streams() -> tuple[TextIO, TextIO, TextIO]:
-    """Open the standard streams on descriptors 0 to 2; each request replaces what is behind these."""
+    """Open the standard streams on descriptors 0 to 2; each request replaces the files behind these."""
     return (
         open(0, encoding="utf-8", errors="surrogateescape", closefd=False),
         open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False, buffering=1),

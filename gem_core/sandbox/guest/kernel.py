@@ -1,4 +1,4 @@
-"""System calls of Linux that Python has no functions for, through libc."""
+"""System calls of Linux for which Python has no functions, through libc."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
         namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
     control.send(b"{}")
-    ids = json.loads(control.recv(100))["ids"]  # number of ids that the caller could map
+    ids = json.loads(control.recv(100))["ids"]  # number of ids that the caller was able to map
     if config["isolated"] and not ids:
         write("/proc/self/setgroups", "deny")
         write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
@@ -113,7 +113,7 @@ def build_root(config: dict[str, Any]) -> None:
 
 
 def warm_up(config: dict[str, Any]) -> None:
-    """Import what programs are likely to import, so that the children inherit it."""
+    """Import the modules that programs are likely to import, so that the children inherit them."""
     sys.path.extend(config["path"])
     for name in config["preload"]:
         try:

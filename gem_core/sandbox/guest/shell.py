@@ -180,7 +180,7 @@ class Output:
         self.tail = (self.tail + data[max(0, room) :])[-self.half :]
 
     def text(self, most: int) -> tuple[str, int]:
-        """Return at most `most` characters, and the number of bytes that are missing."""
+        """Return at most `most` characters, and the number of omitted bytes."""
         dropped = self.total - len(self.head) - len(self.tail)
         if not dropped:
             whole = NO_TERMINAL.sub("", (self.head + self.tail).decode("utf-8", "replace"))
@@ -259,7 +259,7 @@ def read_entry(path: str, left: int) -> list[Any] | None:
             return ["link", name, mode, os.readlink(path)]
         if stat.S_ISDIR(status.st_mode):
             if mode & 0o700 != 0o700:
-                os.chmod(path, 0o700)  # os.walk comes here later
+                os.chmod(path, 0o700)  # os.walk enters this folder later
             return ["folder", name, mode, ""]
         if not stat.S_ISREG(status.st_mode) or status.st_size * 4 > left * 3:
             return None
@@ -276,7 +276,7 @@ def warm_up() -> None:
 
 
 def protect() -> Driver:
-    """Return a driver that needs no further imports and that no interrupt from inside ends."""
+    """Return a driver that needs no further imports and that ignores interrupts from inside."""
     sys.path[:] = [path for path in sys.path if path not in ("", "/program")]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Driver()

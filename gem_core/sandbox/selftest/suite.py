@@ -29,7 +29,7 @@ from gem_core.sandbox.selftest.attacks import ATTACKS, Attack
 AttackVerdict: TypeAlias = Literal["blocked", "gets through", "not run"]
 
 LATE_SECONDS = 1.0
-"""Seconds after the end of a program at which a process that it left behind writes."""
+"""Seconds between the end of a program and the write of a process that it left behind."""
 _LIMITS = ProgramLimits(
     wall_seconds=2.0, cpu_seconds=2.0, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=2**16,
     processes=ISOLATED.processes,
@@ -55,7 +55,7 @@ class AttackOutcome(NamedTuple):
 
 @dataclass
 class Target:
-    """What the attacks try to reach, created for one run of the suite.
+    """The targets that the attacks try to reach, created for one run of the suite.
 
     Attributes:
         folder: Folder outside every sandbox, with a secret file; markers of a successful write appear here.
@@ -159,7 +159,7 @@ def _says_through(result: RunResult, target: Target, seconds: float) -> tuple[bo
 
 
 def _says_nothing(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
-    """Judge a program that should be stopped, and that writes a line only if it was not."""
+    """Judge a program that should be stopped, and that writes a line only if it was not stopped."""
     if "GOT THROUGH" in result.stdout:
         return True, "the program reports success"
     return False, f"{result.ending} after {seconds:.1f} s"

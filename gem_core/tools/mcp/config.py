@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from gem_core._util.checks import check_int, check_number
+from gem_core._util.checks import check_choice, check_int, check_number
 from gem_core.errors import ConfigError, DataError
 
 Sessions = Literal["shared", "episode"]
@@ -20,7 +20,7 @@ class ServerConfig:
     """One MCP server: a command that starts it, or the URL of a running one.
 
     Attributes:
-        name: Name in messages, and prefix of a tool's name if two servers have a tool of that name.
+        name: Name in messages, and prefix of a tool's name if two servers have a tool with the same name.
         command: Program to start; the server communicates over its pipes.
         args: Arguments of the program.
         env: Environment variables of the server, in addition to a few inherited ones such as PATH, HOME, and
@@ -31,7 +31,7 @@ class ServerConfig:
         sessions: "shared": one session serves all episodes, for a server without state between calls.
             "episode": each episode has its own session, and its own process if the server is a command.
         timeout: Time limit of a call, in seconds.
-        connect_timeout: Seconds to start the server, or to wait for one that is down.
+        connect_timeout: Seconds to wait until the server has started, or until a server that is down returns.
         concurrency: Maximum number of concurrent calls and, over HTTP, of connections.
         max_sessions: Maximum number of concurrent "episode" sessions; further episodes wait.
     """
@@ -54,8 +54,7 @@ class ServerConfig:
             raise ConfigError(f"MCP server {self.name!r}: give command= or url=")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"MCP server {self.name!r}: url={self.url!r} is not http:// or https://")
-        if self.sessions not in get_args(Sessions):
-            raise ConfigError(f"sessions={self.sessions!r}: expected {' or '.join(get_args(Sessions))}")
+        check_choice("sessions", self.sessions, get_args(Sessions))
         for name in ("timeout", "connect_timeout"):
             check_number(name, getattr(self, name), above=0)
         for name in ("concurrency", "max_sessions"):

@@ -20,7 +20,7 @@ from pathlib import Path
 
 _SECONDS = 5.0
 _STEPS = 20_000
-"""Steps of SQLite's virtual machine between two checks of the time limit."""
+"""Number of steps of SQLite's virtual machine between two checks of the time limit."""
 _MOST_PAGES = 16_384
 """Maximum number of pages: 64 MiB at 4 KiB each."""
 _LONGEST_VALUE = 2**20

@@ -35,7 +35,7 @@ class Episodes:
     """The episodes that a server plays.
 
     Args:
-        make: Creates an environment.
+        make: Function that creates an environment.
         most: Maximum number of concurrent episodes; a new one replaces the least recently played.
     """
 
@@ -107,7 +107,7 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
     """Return a server for an environment, and its episodes, which the caller closes after the server.
 
     Args:
-        make: Creates an environment; called once per concurrent episode.
+        make: Function that creates an environment; called once per concurrent episode.
         name: Name of the environment.
         description: Description of the environment.
     """

@@ -96,7 +96,7 @@ class Pool:
             await self._client.aclose()
 
     async def _alive(self, holder: Holder | None, seconds: float) -> Session:
-        """Return a session that is not known to be dead, opening one if necessary."""
+        """Return a session that is not known to be dead; open one if necessary."""
         if holder is None:
             async with self._opening:
                 if self._shared is None or self._shared.dead:

@@ -118,7 +118,7 @@ def _page(cursor: str | None) -> dict[str, Any]:
 
 
 class _Watched:
-    """Read stream of a transport that reports its end, which an idle session would not notice."""
+    """Read stream of a transport that reports when it ends, which an idle session would not notice."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream, self._on_end = stream, on_end

@@ -1,4 +1,4 @@
-"""One session with an MCP server: the task that holds it, its calls, and its end."""
+"""One session with an MCP server: the task that owns it, its calls, and how it ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gem_core.tools.mcp import sdk, transport
 from gem_core.tools.mcp.config import ServerConfig
 
 _CLOSING = 15.0
-"""Seconds for a session to end in order."""
+"""Seconds that a session has to end cleanly."""
 
 
 class NotSent(Exception):
@@ -110,7 +110,7 @@ class Session:
             self._ending.set_result(None)
 
     async def closed(self) -> None:
-        """Wait until everything is closed; cancel it if that takes too long."""
+        """Wait until everything is closed; cancel the session's task if that takes too long."""
         done, _ = await asyncio.wait([self._task], timeout=_CLOSING)
         if not done:
             self._task.cancel()

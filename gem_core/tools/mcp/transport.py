@@ -18,7 +18,7 @@ NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
 an error status; the server does not know the session, or no longer. The first and the last mean that the call
 was not made."""
 _DRAIN = 5.0
-"""Seconds for a server to end a stream of events after the answer."""
+"""Seconds that a server has to end a stream of events after the answer."""
 
 
 @asynccontextmanager

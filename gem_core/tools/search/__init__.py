@@ -6,8 +6,8 @@
         for hit in searcher.search("Who is the mayor of Bemburg?", k=3):
             print(hit.score, hit.document["title"])
 
-`corpus` reads documents, `bm25` and `dense` are indexes on disk, `remote` queries servers, `server` serves a
-search, and `tool` makes any of them available to a model.
+`corpus` reads documents, `bm25` and `dense` are indexes on disk, `remote` queries servers, `server` makes a
+search available over HTTP, and `tool` makes it available to a model.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _WORD = re.compile(r"\w+")
 _LONGEST = 20_000
 """Number of characters of a query that are used."""
 _AT_ONCE = min(8, os.cpu_count() or 1)
-"""Concurrent searches; each computes and needs four bytes per document."""
+"""Number of concurrent searches; each one uses a core and four bytes per document."""
 _COMMON = 4096
 """Number of documents with a word above which it is worth checking whether the word can still matter."""
 
@@ -189,7 +189,7 @@ def open_bm25(corpus: str | Path, *, k1: float = 1.5, b: float = 0.75, **options
 
     Args:
         corpus: See `gem_core.tools.search.corpus`.
-        k1: How fast repetitions of a word in a document stop adding to its score; at least 0.
+        k1: How slowly repetitions of a word in a document stop adding to its score; at least 0.
         b: How strongly scores are corrected for the length of a document, from 0 to 1.
         options: Keyword arguments of `Searcher`.
 

@@ -49,7 +49,7 @@ def read_corpus(corpus: str | Path) -> Iterator[Document]:
 
 
 def fingerprint(corpus: str | Path) -> str:
-    """Return a text that changes with the corpus.
+    """Return a text that changes whenever the corpus changes.
 
     It consists of the names, sizes, and times of files, or of a hash of the documents.
 

@@ -79,7 +79,7 @@ def open_dense(
         corpus: See `gem_core.tools.search.corpus`.
         model: Name on the Hugging Face Hub, or a folder.
         query_prompt: Prefix of every query. None uses the prefix of E5 models, and no prefix for others.
-        document_prompt: Prefix of every document. None as for `query_prompt`.
+        document_prompt: Prefix of every document. None has the same meaning as for `query_prompt`.
         device: Torch device of the model. None lets sentence-transformers choose.
         options: Keyword arguments of `Searcher`.
 

@@ -62,12 +62,12 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def write_facts(folder: Path, facts: dict[str, Any]) -> None:
-    """Write the facts of an index, for `read_facts`."""
+    """Write the facts about an index, for `read_facts`."""
     (folder / "index.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def read_facts(folder: Path, kind: str, version: int) -> dict[str, Any]:
-    """Return the facts of an index.
+    """Return the facts about an index.
 
     Raises:
         DataError: The folder contains no index of this kind and version.

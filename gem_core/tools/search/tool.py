@@ -35,7 +35,7 @@ class SearchTool(Tool):
             ``SEARCH_URL``.
 
     Raises:
-        ConfigError: A value is not supported, or nothing says what to search.
+        ConfigError: A value is not supported, or there is neither a corpus nor a server to search.
         TypeError: The backend has no such option.
     """
 

@@ -42,7 +42,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         super().__init__(ipc_server, vllm_args, args)
 
     def init(self, actor_id: int, save_path: str) -> None:
-        """Load the engine and build what all episodes share.
+        """Load the engine and create the objects that all episodes share.
 
         Raises:
             ConfigError: The tokenizer or its template cannot be used.
@@ -66,9 +66,9 @@ class Actor(PPOActor):  # type: ignore[misc]
         self._steps, self._started = done.steps, done.tasks[number]
 
     def _check_bos(self) -> None:
-        """Check that prompts begin with the BOS token. Oat asserts it after the first batch.
+        """Check that prompts begin with the BOS token, which Oat asserts only after the first batch.
 
-        With `raw` the wrapper of the environment writes it.
+        With `raw`, the environment's wrapper writes that token.
         """
         bos, context = self.tokenizer.bos_token_id, self._player.context
         if not self._player.options.raw and self.tokenizer.bos_token and bos not in context.first("text"):
@@ -126,7 +126,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         return bytes(self.ipc_client.serialize_ipc(rows))
 
     def evaluate(self, tasks: Sequence[str]) -> bytes:
-        """Play all evaluation tasks with the sampling of Oat's ``--eval-*`` flags.
+        """Play all evaluation tasks with the sampling options of Oat's ``--eval-*`` flags.
 
         Args:
             tasks: Tasks as JSON.

@@ -15,7 +15,7 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.options import PluginOptions, flag_fields
 
 FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
-"""The options of GEM that are flags. Oat has a flag for the length of a response."""
+"""The options of GEM that become flags. Oat already has a flag for the length of a response."""
 
 
 def _add_options(args: type[PPOArgs]) -> type[PPOArgs]:
@@ -88,7 +88,7 @@ class Args(PPOArgs):  # type: ignore[misc]
         return [EnvChoice.parse(text) for text in self.eval_env_id or self.env_id]
 
     def rollout_options(self) -> PluginOptions:
-        """Import the user's modules and return how episodes are played.
+        """Import the user's modules and return the options of the rollout.
 
         Raises:
             ConfigError: A value is not allowed.

@@ -35,7 +35,7 @@ def prepare(args: Args) -> Args:
         args.seed, args.rnd_seed = time.time_ns() % 2**32, False
     try:
         validated: Args = default_args_validation(args)
-    except (AssertionError, ValueError) as error:  # Oat raises either for a bad value
+    except (AssertionError, ValueError) as error:  # Oat raises either one for a bad value
         raise ConfigError(f"Oat rejects these arguments: {error}") from error
     if validated.max_queries > MAX_ROWS:
         raise ConfigError(
@@ -44,7 +44,7 @@ def prepare(args: Args) -> Args:
     # Oat counts one pass over the rows of a step when it plans the learning rate.
     validated.max_step_adjustment *= validated.num_ppo_epochs
     validated.critic_max_step_adjustment *= validated.num_ppo_epochs
-    task_order(validated, 0, dataset_rows(validated), progress_of(validated))  # raises the errors of a resume
+    task_order(validated, 0, dataset_rows(validated), progress_of(validated))  # raises the errors of resuming
     return validated
 
 
@@ -91,8 +91,8 @@ def _reject_unsupported(args: Args) -> None:
             "--zero-stage=3: not with a critic, because ranks evaluate different numbers of states"
         )
     if args.temperature != 1 and args.tis_c is not None and os.environ.get("VLLM_USE_V1") != "0":
-        # The learner divides logits by the temperature. vLLM's first engine did so, too, but V1 reports
-        # log-probs of the logits before that division.
+        # The learner divides logits by the temperature. So did vLLM's first engine, but V1 reports log-probs
+        # of the logits before that division.
         raise ConfigError(
             f"--temperature={args.temperature} needs VLLM_USE_V1=0 in the environment, or --tis-c None, "
             "which would weight by the difference from the log-probs of vLLM's V1 engine, at temperature 1"
@@ -100,7 +100,7 @@ def _reject_unsupported(args: Args) -> None:
 
 
 def _check_batch(args: Args) -> None:
-    """Check the batch sizes. Oat's own checks come after the models are loaded, or never."""
+    """Check the batch sizes. Oat checks them only after the models are loaded, or not at all."""
     learners = args.learners
     for size in ("rollout_batch_size", "train_batch_size"):
         flag, per_device = f"--{size.replace('_', '-')}", getattr(args, f"{size}_per_device")
@@ -110,7 +110,8 @@ def _check_batch(args: Args) -> None:
                 f"{flag}-per-device={per_device}"
             )
     if args.use_fused_lm_head and args.train_batch_size_per_device > 1:
-        # FusedLinear flattens hidden[:, :-1] outside of autograd, which copies it if there are several rows.
+        # FusedLinear flattens hidden[:, :-1] outside of autograd, which copies the tensor if it has several
+        # rows.
         raise ConfigError(
             f"--train-batch-size-per-device={args.train_batch_size_per_device} needs --no-use-fused-lm-head: "
             "the fused head of Oat 0.2.4 passes no gradient to the layers below it, except for single rows"

@@ -19,12 +19,12 @@ async def collect(
 ) -> list[Episode]:
     """Play tasks in order until their trainable episodes have at least `turns` turns.
 
-    When an episode ends, the next one starts. Every episode that was started is played to its end and
-    returned, because dropping unfinished episodes would drop the long ones. A group is started as a whole.
+    When an episode ends, the next one starts. Every episode that was started is completed and returned,
+    because dropping unfinished episodes would drop the long ones. All episodes of a group are started.
 
     Args:
-        tasks: Tasks to play, at least one. They repeat if failures use them up. Started tasks are removed, so
-            the next call continues with the rest.
+        tasks: Tasks to play, at least one. They are repeated if failed episodes use them up. Started tasks
+            are removed, so the next call continues with the rest.
         play: Plays one episode of a task.
         turns: Number of turns to collect.
         at_once: Maximum number of concurrent episodes.

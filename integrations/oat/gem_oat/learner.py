@@ -51,7 +51,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
             self.masked_aggregator = functools.partial(masked_sum, constant_normalizer=divisor)
         if args.resume_dir:
             self.strategy.load_ckpt(self.model.model, args.resume_dir, args.resume_tag)
-            args.resume_dir = ""  # Oat would load the checkpoint again, and only into its learners
+            args.resume_dir = ""  # otherwise Oat would load the checkpoint again, and only into its learners
             self.__dict__.update(self._done.counters, steps=self._done.steps)
             self._broadcast_to_vllm()
 
@@ -67,7 +67,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self.eval_prompts_dataloader = None  # `evaluate` distributes the tasks
 
     def process_feedback_data(self, data_list: Sequence[TurnRow] | Sequence[Sequence[TurnRow]]) -> None:
-        """Keep the rows, and what was collected with them once per actor."""
+        """Keep the rows, and once per actor the statistics and outlines that came with them."""
         if self.steps <= self._done.steps:  # Oat counts from 1 when it resumes
             self.steps += self._done.steps
         row = data_list[0] if isinstance(data_list[0], TurnRow) else data_list[0][0]
@@ -194,8 +194,9 @@ class CriticLearner(Learner, PPOMultiTurnLearner):  # type: ignore[misc]
         Args:
             rewards: Floats of shape (turns,).
             values: Floats of shape (turns + 1,): the critic's values of the states in which the turns were
-                chosen, and one more, which is ignored: the value after the last turn is 0.
-            unused: The ends of episodes, and gamma and lambda, which the estimator has.
+                chosen, and an additional last one, which is ignored, because the value after the last turn is
+                0.
+            unused: The ends of episodes, and gamma and lambda, which the estimator already has.
 
         Returns:
             Two float32 arrays of shape (turns,).

@@ -16,7 +16,7 @@ from gem_core.trainers.estimators import EstimatorChoice
 
 @dataclass
 class Collected:
-    """What an actor collected in one step, including the rows that it dropped.
+    """Data about everything that an actor collected in one step, including the rows that it dropped.
 
     Attributes:
         stats: Statistics of the returns of all turns.
@@ -29,11 +29,11 @@ class Collected:
 
 @dataclass
 class TurnRow(TransitionData):  # type: ignore[misc]
-    """A turn. `rewards` is its value (see `turn_values`), or the value of each token: 0 before the last one.
+    """A turn. `rewards` is its value (see `turn_values`), or one number per token: 0 except on the last one.
 
     Attributes:
         done: Whether this is the last turn of its episode.
-        collected: The same object in all rows of a step, which travel in one pickle.
+        collected: The same object in all rows of a step, because these are pickled together.
     """
 
     done: bool = False

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE = "gem_progress.json"
 COUNTERS = ("global_step", "pi_beta_version", "policy_sgd_step", "prompt_consumed", "query_step")
-"""Attributes of Oat's learner that count, the same on all ranks."""
+"""Attributes of Oat's learner that are counters, with the same values on all ranks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,8 @@ def task_prompts(sources: Sequence[EnvChoice], rows: int, seed: int) -> list[tup
     """Return the training tasks as Oat's prompts, one for each row that will be trained on.
 
     An episode has at least one turn, so this many tasks always suffice. An actor keeps the tasks that it does
-    not need for later steps, so no item of a data set is skipped. Oat plans learning rates by the number.
+    not need for later steps, so no item of a data set is skipped. Oat plans learning rates by the number of
+    tasks.
 
     Args:
         sources: Environments of the mix.

@@ -20,7 +20,7 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     Args:
         args: An `Args` before `prepare`.
         learner_cls: Subclass of `Learner`, or of `CriticLearner` with ``--critic-type ppo``, importable in
-            every process. None uses that class itself.
+            every process. None uses the base class itself.
         actor_cls: Subclass of `Actor`, importable in every process. None uses `Actor`.
 
     Raises:
@@ -44,7 +44,7 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
 
 
 def check(arguments: list[str]) -> None:
-    """Check the flags of this command, without starting it.
+    """Check the flags of this command without starting a run.
 
     Raises:
         Exception: A run would reject them.

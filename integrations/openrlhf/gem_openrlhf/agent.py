@@ -1,4 +1,4 @@
-"""The file for ``--train.agent_func_path``; `gem-core path openrlhf-agent` prints where it is installed."""
+"""The file for ``--train.agent_func_path``; `gem-core path openrlhf-agent` prints its path."""
 
 from __future__ import annotations
 

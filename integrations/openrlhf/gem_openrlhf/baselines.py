@@ -21,8 +21,8 @@ WITHOUT_BASELINE = {
     **dict.fromkeys(("reinforce", "reinforce_baseline"), "reinforce"),
     **dict.fromkeys(("rloo", "group_norm", "dr_grpo", "flash_reinforce"), ""),
 }
-"""Maps OpenRLHF's estimators to the ones that do the same without subtracting a baseline. OpenRLHF
-whitens the advantages of the first three."""
+"""Maps OpenRLHF's estimators to equivalents that subtract no baseline. OpenRLHF whitens the advantages of the
+first three."""
 
 expect(SUPPORTED, experience_maker, PENALTIES, "experiences", "args")
 
@@ -32,7 +32,7 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     """Make OpenRLHF's `compute_advantages_and_returns` compute its baselines over the valid samples.
 
     Inside this block, OpenRLHF uses an estimator that subtracts no baseline; the baseline is subtracted from
-    the rewards right after the length penalties. Without an invalid sample, nothing changes.
+    the rewards right after the length penalties. If all samples are valid, nothing changes.
 
     Args:
         args: OpenRLHF's flags. Estimators that `WITHOUT_BASELINE` lacks are left unchanged.

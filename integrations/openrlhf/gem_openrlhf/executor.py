@@ -42,8 +42,8 @@ class EnginePolicy:
     def __init__(self, engine: Any, sampling_params: Any, changes: Mapping[str, Any]) -> None:
         self._engine = engine
         self._params = copy.deepcopy(sampling_params)
-        # OpenRLHF asks for at least one token. vLLM then suppresses the end-of-turn token at first, so the
-        # response comes from a different distribution than the one that the loss uses.
+        # OpenRLHF asks for at least one token. vLLM then suppresses the end-of-turn token as the first token,
+        # so the response comes from a different distribution than the one that the loss uses.
         for name, value in {"min_tokens": 0, **changes}.items():
             setattr(self._params, name, value)
 
@@ -91,7 +91,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         """Play one episode and return it as OpenRLHF's sample; see `lay_out`.
 
         Args:
-            prompt: Input of the row, by which OpenRLHF's evaluation finds the row.
+            prompt: Input of the row; OpenRLHF's evaluation uses it to find the row.
             label: Task of the row, as written by `labels.openrlhf_row`.
             sampling_params: vLLM's sampling parameters; ``max_tokens``, set by
                 ``--rollout.max_new_tokens``, limits each response.
@@ -99,7 +99,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             hf_tokenizer: Tokenizer or processor of the model.
             llm_engine: See `EnginePolicy`.
             images: None; the images of an episode come from its environment.
-            unused: Arguments of other versions of OpenRLHF.
+            unused: Arguments that other versions of OpenRLHF pass.
 
         Raises:
             ConfigError: The row names no task, or has images.

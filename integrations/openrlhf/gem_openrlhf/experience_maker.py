@@ -1,8 +1,8 @@
 """Advantages per turn, where OpenRLHF has one reward per sample.
 
 `GemExperienceMaker` replaces OpenRLHF's experience maker. It overrides the method that turns rewards into
-advantages, which runs once all other tensors of the batch exist. With one of OpenRLHF's estimators, it only
-adds metrics and keeps failed episodes out of the baselines.
+advantages, which runs after all other tensors of the batch have been computed. With one of OpenRLHF's
+estimators, it only adds metrics and keeps failed episodes out of the baselines.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
 
 
 class _Batch:
-    """The micro-batches as (rows, tokens) tensors of one width.
+    """The micro-batches as (rows, tokens) tensors of equal width.
 
-    Column j is for the token j + 1 of a row, as in OpenRLHF's action mask.
+    Column j belongs to token j + 1 of a row, as in OpenRLHF's action mask.
     """
 
     def __init__(self, experiences: list[Any], rows: Sequence[Played | None]) -> None:
@@ -121,7 +121,7 @@ class _Batch:
     def token_rewards(self, kl_coef: float) -> torch.Tensor:
         """Return the reward of each turn on its last token and the KL penalty on every token.
 
-        `Experience.kl` is 0 if OpenRLHF has no penalty in the reward.
+        `Experience.kl` is 0 if OpenRLHF adds no KL penalty to the reward.
 
         A row of another agent has its one reward on its last action token, as in OpenRLHF.
 
@@ -139,7 +139,7 @@ class _Batch:
         return rewards
 
     def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
-        """Store each micro-batch's part in it, cut to its width."""
+        """Store its part of the tensor in each micro-batch, cut to the micro-batch's width."""
         sizes = [len(experience.action_mask) for experience in self._experiences]
         parts = zip(*(tensor.split(sizes) for tensor in (advantages, returns, token_rewards)), strict=True)
         for experience, (advantage, target, reward) in zip(self._experiences, parts, strict=True):
@@ -147,7 +147,7 @@ class _Batch:
             experience.advantages = advantage[:, :width].clone()
             experience.returns = target[:, :width].clone()
             experience.info["return"] = reward.sum(1).float()
-            experience.kl = None  # now part of the rewards; OpenRLHF drops it here, too
+            experience.kl = None  # now part of the rewards; OpenRLHF also drops it here
 
 
 def _clear_means(experience: Any) -> None:

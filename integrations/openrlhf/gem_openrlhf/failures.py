@@ -1,4 +1,4 @@
-"""Keeps failed episodes out of everything that OpenRLHF computes besides advantages.
+"""Keeps failed episodes out of all other computations of OpenRLHF besides the advantages.
 
 A failed episode is a row without an action token. It stays in the batch because OpenRLHF expects one row for
 each sample. Its reward of 0 would count in metrics and filters, and OpenRLHF divides by the number
@@ -21,7 +21,7 @@ from gem_core.trainers.failures import evaluation_logs
 from gem_openrlhf.labels import played_of
 
 TINY = 1e-30
-"""Weight of a micro-batch that does not count in a weighted mean; OpenRLHF divides by it, as float32."""
+"""Weight of a micro-batch that must not count in a weighted mean; OpenRLHF divides by it in float32."""
 
 
 def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
@@ -35,7 +35,7 @@ def require_tokens(labels: Sequence[Any], what: str) -> None:
 
     Args:
         labels: Labels of the rows.
-        what: What the rows are, for the message.
+        what: Description of the rows, for the message.
 
     Raises:
         EnvError: No row has a sampled token; the message names the first episode and its error.
@@ -49,7 +49,7 @@ def _is_empty(sample: Any) -> bool:
 
 
 def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `ActorPPOTrainer.training_step`: its metrics cover the rows that are trained on."""
+    """Wrap `ActorPPOTrainer.training_step` so that its metrics cover only the rows that are trained on."""
 
     @functools.wraps(original)
     def training_step(
@@ -107,7 +107,7 @@ def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
 
 
 def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `BasePPOTrainer._compute_rollout_stats`: it counts only rows whose environment did not fail."""
+    """Wrap `BasePPOTrainer._compute_rollout_stats` to count only rows whose environment did not fail."""
 
     @functools.wraps(original)
     def compute(self: Any, experiences: list[Any]) -> Any:
@@ -142,8 +142,8 @@ class _Groups:
         """Record a sample; the last sample of a prompt sets the scores of its failed samples.
 
         Raises:
-            EnvError: All samples failed for `wanted` prompts in a row. Otherwise OpenRLHF would go through
-                its whole data set.
+            EnvError: All samples failed for `wanted` prompts in a row. Without this error, OpenRLHF would go
+                through its whole data set.
         """
         self._group.append(sample)
         if len(self._group) < self._samples:
@@ -161,7 +161,7 @@ class _Groups:
 
 
 def generate(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `SamplesGenerator._generate_vllm`: dynamic filtering ignores failed episodes.
+    """Wrap `SamplesGenerator._generate_vllm` so that dynamic filtering ignores failed episodes.
 
     OpenRLHF filters a prompt by the mean score of its samples. Failed samples get the mean of the others. If
     all samples failed, the mean is NaN, which no range contains, so OpenRLHF plays another prompt.
@@ -192,7 +192,7 @@ def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `compute_eval_metrics`: it adds metrics per environment, ``eval_<environment>_gem/success``."""
+    """Wrap `compute_eval_metrics` to add metrics per environment, ``eval_<environment>_gem/success``."""
 
     @functools.wraps(original)
     def compute(eval_dataloader: Any, samples_list: Any, n_samples_per_prompt: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@
         "env_vars": {"GEM_OPENRLHF": "{\\"estimator\\": \\"rebn\\"}"}}' \\
         -- python -m openrlhf.cli.train_ppo_ray ...
 
-`gem_openrlhf.train_ppo_ray` does that automatically. The hook replaces a few functions of OpenRLHF in the
+`gem_openrlhf.train_ppo_ray` does this automatically. The hook replaces a few functions of OpenRLHF in the
 processes that import them.
 """
 
@@ -33,12 +33,12 @@ WRAPPERS = {
     "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "failures:actor_step"},
     "openrlhf.trainer.ray.ppo_critic": {"CriticPPOTrainer.training_step": "failures:critic_step"},
 }
-"""What to replace in each module of OpenRLHF: a class, with a subclass of this package, or a function, with
-the result of a function of this package that takes the original."""
+"""Replacements in each module of OpenRLHF: for a class, a subclass from this package; for a function, the
+result of a function of this package that takes the original."""
 
 
 def setup() -> None:
-    """Replace functions in OpenRLHF's modules as soon as these are imported."""
+    """Replace functions in OpenRLHF's modules as soon as the modules are imported."""
     for name in WRAPPERS:
         after_import(name, install)
 

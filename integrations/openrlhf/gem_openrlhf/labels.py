@@ -1,4 +1,4 @@
-"""Rows for OpenRLHF's data set class, whose ``label`` carries a task to the agent and the episode back.
+"""Rows for OpenRLHF's data set class, whose ``label`` carries the task to the agent and the episode back.
 
 OpenRLHF passes the label of a prompt to the agent and receives a label with each sample, as text that it
 never reads. Both the task and its episode are stored as JSON in this column, because OpenRLHF itself keeps
@@ -22,7 +22,7 @@ _KEY = "gem_episode"
 
 
 class Played(NamedTuple):
-    """An episode as it reaches the experience maker."""
+    """An episode in the form in which the experience maker receives it."""
 
     source: str
     """Name of the environment, as in the ``datasource`` of a row."""
@@ -41,7 +41,7 @@ def openrlhf_row(task: TaskRow) -> dict[str, str]:
     """Return the row of a task for OpenRLHF's data set class.
 
     The input only names the task; the reset returns the first observation. Each task has a different input,
-    because OpenRLHF's evaluation finds rows by it.
+    because OpenRLHF's evaluation finds rows by their input.
     """
     label = EnvChoice.of(task).label
     return {"input": f"{label}, seed {task['seed']}", "label": json.dumps(task), "datasource": label}
@@ -68,7 +68,7 @@ def task_of(label: Any) -> TaskRow:
 
 
 def played_label(task: TaskRow, episode: Episode, spans: list[Span]) -> str:
-    """Return the label of a sample that was played."""
+    """Return the label of a played sample."""
     outline, source = without_tokens(episode).to_dict(), EnvChoice.of(task).label
     return json.dumps({_KEY: outline, "source": source, "spans": spans})
 

@@ -120,7 +120,7 @@ def check_args(args: Any, options: GemOptions) -> None:
 
 
 def check_turn_rewards(args: Any) -> None:
-    """Reject flags that change the single reward of a sample, because the rewards of its turns are used.
+    """Reject flags that change the single reward of a sample, because its turns have rewards of their own.
 
     Args:
         args: OpenRLHF's flags, as in `check_args`.

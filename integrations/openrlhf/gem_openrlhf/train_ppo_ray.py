@@ -2,9 +2,9 @@
 
     python -m gem_openrlhf.train_ppo_ray <OpenRLHF's flags> --algo.advantage.estimator rebn --gem.max_turns 8
 
-OpenRLHF's parser exists only while its command runs, so this module runs the command and adds its flags when
-the parser is used. Help and errors come from OpenRLHF's parser. Then the flags are checked, and Ray's workers
-are configured to call `hooks.setup`.
+OpenRLHF's parser exists only while its command runs, so this module runs that command and adds GEM's flags
+when the parser is used. Help and errors come from OpenRLHF's parser. Then the flags are checked, and Ray's
+workers are configured to call `hooks.setup`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
 HOOK = "gem_openrlhf.hooks.setup"
 RAY_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Environment variable in which Ray finds the runtime environment of a submitted driver."""
+"""Environment variable from which Ray reads the runtime environment of a submitted driver."""
 
 
 def main() -> None:

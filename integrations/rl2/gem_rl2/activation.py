@@ -1,6 +1,6 @@
 """Activates GEM in a process of RL2: checks the config and replaces a few functions that RL2 looks up.
 
-`gem_rl2.train` does so in every process before RL2 starts.
+`gem_rl2.train` does this in every process before RL2 starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def hook_advantages(config: Any, upstream: Upstream, session: Session | None) ->
     Args:
         config: RL2's whole config.
         upstream: The installed RL2.
-        session: Plays the episodes; None if another environment file does.
+        session: Session that plays the episodes; None if another environment file plays them.
 
     Raises:
         UnsupportedTrainer: RL2's trainer does not use that function.
@@ -94,7 +94,7 @@ def hook_rollout(session: Session, upstream: Upstream) -> None:
 
 
 def end_servers() -> None:
-    """End the servers that rl-square 0.0.2 leaves running, so that the program can end."""
+    """Stop the servers that rl-square 0.0.2 leaves running, so that the program can exit."""
     children = multiprocessing.active_children()
     for child in children:
         child.terminate()

@@ -1,4 +1,4 @@
-"""The file for ``rollout.env_path``, for both contracts of RL2.
+"""The file for ``rollout.env_path``, for both interfaces of RL2.
 
 RL2's rank 0 loads this file by its path. The newer source tree calls `generate`; rl-square 0.0.2 calls
 `reset` and `step`.

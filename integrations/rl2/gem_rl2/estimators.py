@@ -2,7 +2,7 @@
 
 They work on the rows of any environment file, gem_rl2's or your own. Turns are numbered along each trajectory
 before RL2 packs its action tokens together. The numbers are packed as an additional tensor, so turns that
-become adjacent stay distinct. RL2's own code around the estimator is kept: its KL penalties, packing, and
+become adjacent stay distinct. RL2's own code around the estimator still runs: its KL penalties, packing, and
 timing.
 """
 
@@ -40,7 +40,7 @@ class AdvantageHook:
         failures_are_nan: Whether a reward of NaN marks a trajectory whose environment failed; otherwise it is
             an error.
         updates: Number of parts that RL2 cuts a batch into (``actor.update_per_rollout``).
-        episodes: Returns all episodes of this batch, for messages.
+        episodes: Function that returns all episodes of this batch, for messages.
     """
 
     upstream: Upstream
@@ -143,13 +143,13 @@ def reinforce_of_valid(
     *,
     over_batch: bool,
 ) -> dict[str, torch.Tensor]:
-    """Compute RL2's estimator "reinforce" with a baseline over the trajectories that did not fail.
+    """Compute RL2's estimator "reinforce" with its baseline over the trajectories that did not fail.
 
     Args:
         tensor_dict: Tensors of shape (trajectories, tokens).
         responses_per_prompt: Number of trajectories per prompt, which are adjacent.
         global_norm: Whether to compute the baseline over the whole batch.
-        norm_var: Whether to divide by the standard deviation, too.
+        norm_var: Whether to divide by the standard deviation as well.
         over_batch: Whether to compare a single response per prompt with the whole batch.
     """
     mask = tensor_dict["action_mask"]

@@ -18,7 +18,7 @@ class Play:
         self._answer: asyncio.Future[Any] | None = None
 
     def start(self, episode: Coroutine[Any, Any, Episode]) -> None:
-        """Take the coroutine that plays the episode."""
+        """Set the coroutine that plays the episode."""
         self._task = asyncio.ensure_future(episode)
 
     async def wait(self) -> Any:
@@ -28,7 +28,7 @@ class Play:
         return await self._answer
 
     async def resume(self, answer: Any = None) -> Episode | None:
-        """Let the episode continue until its policy waits again.
+        """Continue the episode until its policy waits again.
 
         Args:
             answer: Return value of `wait`.

@@ -18,8 +18,8 @@ class RouterPolicy:
     Attributes:
         url: URL of the router.
         sampling_params: SGLang's sampling parameters, for every turn.
-        is_paused: Returns whether RL2 has paused the engines.
-        resumed: Awaited until RL2 continues with this sample; None if RL2 never pauses.
+        is_paused: Function that returns whether RL2 has paused the engines.
+        resumed: Function to await until RL2 continues with this sample; None if RL2 never pauses.
     """
 
     url: str
@@ -28,7 +28,7 @@ class RouterPolicy:
     resumed: Callable[[], Awaitable[None]] | None
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response, which begins with what was sampled before a pause."""
+        """Sample one response, which begins with the tokens that were sampled before a pause."""
         from RL2.utils.communication import async_request
 
         params = {**self.sampling_params, "no_stop_trim": True}

@@ -26,7 +26,7 @@ def rl2_row(task: TaskRow) -> dict[str, Any]:
 
 
 def write(rows: Iterable[TaskRow], path: str | Path) -> None:
-    """Write rows as JSON Lines; the file appears complete or not at all.
+    """Write rows as JSON Lines, atomically.
 
     RL2 repeats each row ``responses_per_prompt`` times, so one row per task is enough.
 

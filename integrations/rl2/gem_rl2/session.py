@@ -1,7 +1,7 @@
 """The shared state of a run's episodes, in the only process that plays them: RL2's rank 0.
 
 `gem_rl2.env`, the file named by ``rollout.env_path``, forwards its calls to the `Session` here. The
-environments are kept here as well, because RL2 copies and saves everything in a sample.
+environments are kept here as well, because RL2 copies and saves the whole content of a sample.
 """
 
 from __future__ import annotations
@@ -136,11 +136,11 @@ class Session:
 
     @functools.cached_property
     def _max_row_length(self) -> int | None:
-        """The limit above which RL2 fails on a row, or SGLang on a prompt."""
+        """Number of tokens above which RL2 fails on a row, or SGLang on a prompt."""
         from transformers import AutoConfig
 
         actor, server = self._config.actor, self._config.rollout.server_args
-        sizes = actor.get("tf_config") or actor  # Megatron has its own names
+        sizes = actor.get("tf_config") or actor  # Megatron uses other names
         names = ("context_parallel_size", "tensor_model_parallel_size", "cp_size", "tp_size")
         row, prompt = actor.max_length_per_device, server.get("context_length")
         if not prompt:

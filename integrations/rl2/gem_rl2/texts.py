@@ -1,7 +1,8 @@
-"""rl-square 0.0.2, where RL2 samples the responses and passes their texts to an environment.
+"""Episodes for rl-square 0.0.2, where RL2 samples the responses and passes their texts to an environment.
 
-The tokens of a training row are RL2's own: the sampled tokens, and its encoding of the texts from here. An
-episode of gem_core runs alongside and receives each response; its token ids are an encoding of the text.
+The tokens of a training row come from RL2: the sampled tokens, and its encoding of the texts from this
+module. An episode of gem_core runs alongside and receives each response; its token ids are an encoding of the
+text.
 """
 
 from __future__ import annotations

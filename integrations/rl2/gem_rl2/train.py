@@ -21,7 +21,7 @@ from gem_rl2.upstream import find
 
 
 def check(overrides: list[str]) -> None:
-    """Check the overrides of this command, without starting it.
+    """Check the overrides of this command without starting a run.
 
     Raises:
         Exception: A run would reject them.

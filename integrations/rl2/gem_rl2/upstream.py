@@ -51,11 +51,11 @@ class Upstream:
         return replaced(self.algorithms, name, function)
 
     def data_section(self, split: str) -> str:
-        """Return the path of the section with the data set's ``path`` and the sizes of a rollout."""
+        """Return the config path of the section with the data set's ``path`` and the sizes of a rollout."""
         return f"{split}_data" if self.is_index else f"rollout.{split}"
 
     def sampling_section(self, split: str) -> str:
-        """Return the path of the section with the sampling parameters."""
+        """Return the config path of the section with the sampling parameters."""
         return f"rollout.{split}_sampling_params" if self.is_index else f"rollout.{split}.sampling_params"
 
     def sampling_params(self, config: Any, split: str) -> Any:

@@ -1,7 +1,7 @@
 """The ``env_type`` of a tag, and the object that ROLL's constructor creates for it.
 
 ROLL's env managers create their environment with gem-llm's `gem.make`. The managers in `gem_roll.managers`
-play an environment of gem-core instead, so `gem.make` only gets a placeholder. Needs no ROLL.
+play an environment of gem-core instead, so `gem.make` only creates a placeholder. Does not need ROLL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failed episodes, which have a row in ROLL's queues but must not reach anything after the queues.
+"""Handles failed episodes, which have a row in ROLL's queues but must not get any further.
 
 A subclass of ROLL's scheduler drops the rows from a batch before ROLL computes anything from it, and a group
 filter sees only the other episodes of a group.
@@ -39,7 +39,7 @@ class PlayedOnly(RolloutScheduler):  # type: ignore[misc]
 
 
 def played_only(rollouts: Sequence[DataProto], training: bool, what: str) -> list[DataProto]:
-    """Return the rollouts of episodes that did not fail; the first one holds the outlines of the others.
+    """Return the rollouts of episodes that did not fail; the first one holds the outlines of the failed ones.
 
     If all episodes of a validation failed, their rows stay with a score of NaN, because ROLL needs rows.
 

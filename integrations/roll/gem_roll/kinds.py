@@ -16,7 +16,7 @@ OURS = TRAJECTORY, STEP = "gem_roll.GemTrajEnvManager", "gem_roll.GemStepEnvMana
 _ROLL = "roll.pipeline.agentic.env_manager"
 _DEFAULT = f"{_ROLL}.traj_env_manager.TrajEnvManager"
 _PROXIES = ("openai", "random")
-"""ROLL's LLM proxies that do not sample from the engine that is trained."""
+"""ROLL's LLM proxies that do not sample from the model that is trained."""
 
 
 def managers_of(config: Any) -> dict[str, type]:
@@ -41,7 +41,7 @@ def managers_of(config: Any) -> dict[str, type]:
 
 
 def rows_of(manager: type) -> RowKind | None:
-    """Return the kind of rows of an env manager; None if it is neither ours nor one of ROLL's text managers.
+    """Return the kind of rows that an env manager returns; None if it is neither ours nor ROLL's for text.
 
     ROLL's subclasses for other kinds of episodes may return either.
     """

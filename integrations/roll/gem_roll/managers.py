@@ -2,7 +2,7 @@
 
 `GemTrajEnvManager` and `GemStepEnvManager` play episodes with gem_core: tasks are chosen by the numbers of
 the group and the episode, the sampled tokens stay unchanged, and limits end an episode. As in ROLL, a manager
-asks its LLM proxy for each response itself, so it is the policy of its episodes.
+itself requests each response from its LLM proxy, so it is the policy of its episodes.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
         self._put(self.current_step, None)
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
-        """Sample one response, again if ROLL aborted the request to update the weights.
+        """Sample one response, repeating the request if ROLL aborted it to update the weights.
 
         The proxy blocks, and each manager has its own thread.
 
@@ -125,13 +125,13 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
                 raise PolicyError(
                     "the engine reported no log-probs; to go without, set generating_args.logprobs: null"
                 )
-            # 0.0 for a pad token at the end, which ROLL treats as padding.
+            # A pad token at the end gets 0.0, because ROLL treats it as padding.
             logprobs = output.batch["infer_logprobs"][0].tolist()[-len(ids) :] if ids else []
         # The proxy does not report why a response ended.
         return Generation(ids, logprobs, inferred_finish(ids, max_tokens, self._stop_ids))
 
     def _put(self, step: int, rollout: DataProto | None) -> None:
-        """Put an episode that started at `step` into the queue; None means that this manager is done."""
+        """Put an episode that started at `step` into the queue; None means that this manager has finished."""
         ray.get(self.output_queue.put.remote(self._group_id, self.episode_id, step, rollout, self._env_id))
 
     def _play(self) -> DataProto:

@@ -104,7 +104,7 @@ def check_tags(config: Any, options: GemOptions) -> None:
 
 
 def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
-    """Build the environment of a tag, once per process, and reject settings that our managers would ignore.
+    """Build the environment of a tag once per process, and reject settings that our managers would ignore.
 
     Returns:
         The environment and its wrappers.

@@ -20,7 +20,7 @@ OTHER_KEYS = ("pipeline_cls", "defaults", "hydra")
 
 
 def check(arguments: list[str]) -> None:
-    """Check the YAML of an agentic pipeline like ROLL's launcher and the pipeline do before they start Ray.
+    """Check the YAML of an agentic pipeline as ROLL's launcher and the pipeline do before they start Ray.
 
     Args:
         arguments: Path of the YAML file. The launcher takes its folder and its name separately.

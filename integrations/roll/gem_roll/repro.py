@@ -1,6 +1,6 @@
 """`gem-core repro --to roll`: a recipe as a YAML of ROLL's agentic pipeline.
 
-From the seed, the plugin generates the tasks that other trainers read from a file.
+The plugin generates from the seed the same tasks that other trainers read from a file.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from gem_core.trainers.failures import pack_outline
 TURN_IDS = "gem_turn_ids"
 """Key of an int64 tensor (rows, tokens): index of the turn within its row, -1 outside of responses."""
 EPISODE_JSON = "gem_episode"
-"""Key of the episode's outline as JSON; empty except on the episode's first row."""
+"""Key of the episode's outline as JSON, which is empty except on the episode's first row."""
 
 
 def pack_episode(

@@ -82,5 +82,5 @@ def _rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[
 
 @lru_cache
 def _read_file(path: str) -> tuple[tuple[str, TaskRow], ...]:
-    """Return the place and the task of each line."""
+    """Return the location and the task of each line."""
     return tuple(read_tasks(path, read_task))

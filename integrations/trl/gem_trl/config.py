@@ -25,7 +25,7 @@ GEM_SETTINGS = (
     ("vllm_enable_sleep_mode", False, "TRL wakes vLLM only in its own rollouts"),
     ("vllm_structured_outputs_regex", None, "would change the responses of every turn"),
 )
-"""The same, for episodes played by GEM."""
+"""Further settings for episodes that GEM plays, in the same form."""
 SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("min_p", 0.0, SAMPLER),
     ("repetition_penalty", 1.0, SAMPLER),
@@ -36,7 +36,7 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("ds3_gather_for_generation", True, "the sampler needs the gathered weights of ZeRO-3"),
     ("fsdp", ("", [], False), "the sampler needs whole weights; use DDP or ZeRO"),
 )
-"""The same, without vLLM."""
+"""Further settings for sampling without vLLM, in the same form."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GemConfig(EstimatorOptions):
 
 
 def check_args(args: Any, choice: EstimatorChoice, *, played: bool) -> None:
-    """Reject settings of TRL that would have no effect or a wrong one, before a model is loaded.
+    """Before a model is loaded, reject settings of TRL that would have no effect or a wrong effect.
 
     Args:
         args: A `GRPOConfig`.

@@ -1,4 +1,4 @@
-"""Tasks as rows of a TRL data set. The prompt is the task: a rollout function gets nothing else."""
+"""Tasks as rows of a TRL data set. The prompt is the task, because a rollout function receives only it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_dataset(dataset: Any, name: str, wrappers: str, *, for_training: bool)
     """Check the tasks of a data set, and build each environment once; a stream is checked when it is played.
 
     Args:
-        dataset: Data set, or several by name; None checks nothing.
+        dataset: Data set, or mapping from names to data sets; None checks nothing.
         name: Name of the argument, for messages.
         wrappers: Wrappers around every environment.
         for_training: Whether to reject tasks with evaluation items.

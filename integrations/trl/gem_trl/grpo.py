@@ -29,7 +29,7 @@ class TaskFlags:
         env: Environments to train on, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``. None uses
             ``--dataset_name``, with rows of `gem-core export --to trl`.
         num_tasks: Number of training tasks.
-        eval_env: Environments to evaluate on; None uses those of `env`.
+        eval_env: Environments to evaluate on; None uses the environments of `env`.
         num_eval_tasks: Number of evaluation tasks, shared evenly by the environments.
     """
 
@@ -40,7 +40,7 @@ class TaskFlags:
 
 
 def flags() -> type[Any]:
-    """Return a dataclass with the flags of GEM, for TRL's parser. Objects are JSON."""
+    """Return a dataclass with the flags of GEM, for TRL's parser. Objects are written as JSON."""
     entries = [
         (PREFIX + flag.name, flag.kind, field(default=flag.default, metadata={"help": flag.help}))
         for options in (TaskFlags, GemConfig)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def check(arguments: list[str]) -> None:
-    """Check the flags of this command and make its tasks, up to the point at which TRL loads the model.
+    """Check the flags of this command and create its tasks, as a run does before TRL loads the model.
 
     Raises:
         Exception: A run would reject them.

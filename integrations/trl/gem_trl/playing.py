@@ -33,7 +33,7 @@ def rollout(gem: GemConfig | None = None) -> Rollout:
         GRPOTrainer(model, rollout_func=rollout(GemConfig()), reward_funcs=episode_return, ...)
 
     Args:
-        gem: Options of the rollout; those of the estimator are ignored. None uses the defaults.
+        gem: Options of the rollout; the options of the estimator are ignored. None uses the defaults.
 
     Raises:
         GemError: An option is not supported.

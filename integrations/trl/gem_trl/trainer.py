@@ -33,8 +33,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPOTrainer; takes the arguments of that class and `gem`.
 
     Without `reward_funcs`, the rows of the data sets are tasks (`gem_trl.tasks`), and GEM plays an episode
-    for each. With `reward_funcs`, TRL makes its own rollouts, also with tools, and the sum of the rewards of
-    a row is the reward of its last turn.
+    for each. With `reward_funcs`, TRL runs its own rollouts, with or without tools, and the sum of a row's
+    rewards is the reward of its last turn.
 
     Args:
         args: Arguments of `GRPOTrainer`, by position.
@@ -140,7 +140,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Log metrics, including those of GEM at the end of an evaluation."""
         prefix, size = self._evaluation
         if self._evaluated and f"{prefix}_runtime" in logs:
-            played = self._evaluated[:size]  # ranks repeat episodes at the end so that all have equally many
+            played = self._evaluated[:size]  # at the end, ranks repeat episodes to have equally many
             self._evaluated = []
             logs.update(evaluation_logs([("", episode) for _, episode in played], f"{prefix}_{{metric}}"))
             logs.update(evaluation_logs(played, f"{prefix}_{{env}}/{{metric}}"))
@@ -148,7 +148,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 def _check_loss(cls: type, config: GRPOConfig) -> None:
-    """Reject a subclass whose loss is another one of TRL, which may not accept an advantage per token."""
+    """Reject a subclass that uses another loss of TRL, which may not accept an advantage per token."""
     if config.use_liger_kernel and hasattr(cls, "compute_liger_loss"):  # below 1.14
         raise ConfigError("use_liger_kernel=True: the loss of Liger does not accept an advantage per token")
     for base in cls.__mro__:

@@ -31,7 +31,7 @@ ARGUMENTS = (
 )
 """Arguments of `GRPOTrainer`."""
 TOKEN_ADVANTAGES = "if advantages.dim() == 1:"
-"""In the source of a loss that accepts advantages of shape (rows, tokens)."""
+"""Text in the source of a loss that accepts advantages of shape (rows, tokens)."""
 
 
 def check() -> None:

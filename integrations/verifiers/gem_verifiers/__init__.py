@@ -1,4 +1,4 @@
-"""Our environments for verifiers: a taskset, an environment that plays it, and a harness in process.
+"""Our environments for verifiers: a taskset, an environment that plays it, and an in-process harness.
 
     vf-eval gem-verifiers --env.taskset.env-id game:Mastermind-v0 --env.player.harness.id gem-verifiers
 
@@ -51,7 +51,7 @@ class GemData(vf.TaskData):  # type: ignore[misc]
 
 
 class GemTask(vf.Task[GemData]):  # type: ignore[misc]
-    """One episode. Its gold check plays the oracle."""
+    """One episode. Its gold check uses the oracle."""
 
     @property
     def key(self) -> str:
@@ -77,7 +77,7 @@ class GemTask(vf.Task[GemData]):  # type: ignore[misc]
 
 
 class GemTaskset(vf.Taskset[GemTask, GemTasksetConfig]):  # type: ignore[misc]
-    """The tasks of one environment: its items of a split, or one task per seed without end."""
+    """The tasks of one environment: its items of a split, or an endless sequence with one task per seed."""
 
     INFINITE = True
 

@@ -76,21 +76,18 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
 def _split(data_files: Any, config: Any) -> Split:
     """Return which of the two data sets this is; verl builds both in the same way, from one config."""
-    if config is None:
-        return "train"
-    train, val = config.get("train_files"), config.get("val_files")
-    if isinstance(data_files, str):
-        if train == val:
-            raise ConfigError(
-                "data.train_files and data.val_files are the same text; write them as lists, "
-                f"data.val_files='[\"{data_files}\"]', so that validation gets evaluation seeds"
-            )
-        return "eval" if data_files == val else "train"
-    return "eval" if data_files is val else "train"
+    train, val = option_at(config, "train_files"), option_at(config, "val_files")
+    text = isinstance(data_files, str)
+    if text and data_files == train == val:
+        raise ConfigError(
+            "data.train_files and data.val_files are the same text; write them as lists, "
+            f"data.val_files='[\"{data_files}\"]', so that validation gets evaluation seeds"
+        )
+    return "eval" if (data_files == val if text else data_files is val) else "train"
 
 
 def check_dataset(config: Any, dataset: Any, *, for_training: bool) -> None:
-    """Check the rows of a data set with `check_data`; one that is neither ours nor verl's is not read.
+    """Check the rows of a data set with `check_data`; a data set that is neither ours nor verl's is not read.
 
     Args:
         config: The whole verl config.

@@ -1,11 +1,12 @@
-"""``algorithm.adv_estimator=rebn`` and gem_core's other estimators, with verl's signature.
+"""``algorithm.adv_estimator=rebn`` and gem_core's other estimators, with the signature that verl expects.
 
 They work on the rows of any agent loop: ``gem``, verl's single-turn and tool loops, or your own. A turn is a
 run of 1s in the response mask, and its reward is the sum of the token-level rewards from its first token up
 to the next turn, including a KL penalty in the reward.
 
-GEM's trainer modes know more than verl passes to an estimator: which rows are turns of one episode, and turn
-ids where two turns are adjacent. They set both as `batch_facts` around the call.
+GEM's trainer modes know more than verl passes to an estimator: which rows are turns of one episode, turn ids
+where two turns are adjacent, and the values of the critic. They provide this information in `batch_facts`
+around the call.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
+from verl.utils.torch_functional import masked_whiten
 
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.trainers.estimators import TurnLog
 from gem_core.trainers.facts import BatchFacts
-from gem_verl.options import read_algorithm
+from gem_verl.options import ESTIMATORS, read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes
 
@@ -39,16 +40,19 @@ def estimate(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return advantages and returns of a batch, each (rows, tokens) float32.
 
+    Like verl's own GAE, ``gem_gae`` whitens the advantages over the response tokens.
+
     Args:
-        name: Key of `TRAINER_NAMES`.
+        name: Key of `ESTIMATORS`.
         token_level_rewards: Rewards of shape (rows, tokens).
-        response_mask: Mask of shape (rows, tokens). A row of zeros, such as a pad or a failed episode, is
-            ignored.
+        response_mask: Mask of shape (rows, tokens). A row of zeros, such as a padding row or a failed
+            episode, is ignored.
         config: verl's section ``algorithm``.
         index: uid of each row; the rows of a prompt form a group.
         unused: Other arguments that verl passes to some estimators.
     """
     facts = batch_facts or BatchFacts()
+    values: dict[str, Any] = {} if facts.values is None else {"values": facts.values}
     source = "the runs of 1s in response_mask" if facts.turn_ids is None else "the turn ids of the agent loop"
     source = source if facts.episodes is None else "turn rows"
     result = read_algorithm(config, name).compute(
@@ -58,11 +62,14 @@ def estimate(
         episodes=facts.episodes,
         turns=facts.turns,
         group_ids=None if index is None else list(index),
+        **values,
     )
     facts.stats = result.stats
     _log_turns(name, result.stats, f"{source}; their rewards are the sums of token_level_rewards")
+    if name == "gem_gae":
+        return masked_whiten(result.advantages, response_mask) * response_mask, result.returns
     return result.advantages, result.returns
 
 
-for _name in TRAINER_NAMES:
+for _name in ESTIMATORS:
     register_adv_est(_name)(functools.partial(estimate, _name))

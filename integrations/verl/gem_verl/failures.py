@@ -1,9 +1,9 @@
 """Failed episodes of a training batch, which leave no row; GEM's trainer modes count them.
 
 verl stores whatever an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
-filter, metric and loss, with any estimator. The other samples of its prompt stay. A prompt without any sample
-left is marked as failed, as in verl: synchronous modes train on the rest of the batch; asynchronous modes and
-``sync_refill_failed_groups`` replace the prompt.
+filter, metric and loss, with any estimator. The other samples of its prompt remain in the batch. A prompt
+that has no sample left is marked as failed, as in verl: synchronous modes train on the rest of the batch;
+asynchronous modes and ``sync_refill_failed_groups`` replace the prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTITION = "gem_failed"
 
 @dataclass
 class Group:
-    """The samples of one prompt, and what verl does not tell the agent loop that plays them.
+    """The samples of one prompt, and facts that verl does not pass to the agent loop that plays them.
 
     Attributes:
         samples: Number of samples.
@@ -56,7 +56,7 @@ class Group:
 
 
 group: ContextVar[Group | None] = ContextVar("gem_verl_group", default=None)
-"""Set by GEM's worker for each prompt; None in another worker."""
+"""Group of the current prompt, set by GEM's worker; None in any other worker."""
 
 
 def take_failed() -> list[Episode]:

@@ -84,14 +84,15 @@ class ServerPolicy:
         }
         self.extra_fields = {**output.extra_fields, **counts, "min_global_steps": first}
         ids = list(output.token_ids)
-        # verl's vLLM reports "completed" for both endings, and "length" may be a full response that fits.
+        # verl's vLLM reports "completed" for both endings, and "length" may be a complete response of that
+        # length.
         limit = len(ids) if output.stop_reason == "length" else max_tokens
         finish = inferred_finish(ids, limit, self._stop_ids)
         return Generation(ids, list(output.log_probs) if output.log_probs else None, finish)
 
 
 _players: dict[int, tuple[Any, EpisodePlayer]] = {}
-"""Players of this worker by the id of the config, which the value keeps alive."""
+"""Players of this worker by the `id` of the config, which the value keeps alive."""
 
 
 def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
@@ -140,7 +141,8 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         if not episode.trainable and not group.validating:
             await group.leave_out(episode, f"{uid}_{session}")
             return []
-        # The weights of step n - 1 sample step n; verl needs the number even if nothing was sampled.
+        # Step n is sampled with the weights of step n - 1; verl needs this number even if nothing was
+        # sampled.
         version = int(fields.get("global_steps", 1)) - 1
         return lay_out(
             episode,
@@ -158,7 +160,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
 
 
 def _request_id(task: TaskRow, fields: Mapping[str, Any]) -> str:
-    """Return an id that is the same in a repeated run, which verl uses to choose the server."""
+    """Return an id that verl uses to choose the server, and that is the same in a repeated run."""
     step, label, session = fields.get("global_steps"), EnvChoice.of(task).label, fields.get("session_id")
     return f"{step}-{label}-{task['seed']}-{task['index']}-{session}"
 

@@ -14,11 +14,10 @@ from ray.exceptions import RayActorError
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 from verl.workers.rollout.utils import get_max_position_embeddings
 
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import PolicyError
 from gem_core.trainers.interface import expect_listed
 from gem_verl import SUPPORTED, estimators, failures, loop  # noqa: F401  register the estimators and the loop
-from gem_verl.options import TRAINER_MODES, check_config, check_data
+from gem_verl.options import ESTIMATORS, TRAINER_MODES, check_config, check_data
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS
 
 logger = logging.getLogger("verl.gem")
@@ -53,7 +52,7 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
         try:
             return await super()._run_agent_loop(sampling_params, trajectory, **fields)
         except Exception as error:
-            # vLLM's error is a cause, which Ray puts into the name of the class.
+            # vLLM's error is the cause; Ray puts its name into the name of the class.
             died = isinstance(error, RayActorError) or "EngineDeadError" in type(error).__name__
             if died and self._engine_died is not None and not self._engine_died.done():
                 self._engine_died.set_exception(error)
@@ -70,9 +69,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         options = check_config(self.config)
-        logger.info(
-            "agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*TRAINER_NAMES], options
-        )
+        logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
 
     async def _init_agent_loop_workers(self) -> None:
@@ -83,7 +80,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         """Check that all processes that play episodes are alive.
 
         Args:
-            timeout: Seconds to wait for the news of a death.
+            timeout: Seconds to wait for the report that a process has died.
 
         Raises:
             PolicyError: A worker or an inference server has died.

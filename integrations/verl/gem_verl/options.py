@@ -20,6 +20,8 @@ from gem_verl.rows import AGENT_NAME, task_of
 TRAINER_MODES = {f"gem_{mode}": mode for mode in ("sync", "colocate_async", "separate_async")}
 """Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
 MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+ESTIMATORS = {**TRAINER_NAMES, "gem_gae": "gae"}
+"""Names in ``algorithm.adv_estimator`` of gem_core's estimators."""
 V1_ONLY = (
     "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
     "overlaps with generation use trainer.v1.trainer_mode=gem_separate_async"
@@ -40,18 +42,20 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
 
     Args:
         algorithm: verl's section ``algorithm``. None means the defaults.
-        name: Key of `TRAINER_NAMES`.
+        name: Key of `ESTIMATORS`.
 
     Raises:
         ConfigError: An option is unknown, or contradicts the rest of `algorithm`.
     """
+    critic = name == "gem_gae"
     choice = read_estimator(
         name,
-        option_at(algorithm, name, {}),
+        ({"lam": option_at(algorithm, "lam", 1.0)} if critic else {}) | dict(option_at(algorithm, name, {})),
         gamma=option_at(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
-        supplies=("group_ids", "lengths"),
+        names=ESTIMATORS,
+        supplies=("group_ids", "lengths", "values"),
     )
     sections = {
         "gem_grpo": name == "gem_grpo",
@@ -76,7 +80,10 @@ def check_config(config: Any) -> RowOptions:
     """
     reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
-    if name in TRAINER_NAMES:
+    if name in ESTIMATORS:
+        critic = name == "gem_gae"
+        sections = {"gem_gae": critic, "gem_gae without a critic": critic and not config.critic.enable}
+        reject_listed(SUPPORTED, config, sections)
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
@@ -99,7 +106,7 @@ def check_config(config: Any) -> RowOptions:
 
 
 def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: bool = False) -> None:
-    """Reject rows and options with which the agent loop ``gem`` cannot play; builds each environment once.
+    """Reject rows and options that the agent loop ``gem`` does not support; build each environment once.
 
     Args:
         config: The whole verl config.
@@ -138,8 +145,5 @@ def images_unsupported(config: Any) -> str | None:
     # vLLM scales pixels with its own buffers `visual.input_norm`. Dummy weights fill them with noise that no
     # weights of the actor ever replace, so the engine would sample without seeing the images.
     if problem is None and str(rollout.load_format).startswith("dummy"):
-        return (
-            f"{section}.load_format={rollout.load_format} leaves vLLM without the scale of their pixels; set "
-            f"{section}.load_format=auto"
-        )
+        return f"dummy weights leave vLLM without the scale of their pixels; set {section}.load_format=auto"
     return problem

@@ -28,7 +28,7 @@ def check(overrides: list[str]) -> None:
         load_class_from_fqn(manager, "AgentLoopManager")
     check_config(config)
     data = config.data
-    data.filter_overlong_prompts = False  # needs the tokenizer
+    data.filter_overlong_prompts = False  # filtering would need the tokenizer
     for split in ("train", "val"):
         limit = data.get(f"{split}_max_samples", -1)
         dataset = create_rl_dataset(data[f"{split}_files"], data, None, None, split == "train", limit)

@@ -18,7 +18,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         The differences from the other trainers: none.
 
     Raises:
-        ConfigError: The recipe needs a critic; verl has an equivalent of every other option.
+        ConfigError: The estimator needs a critic; verl has an equivalent of every other option.
     """
     reject_unsupported("verl", recipe.critic())
     tokens = max(TOKENS_PER_GPU, recipe.max_tokens)

@@ -23,7 +23,7 @@ from verl.trainer.ppo import v1
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
-from gem_core.trainers.facts import unpack_facts
+from gem_core.trainers.facts import unpack_facts, unpack_outlines
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
@@ -73,8 +73,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         def read_and_check() -> None:
             read()
             if hasattr(self.agent_loop_manager, "check_workers"):
-                # verl would wait forever for the episodes of a dead worker, and replace or leave out those of
-                # a dead engine. A failure may be known here before its cause.
+                # verl would wait forever for the episodes of a dead worker, and replace or omit the episodes
+                # of a dead engine. A failure may be visible here before its cause.
                 self.agent_loop_manager.check_workers(timeout=float(any(buffer.failure_keys.values())))
 
         buffer._sync_metadata_from_transfer_queue = read_and_check
@@ -95,7 +95,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         return int(super()._get_required_batch_multiple(dp_size))
 
     def _micro_batches(self) -> list[int]:
-        """Return the micro-batch sizes of verl's workers, in rows per rank; dynamic sizes take any number."""
+        """Return the micro-batch sizes of verl's workers in rows per rank; dynamic sizes fit any number."""
         parts = self.config.actor_rollout_ref
         actor, scored = parts.actor, (parts.rollout, parts.ref)[: 1 + self.use_reference_policy]
         sizes = [0 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu]
@@ -106,21 +106,24 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except RuntimeError as error:
-            if _NO_ROWS in str(error) and (failed := failures.take_failed()):
+            if "no materializable trajectories" in str(error) and (failed := failures.take_failed()):
                 raise nothing_trainable(failed, f"step {self.global_steps}") from error
             raise
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
-        facts, episodes = unpack_facts(
+        facts = unpack_facts(
             rows,
             [_session(key) for key in keys],
             [int(key.rsplit("_", 1)[1]) for key in keys],
             lambda: _column(batch, keys, "response_mask").to_padded_tensor(0),
         )
+        if self.config.algorithm.adv_estimator == "gem_gae":
+            facts.values = _column(batch, keys, "values").to_padded_tensor(0)
         with replaced(estimators, "batch_facts", facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
+        episodes = unpack_outlines(rows)
         turns = sum(len(episode.turns) for episode in episodes)
         if all(rows) and facts.stats.count not in (0, turns):
             raise UnsupportedTrainer(
@@ -156,9 +159,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         if self.gem_options.row_kind == "turn" and keys:
             names = ["rm_scores"] + ["token_level_rewards"] * bool(self.config.algorithm.use_kl_in_reward)
             scores = [[float(row.sum()) for row in _column(batch, keys, name).unbind()] for name in names]
-            turns = [2.0] * len(keys)
             sums = {"critic/score": scores[0], "critic/rewards": scores[-1]}
-            sums |= {"num_turns": turns, "training/num_turns": turns}
+            sums |= dict.fromkeys(("num_turns", "training/num_turns"), [2.0] * len(keys))
             numbers = np.unique([_session(key) for key in keys], return_inverse=True)[1]
             for name, of_rows in sums.items():
                 totals = np.bincount(numbers, weights=of_rows)
@@ -191,10 +193,6 @@ class GemTrainerSeparateAsync(GemTrainer, v1.PPOTrainerSeparateAsync):  # type: 
     """``gem_separate_async``: episodes are played on other GPUs during the update."""
 
 
-_NO_ROWS = "no materializable trajectories"
-"""Part of verl's error message if no prompt of a batch has a row."""
-
-
 def _split(batch: Any) -> tuple[list[str], list[str]]:
     """Return the keys of the rows that were played, and of the rows that fill the batch up."""
     keys: tuple[list[str], list[str]] = ([], [])
@@ -222,7 +220,7 @@ def _rows_counted(workers: Any, method: str) -> AbstractContextManager[None]:
 
     def counted(batch: Any) -> Any:
         keys, pads = _split(batch)
-        if pads:  # with several updates, each divides by their mean number of rows
+        if pads:  # with several updates, each one divides by the mean number of rows per update
             batch.extra_info["global_batch_size"] *= len(keys) / len(batch)
         return update(batch)
 

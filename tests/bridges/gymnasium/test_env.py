@@ -154,6 +154,8 @@ def test_wrong_arguments_are_one_line():
         gem_core.make("gymnasium:Nope-v0")
     with pytest.raises(ConfigError, match="expected 2 names, one per action"):
         gem_core.make("gymnasium:CartPole-v1", actions=["left"])
+    with pytest.raises(ConfigError, match="settings='human': expected a dict"):
+        gem_core.make("gymnasium:CartPole-v1", settings="human")
     with pytest.raises(ConfigError, match="expected None, as actions are Box"):
         gem_core.make("gymnasium:Pendulum-v1", actions=["left"])
 

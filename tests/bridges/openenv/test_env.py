@@ -7,6 +7,7 @@ import time
 import pytest
 
 import gem_core
+from gem_core.bridges.openenv import env as openenv_env
 from gem_core.bridges.openenv import frames, wire
 from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_core.bridges.openenv.server import serve_env
@@ -111,7 +112,7 @@ def test_unseeded_resets_follow_the_seed_of_the_stream(games):
         played(env, 1, [])
         played(other, 1, [])
         first, second = [e.get_state() for e in (env, other) if e.reset()]
-        assert first["episode"]["reset"] == second["episode"]["reset"]
+        assert first["episode"]["seed"] == second["episode"]["seed"]
 
 
 # -- servers that go away ---------------------------------------------------------------------
@@ -394,12 +395,47 @@ def test_settings_and_addresses_are_checked(games):
         OpenEnvEnv(games.url, action="words")
     with OpenEnvEnv(f"{games.url}/none") as env, pytest.raises(ConfigError, match="check the address"):
         env.reset(seed=0)
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        OpenEnvEnv("no_such_module:Class")
+
+
+def test_an_address_that_never_answered_is_given_up_early(monkeypatch):
+    monkeypatch.setattr(openenv_env, "_FIRST_CONTACT", 0.3)
     with (
-        OpenEnvEnv("no_such_module:Class")
-        if False
-        else pytest.raises(ConfigError, match="cannot be imported")
+        OpenEnvEnv("http://127.0.0.1:1") as env,
+        pytest.raises(ServiceError, match=r"Connection refused.*, for 0\.3 s"),
     ):
-        OpenEnvEnv("no_such_module:Class")
+        env.reset(seed=0)
+    assert env.retry_for == 60.0  # for servers that have answered
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (b"220 mail.example ESMTP\r\n", "does not answer .BadStatusLine: 220 mail.example"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "did not answer with JSON"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "is not the page of an OpenEnv server"),
+        (
+            b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n",
+            "status 403; check the address and the token",
+        ),
+    ],
+    ids=["no HTTP", "no JSON", "other JSON", "forbidden"],
+)
+def test_a_server_of_something_else_is_reported_at_once(said, problem):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        writer.close()
+
+    async def main():
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            with OpenEnvEnv(url) as env, pytest.raises(ConfigError, match=problem):
+                await env.areset(seed=0)
+
+    asyncio.run(asyncio.wait_for(main(), 4))  # which is less than the wait for a server that is starting
 
 
 def test_observations_as_text():

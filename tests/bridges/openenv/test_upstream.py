@@ -11,7 +11,7 @@ import pytest
 
 import gem_core
 from gem_core.bridges.openenv.package import write_package
-from gem_core.errors import EnvError
+from gem_core.errors import ConfigError, EnvError
 from tests.bridges.openenv.serving import GUESS, serving
 from tests.bridges.openenv.test_env import WORDLE, native_episode, played
 
@@ -133,6 +133,12 @@ def without_extras(steps):
     for text, reward, terminated, truncated, info in steps[1:]:
         kept.append((text, reward, terminated or truncated, info.get("success")))
     return kept
+
+
+@pytest.mark.parametrize("source", ["json:dumps", f"{__name__}:GUESS"])
+def test_an_import_path_of_something_else_is_one_line(source):
+    with pytest.raises(ConfigError, match=r"has no step\(\): expected 'module:Class'"):
+        gem_core.make(f"openenv:{source}")
 
 
 @pytest.mark.parametrize("where", ["server", "process"])

@@ -63,11 +63,36 @@ def test_the_rules_hold_for_drawn_and_chosen_rows(tmp_path):
         env.reset(options={"index": 8})
 
 
+class Judging(skyrl_gym.envs.base_text_env.BaseTextEnv):
+    """Says whether the task was solved, whatever the reward."""
+
+    def __init__(self, env_config=None, extras=None):
+        super().__init__()
+
+    def step(self, action):
+        solved = action == "yes"
+        return {"observations": [], "reward": 0.5, "done": True, "metadata": {"success": solved}}
+
+
+def test_the_verdict_of_an_environment_is_the_success():
+    if "judging" not in skyrl_gym.registry:
+        skyrl_gym.register("judging", f"{__name__}:Judging")
+    env = gem_core.make("skyrl:judging", rows=ROWS)
+    for answer in ("yes", "no"):
+        env.reset(seed=0)
+        *_, info = env.step(answer)
+        assert info["success"] == (answer == "yes")
+
+
 def test_wrong_arguments_are_one_line():
     with pytest.raises(ConfigError, match="skyrl:gsm8k needs rows"):
         gem_core.make("skyrl:gsm8k")
     with pytest.raises(ConfigError, match=r"skyrl-gym has no environment 'nope'\. Available: aime, gsm8k"):
         gem_core.make("skyrl:nope", rows=ROWS)
+    with pytest.raises(ConfigError, match="skyrl:no_module:x: 'no_module' cannot be imported"):
+        gem_core.make("skyrl:no_module:x", rows=ROWS)
+    with pytest.raises(ConfigError, match="a row has the fields question, but no 'prompt'"):
+        gem_core.make("skyrl:gsm8k", rows=[{"question": "1 + 1?"}])
 
 
 @pytest.mark.parametrize("id", ["game:GuessTheNumber-v0-easy", "math:Arithmetic-v0(max_number=9)"])

@@ -123,6 +123,11 @@ def test_what_cannot_be_played_is_one_line():
         gem_core.make("textarena:LiarsDice-v0")
     with pytest.raises(ConfigError, match="GuessTheNumber-v0 has one player: leave out opponent"):
         gem_core.make("textarena:GuessTheNumber-v0", opponent="random")
+    for sample in ("[<1..", "[<>]", 3):
+        with pytest.raises(ConfigError, match=r"sample=.*: expected a pattern of actions such as"):
+            gem_core.make("textarena:GuessTheNumber-v0", sample=sample)
+    with pytest.raises(ConfigError, match="settings='x=1': expected a dict"):
+        gem_core.make("textarena:GuessTheNumber-v0", settings="x=1")
     with pytest.raises(ConfigError, match="the start with 3 players raised AssertionError"):
         gem_core.make("textarena:TicTacToe-v0", players=3)
 
@@ -147,4 +152,5 @@ def test_a_turn_limit_truncates():
 
 def test_a_pattern_draws_numbers_and_words():
     draws = {draw_action("[<up|down> <1..2>]", random.Random(seed)) for seed in range(50)}
+    assert draw_action("[Offer: 1 Ore -> <2..2> Brick]", random.Random(0)) == "[Offer: 1 Ore -> 2 Brick]"
     assert draws == {"[up 1]", "[up 2]", "[down 1]", "[down 2]"}

@@ -58,3 +58,7 @@ def test_a_state_in_the_middle_of_a_run():
 def test_what_cannot_be_played_is_one_line():
     with pytest.raises(ConfigError, match="verifiers:nope cannot be loaded: taskset 'nope' not found"):
         gem_core.make("verifiers:nope")
+    with pytest.raises(ConfigError, match="config='env_id=x': expected a dict"):
+        gem_core.make("verifiers:gem-verifiers", config="env_id=x")
+    with pytest.raises(ConfigError, match="env_idd"):
+        gem_core.make("verifiers:gem-verifiers", config={"env_idd": "game:GuessTheNumber-v0"})

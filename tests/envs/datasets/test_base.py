@@ -175,7 +175,19 @@ def test_boxed_questions_ask_for_a_box_and_others_for_a_tag():
         assert env.step(other)[4]["invalid"] == "format"
 
 
-@pytest.mark.parametrize("form", [r"\text{%s}", r"\textbf{%s}.", r"\mathrm{ %s }", "$%s$", "**%s**", "%s"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        r"\text{%s}",
+        r"\textbf{%s}.",
+        r"\mathrm{ %s }",
+        "$%s$",
+        "**%s**",
+        "%s",
+        "Answer: %s",
+        "The answer is %s.",
+    ],
+)
 def test_latex_around_a_boxed_answer_does_not_matter(form):
     env = QaEnv(dataset=[{"question": "?", "answer": "True"}], extract_boxed=True)
     for answer, reward in (("True", 1.0), ("False", 0.0), ("text", 0.0), ("not True", 0.0)):

@@ -181,7 +181,7 @@ def test_the_selector_alone():
     selector.remove_agent("y")
     assert selector.selected is None
     assert selector.get_active_agents() == []
-    with pytest.raises(ValueError, match="mode='other': expected 'sequential' or 'parallel'"):
+    with pytest.raises(ValueError, match="mode='other': expected sequential or parallel"):
         AgentSelector(["a"], mode="other")
 
 

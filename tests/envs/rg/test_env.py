@@ -112,7 +112,10 @@ def test_the_programs_of_codeio_leave_the_caller_s_generators_alone():
 
 
 @pytest.mark.parametrize("name", ["gcd", "caesar_cipher", "word_ladder", "countdown", "rectangle_count"])
-@pytest.mark.parametrize("form", [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}"])
+@pytest.mark.parametrize(
+    "form",
+    [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}", '"{}"', "`{}`", "Answer: {}"],
+)
 def test_blanks_and_decoration_around_a_right_answer_cost_nothing(name, form):
     env = gem_core.make(f"rg:{name}", size=3)
     for index in range(3):

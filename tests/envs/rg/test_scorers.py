@@ -137,7 +137,7 @@ def test_the_item_s_own_answer_is_right(name: str) -> None:
         assert data._scored(right(data[index]), data[index]) == 1.0
 
 
-EMPTY = ("0", "1", "True!", "nan", "inf", "-inf", "nan+nanj", "[]", "[NaN]", "None", "()", "a", "0,0", "{}")
+EMPTY = ("0", "1", "Truth", "nan", "inf", "-inf", "nan+nanj", "[]", "[NaN]", "None", "()", "a", "0,0", "{}")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,13 @@ def test_what_used_to_be_free_is_not() -> None:
     data = items("number_sorting")
     count = data[0]["answer"].count(",") + 1
     assert data.score(f"[{', '.join(['NaN'] * count)}]", data[0]) == 0.0
+    data = items("gsm_symbolic")
+    for index in range(ITEMS):
+        number = data[index]["answer"]
+        for answer in (f"-{number}", f"{number}, 7", f"{number} or 7", f"{number} = 7", f"not {number}"):
+            assert data.score(answer, data[index]) <= 0.01, answer
+        for answer in (f"{int(number):,}", f"${number}", rf"\${number}", f"{number}.0", f"{number} apples"):
+            assert data.score(answer, data[index]) == 1.0, answer
     data = items("puzzle24")
     assert sum(data.score("4*6*1*1", data[index]) == 1.0 for index in range(ITEMS)) <= 1
     data = items("spell_backward")

@@ -123,7 +123,7 @@ def test_tasks_tools_and_grades_of_a_checkout(checkout):
 def test_what_is_no_checkout_is_one_clear_line(checkout, tmp_path):
     with pytest.raises(DataError, match="pass the folder of a checkout as root"):
         gem_core.make("service:TauBenchRetail-v0", root=str(tmp_path / "nothing"))
-    with pytest.raises(ConfigError, match=r"split=.validation.: expected test, train, dev"):
+    with pytest.raises(ConfigError, match=r"split=.validation.: expected test, train or dev"):
         gem_core.make("service:TauBenchRetail-v0", root=checkout, split="validation")
     with pytest.raises(DataError, match="cannot be read: ModuleNotFoundError"):
         gem_core.make("service:TauBenchRetail-v0", root=checkout, split="dev")

@@ -227,8 +227,8 @@ def test_at_the_turn_limit_a_format_error_truncates():
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"split": "dev"}, "split='dev': expected train, test"),
-        ({"observation_mode": "url"}, "observation_mode='url': expected html, text, text_rich"),
+        ({"split": "dev"}, "split='dev': expected train or test"),
+        ({"observation_mode": "url"}, "observation_mode='url': expected html, text or text_rich"),
         ({"num_products": None}, "but data is None"),
         ({"num_products": 3}, "num_products"),
         ({"max_turns": 0}, "max_turns"),

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from gem_core.errors import TraceError  # noqa: E402
 from gem_core.rollout import Episode, Turn, rows_of, without_tokens  # noqa: E402
-from gem_core.trainers.facts import batch_turn_ids, pack_facts, unpack_facts  # noqa: E402
+from gem_core.trainers.facts import batch_turn_ids, pack_facts, unpack_facts, unpack_outlines  # noqa: E402
 
 
 def episode(*contexts: list[int]) -> Episode:
@@ -21,8 +21,9 @@ def episode(*contexts: list[int]) -> Episode:
 
 
 def test_facts_of_pads_and_other_loops() -> None:
-    facts, episodes = unpack_facts([None] * 3, ["a", "b", "c"], [0] * 3, lambda: pytest.fail("not needed"))
-    assert (facts.turn_ids, facts.episodes, facts.turns, episodes) == (None, None, None, [])
+    facts = unpack_facts([None] * 3, ["a", "b", "c"], [0] * 3, lambda: pytest.fail("not needed"))
+    assert (facts.turn_ids, facts.episodes, facts.turns) == (None, None, None)
+    assert unpack_outlines([None] * 3) == []
 
 
 def test_only_adjacent_turns_need_turn_ids() -> None:
@@ -31,12 +32,12 @@ def test_only_adjacent_turns_need_turn_ids() -> None:
     assert ["spans" in of_row for of_row in packed] == [False, True]
     received = [None, *json.loads(json.dumps(packed))]
     mask = torch.tensor([[1, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1]])
-    facts, episodes = unpack_facts(received, ["a", "b", "c"], [0] * 3, lambda: mask)
+    facts = unpack_facts(received, ["a", "b", "c"], [0] * 3, lambda: mask)
     assert facts.turn_ids is not None
     assert facts.turn_ids.tolist() == [
         [0, -1, 1, -1, -1, -1, -1], [0, 0, -1, 1, 1, -1, -1], [0, 0, 1, 1, -1, 2, 2],
     ]  # fmt: skip
-    assert episodes == [without_tokens(apart), without_tokens(adjacent)]
+    assert unpack_outlines(received) == [without_tokens(apart), without_tokens(adjacent)]
 
 
 def test_a_row_without_spans_may_have_more_turns_than_the_others() -> None:
@@ -57,7 +58,7 @@ def test_outlines_are_read_without_garbage_collection() -> None:
     gc.collect()
     gc.callbacks.append(note)
     try:
-        _, episodes = unpack_facts(facts, range(1000), [0] * 1000, lambda: pytest.fail("not needed"))
+        episodes = unpack_outlines(facts)
         during = len(starts)
     finally:
         gc.callbacks.remove(note)
@@ -65,7 +66,7 @@ def test_outlines_are_read_without_garbage_collection() -> None:
     assert during <= 2  # one collection, when the collector is on again; without the pause there are five
     assert gc.isenabled()
     with pytest.raises(TraceError):
-        unpack_facts([{"rows": "episode", "episode": {}}], ["a"], [0], lambda: pytest.fail("not needed"))
+        unpack_outlines([{"rows": "episode", "episode": {}}])
     assert gc.isenabled()
 
 
@@ -74,11 +75,10 @@ def test_turn_rows_are_joined_by_their_keys() -> None:
     packed = pack_facts(first, "turn", rows_of(first, "turn")) + pack_facts(
         second, "turn", rows_of(second, "turn")
     )
-    facts, episodes = unpack_facts(
-        [packed[1], packed[2], packed[0]], ["a", "b", "a"], [1, 0, 0], lambda: pytest.fail("not needed")
-    )
+    received = [packed[1], packed[2], packed[0]]
+    facts = unpack_facts(received, ["a", "b", "a"], [1, 0, 0], lambda: pytest.fail("not needed"))
     assert (facts.turn_ids, facts.episodes, facts.turns) == (None, [0, 1, 0], [1, 0, 0])
-    assert [len(one.turns) for one in episodes] == [1, 2]
+    assert [len(one.turns) for one in unpack_outlines(received)] == [1, 2]
 
 
 def test_a_failed_episode_has_an_outline_but_no_turns() -> None:

@@ -1,4 +1,7 @@
-"""A user of GRPO with questions like GSM8K's adds a game beside them, as the page says."""
+"""A user of GRPO with questions like GSM8K's adds a game beside them, as the page says.
+
+After the imports it takes about 1 s on two CPU cores, without training.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +54,10 @@ def test_the_page_is_accepted_and_mistakes_are_named(
     for words in exports:
         assert words[:4] == ["gem-core", "export", "--to", "openrlhf"]
         assert main(words[1:]) == 0
-    train, held_out = (Path(name).read_text() for name in ("train.jsonl", "eval.jsonl"))
+    train, evaluation = (Path(name).read_text() for name in ("train.jsonl", "eval.jsonl"))
     sources = [json.loads(line)["datasource"].split("(")[0] for line in train.splitlines()]
     assert sources.count("math:GSM8K") == pytest.approx(300, abs=60)
-    assert '"math:GSM8K' in held_out
+    assert '"math:GSM8K' in evaluation
     assert training[:3] == ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
     for name, (text, wrong) in {
         "id": ("game:GuessTheNumber", "game:GuesTheNumber"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gem_rl2.estimators import AdvantageHook
 
 from gem_core.consistency import Played
 from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_core.rollout import Episode, read_traces
 from tests.consistency import assemble
 from tests.consistency.assemble import lengths
 from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards
@@ -40,17 +42,33 @@ NOT_CARRIED = {
 WITHOUT_BUDGET = "core-without-budget"
 
 
-def played_rows(spy: Path, tokenizer: Any) -> list[Played]:
-    """Return the inputs of the loss, from the files of the spy."""
-    paths = sorted(spy.glob("loss-*.pt"))
-    return [made for path in paths for made in played_of(torch.load(path, weights_only=False), tokenizer)]
+def played_rows(spy: Path, tokenizer: Any, failed: Iterable[Episode] | None) -> list[Played]:
+    """Return the inputs of the loss, from the files of the spy, and the failed episodes, see `played_of`."""
+    paths, left = sorted(spy.glob("loss-*.pt")), None if failed is None else iter(failed)
+    found = [
+        made for path in paths for made in played_of(torch.load(path, weights_only=False), tokenizer, left)
+    ]
+    assert next(left or iter(()), None) is None, "a failed episode has no row"
+    return found
 
 
-def played_of(saved: dict[str, list[list[Any]]], tokenizer: Any) -> list[Played]:
-    """Return the episodes of the rows; in RL2 only prompts name the task, last tokens have the rewards."""
+def played_of(
+    saved: dict[str, list[list[Any]]], tokenizer: Any, failed: Iterator[Episode] | None = None
+) -> list[Played]:
+    """Return the episodes of the rows; in RL2 only prompts name the task, last tokens have the rewards.
+
+    Args:
+        saved: A file of the spy.
+        tokenizer: Tokenizer of the model.
+        failed: Failed episodes, whose rows have no prompt in RL2's source tree; None if they have one.
+    """
     env_of = {task["seed"]: task["env_id"] for task in tasks()}
     found = []
     for number, row in enumerate(spied.rows_of(saved)):
+        if row.is_pad and failed is not None:
+            outline = next(failed)
+            found.append(Played(outline.env_id, outline.seed or 0, trainable=False, rewards=[]))
+            continue
         seed = assemble.task_seed(saved["states"][number], tokenizer)
         made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
         if not row.is_pad:
@@ -65,39 +83,68 @@ def played_of(saved: dict[str, list[list[Any]]], tokenizer: Any) -> list[Played]
     return found
 
 
-@pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does")
-@pytest.mark.timeout(900)
-def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    shared = scenario()
-    tasks()  # registers the environments in this process, which writes the data
-    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
-    words = [
-        f"adv.gamma={GAMMA}",
+WORDS = {
+    "index": [
         f"train_data.prompts_per_rollout={TASKS}",
         f"train_data.responses_per_prompt={SAMPLES}",
         "rollout.dynamic_filtering=false",
         f"rollout.max_turns={MAX_TURNS}",
         f"rollout.train_sampling_params.max_new_tokens={TOKENS_PER_TURN}",
-    ]
+    ],
+    "tree": [
+        f"rollout.train.prompts_per_rollout={TASKS}",
+        f"rollout.train.responses_per_prompt={SAMPLES}",
+        "rollout.train.dynamic_filtering=false",
+        f"+gem.max_turns={MAX_TURNS}",
+        f"rollout.train.sampling_params.max_new_tokens={TOKENS_PER_TURN}",
+        "trainer.total_steps=1",
+    ],
+}
+
+
+@pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does")
+@pytest.mark.imports("index")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("version", ["index", pytest.param("tree", marks=pytest.mark.tree)])
+def test_the_shared_step(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shared = scenario()
+    tasks()  # registers the environments in this process, which writes the data
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    words = [f"adv.gamma={GAMMA}", *WORDS[version]]
+    checkout = {} if version == "index" else {"RL2": "source tree"}
     run = harness.run_rl2(
-        tmp_path, shared.model, *words, wrappers="named", tasks=TASKS, envs=SOURCES, seed=SEED, num_eval=1
+        tmp_path,
+        shared.model,
+        *words,
+        f"+gem.traces={tmp_path}/traces",
+        version=version,
+        wrappers="named",
+        tasks=TASKS,
+        envs=SOURCES,
+        seed=SEED,
+        num_eval=1,
     ).check()
     tokenizer = AutoTokenizer.from_pretrained(shared.model)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
     (update,) = spied.updates(run.spy, model)
-    episodes = played_rows(run.spy, tokenizer)
+    failed = None
+    if version == "tree":
+        failed = [one for one in read_traces(tmp_path / "traces" / "train.jsonl") if not one.trainable]
+        assert failed
+    episodes = played_rows(run.spy, tokenizer, failed)
     gradient = assemble.gradient_difference(update, shared.core(WITHOUT_BUDGET), model)
     comparison = assemble.judge(
         shared,
-        "rl2",
-        ["rl-square", "torch"],
+        "rl2" if version == "index" else "rl2-tree",
+        ["rl-square", "torch"] if version == "index" else ["torch"],
         " ".join(words),
         episodes,
         gradient,
         reference=WITHOUT_BUDGET,
         not_carried=NOT_CARRIED,
+        checkout=checkout,
     )
     assert comparison.equal, comparison
 

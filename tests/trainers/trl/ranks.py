@@ -1,6 +1,6 @@
 """Steps in one of several processes, for `test_ranks`: ``torchrun --nproc_per_node 2 -m ... FOLDER``.
 
-The first step is the shared one, with a script in the place of the model. The others have groups that are
+The first step is the shared one, with a script instead of the model. The others have groups that are
 split over the ranks, with sampled responses and one estimator each. Each rank writes what it consumed.
 """
 

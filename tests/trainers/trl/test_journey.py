@@ -1,4 +1,7 @@
-"""A user of GRPO with questions like GSM8K's adds a game beside them, as the page says."""
+"""A user of GRPO with questions like GSM8K's adds a game beside them, as the page says.
+
+After the imports it takes about 1 s on two CPU cores, including a step with a tiny model.
+"""
 
 from __future__ import annotations
 

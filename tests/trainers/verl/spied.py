@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,35 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
             result.append(Update(rows, saved["weights"], saved["gradients"]))
             rows = []
     return result
+
+
+def assert_gae_is_right(saved: Mapping[str, Sequence[Sequence[float]]], gamma: float, lam: float) -> None:
+    """Check advantages over turns and targets of the critic, given its values before each token.
+
+    Args:
+        saved: Lists of shape (rows, tokens): response_mask, rm_scores, values, advantages, and returns.
+        gamma: Discount per turn.
+        lam: Lambda.
+    """
+    wanted, targets = [], []
+    masks = saved["response_mask"]
+    for mask, rewards, values in zip(masks, saved["rm_scores"], saved["values"], strict=True):
+        starts = [place for place, on in enumerate(mask) if on and (place == 0 or not mask[place - 1])]
+        advantage = following = 0.0
+        of_row, target = [0.0] * len(mask), [0.0] * len(mask)
+        for start, end in reversed([*zip(starts, [*starts[1:], len(mask)], strict=True)]):
+            value = values[start]
+            advantage = sum(rewards[start:end]) + gamma * following - value + gamma * lam * advantage
+            following = value
+            for place in (place for place in range(start, end) if mask[place]):
+                of_row[place], target[place] = advantage, advantage + value
+        wanted += of_row
+        targets += target
+    on, expected = torch.tensor([place for mask in masks for place in mask]).bool(), torch.tensor(wanted)
+    expected[on] = (expected[on] - expected[on].mean()) / expected[on].std()  # like verl's own GAE
+    for name, right in (("advantages", expected), ("returns", torch.tensor(targets))):
+        found = torch.tensor([value for row in saved[name] for value in row])
+        torch.testing.assert_close(found, right, atol=1e-4, rtol=1e-4)
 
 
 def metrics_of(run: Run) -> list[dict[str, float]]:

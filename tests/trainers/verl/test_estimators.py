@@ -82,6 +82,11 @@ def test_an_estimator_whose_needs_are_not_supplied_is_rejected(name: str, need: 
         trained(name, REWARDS, MASK, config(name=name))
 
 
+def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
+    with pytest.raises(ConfigError, match="gem_gae needs values, a critic's value of each turn"):
+        trained("gem_gae", REWARDS, MASK, config(name="gem_gae"))
+
+
 @pytest.mark.parametrize("name", [name for name in TRAINER_NAMES if name not in NOT_SUPPLIED])
 def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -12,7 +13,7 @@ import pytest
 
 from tests.trainers import evidence
 from tests.trainers.verl import harness
-from tests.trainers.verl.spied import assert_metrics_are_right, metrics_of, updates
+from tests.trainers.verl.spied import assert_gae_is_right, assert_metrics_are_right, metrics_of, updates
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
@@ -80,6 +81,49 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
         assert {"actor/kl_loss", "rollout_corr/rollout_is_mean"} <= steps[-1].keys()
     if feature == "two-ranks":
         assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
+
+
+CRITIC = [
+    "algorithm.adv_estimator=gem_gae",
+    "algorithm.lam=0.8",
+    "critic.enable=True",
+    "critic.strategy=fsdp2",
+    "critic.fsdp.strategy=fsdp2",
+    "critic.fsdp.dtype=float32",
+    "critic.fsdp.use_torch_compile=False",
+    "critic.model.use_remove_padding=False",
+    "critic.model.enable_gradient_checkpointing=False",
+    "+critic.model.override_config.attn_implementation=eager",
+    "++critic.fsdp.mixed_precision.param_dtype=fp32",
+    "critic.ppo_micro_batch_size_per_gpu=4",
+]
+
+
+def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_tokenizer: Any) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        "trainer.val_before_train=False",
+        "trainer.total_training_steps=2",
+        f"critic.model.path={warm}",
+        f"critic.model.tokenizer_path={warm}",
+        *CRITIC,
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    computed = [json.loads(line) for line in (run.spy / "critic.jsonl").read_text().splitlines()]
+    trained, logged = updates(run.spy), metrics_of(run)
+    assert len(computed) == len(trained) == len(logged) == 2
+    for saved, update, metrics in zip(computed, trained, logged, strict=True):
+        assert_gae_is_right(saved, evidence.GAMMA, 0.8)
+        assert any(any(row) for row in saved["values"])
+        mine = [episodes[evidence.name_in(row.prompt, warm_tokenizer)] for row in update.rows]
+        assert_metrics_are_right(metrics, mine)
+        for row, episode in zip(update.rows, mine, strict=True):
+            assert row.prompt + row.response == episode.token_ids
+            stored = [list(advantages) for advantages in saved["advantages"]]
+            assert any(row.advantages == pytest.approx(other, abs=1e-6) for other in stored)
+        assert math.isfinite(metrics["critic/vf_loss"])
 
 
 def assert_rows_are_right(

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
+import torch
 from gem_verl.trainer import GemTrainer
 from verl.trainer.ppo.v1 import get_trainer_cls
 
@@ -14,6 +15,7 @@ from gem_core.errors import ConfigError, UnsupportedTrainer
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, use_memory_queue
+from tests.trainers.verl.spied import assert_gae_is_right
 
 MODES = ("gem_sync", "gem_colocate_async", "gem_separate_async")
 TEXTS = {
@@ -97,6 +99,22 @@ def test_advantages_and_metrics_of_a_step(mode: str, rows: str, queue: MemoryQue
         for name in ("num_turns", "training/num_turns"):
             assert metrics[f"{name}/mean"] == pytest.approx(2 * sum(turns) / len(turns))
     assert trainer.step_metrics(batch).keys().isdisjoint({"gem/return", "rebn/turns"})
+
+
+def test_gae_over_turns_reads_the_critic_where_each_response_begins(queue: MemoryQueue) -> None:
+    words = ("algorithm.adv_estimator=gem_gae", "critic.enable=True", "algorithm.lam=0.8")
+    trainer = played("gem_sync", *words)
+    generator = torch.Generator().manual_seed(0)
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=4)
+    for key in batch.keys:
+        row = queue.rows["train"][key]
+        row["old_log_probs"] = row["rollout_log_probs"]
+        row["values"] = torch.randn(len(row["response_mask"]), generator=generator)
+    trainer._compute_advantage(batch, {})
+    names = ("response_mask", "rm_scores", "values", "advantages", "returns")
+    saved = {name: [queue.rows["train"][key][name].tolist() for key in batch.keys] for name in names}
+    assert max(len(list(groupby(mask))) for mask in saved["response_mask"]) > 3  # episodes of several turns
+    assert_gae_is_right(saved, 0.5, 0.8)
 
 
 def test_each_update_of_a_step_is_normalized_by_its_own_turns(queue: MemoryQueue) -> None:

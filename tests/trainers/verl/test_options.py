@@ -65,6 +65,22 @@ def test_options_that_cannot_be_honored_are_rejected(overrides: list[str], messa
     assert "\n" not in str(caught.value)
 
 
+def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> None:
+    gae, critic = "algorithm.adv_estimator=gem_gae", "critic.enable=True"
+    for overrides in ([], ["critic.enable=False"]):
+        with pytest.raises(ConfigError, match=r"gem_gae needs a critic, .*: critic\.enable=True"):
+            check(gae, *overrides)
+    with pytest.raises(ConfigError, match="does not pass the values of the critic to gem_gae"):
+        check(gae, critic, mode="sync")
+    with pytest.raises(ConfigError, match="would treat each turn as an episode"):
+        check(gae, critic, "+gem.rows=turn")
+    check(gae, critic, mode="gem_colocate_async")
+    algorithm = verl_config(gae, "algorithm.lam=0.8").algorithm
+    assert read_algorithm(algorithm, "gem_gae").options == {"lam": 0.8}
+    algorithm = verl_config(gae, "algorithm.lam=0.8", "+algorithm.gem_gae.lam=0.7").algorithm
+    assert read_algorithm(algorithm, "gem_gae").options == {"lam": 0.7}
+
+
 def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")

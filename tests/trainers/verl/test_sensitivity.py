@@ -121,7 +121,7 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         non_tensors={"uid": np.array([key.split("_")[0] for key in keys], dtype=object)},
     )
     packed = [row.extra_fields["gem"] for row in rows]
-    facts, _ = unpack_facts(packed, keys, [0] * len(keys), lambda: mask)
+    facts = unpack_facts(packed, keys, [0] * len(keys), lambda: mask)
     with replaced(estimators, "batch_facts", facts):
         data = compute_advantage(data, adv_estimator="rebn", gamma=GAMMA, config=config.algorithm)
     result = [read_row(failed, [], [], [], []) for failed in noted.episodes]

@@ -1,4 +1,4 @@
-"""Tasks about repairing what is broken."""
+"""Tasks about repairing programs, scripts and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks about finding something out; the answer goes into a file."""
+"""Tasks about finding information; the answer goes into a file."""
 
 from __future__ import annotations
 

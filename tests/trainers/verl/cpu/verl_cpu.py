@@ -1,4 +1,4 @@
-"""Lets verl run on a CPU, for tests: a platform in verl's own registry, and two patches.
+"""Lets verl run on a CPU, for tests: a platform in verl's own registry, and three patches.
 
 Loaded through VERL_USE_EXTERNAL_MODULES with VERL_PLATFORM=cpu.
 """
@@ -111,6 +111,19 @@ class PlatformCPU(PlatformBase):
     def cudart(self) -> None: ...
 
 
+def _load_critics_without_flash_attention(module: types.ModuleType) -> None:
+    """Load critics with the attention of the CPU runs; verl hard-codes flash attention for them."""
+
+    def load(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+        from transformers import AutoModelForTokenClassification
+
+        return AutoModelForTokenClassification.from_pretrained(
+            local_path, dtype=torch_dtype, config=model_config, attn_implementation="eager"
+        )
+
+    module.load_valuehead_model = load
+
+
 def _name_the_backend(module: types.ModuleType) -> None:
     """Replace "cpu:gloo,cpu:gloo", which verl asks for on this platform and torch rejects."""
     initialize = module.initialize_global_process_group_ray
@@ -131,4 +144,5 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")  # the FSDP engine is registered under that name
     # After their imports, because most processes of a run need neither module, nor the libraries they import.
     after_import("verl.utils.distributed", _name_the_backend)
+    after_import("verl.utils.model", _load_critics_without_flash_attention)
     after_import("verl.utils.fsdp_utils", _offload_without_pins)

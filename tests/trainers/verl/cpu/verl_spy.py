@@ -65,6 +65,13 @@ def note_carried(module: Any) -> None:
             for episode in self._episodes:
                 if not episode.trainable:
                     file.write(json.dumps({"token_ids": [], "episode": episode.to_dict()}) + "\n")
+        if self.use_critic:
+            names = ["response_mask", "rm_scores", "values", "advantages", "returns"]
+            data = module.tq.kv_batch_get(
+                keys=batch.keys, partition_id=batch.partition_id, select_fields=names
+            )
+            with open(FOLDER / "critic.jsonl", "a", encoding="utf-8") as file:
+                file.write(json.dumps({name: _rows(data[name]) for name in names}) + "\n")
         return done
 
     module.GemTrainer._compute_advantage = noting

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.tasks import EVAL_SEEDS, EnvChoice, evaluation_tasks
 from tests.eval.traces import episode
 
 
@@ -40,8 +39,3 @@ def test_the_first_error_stops_the_others():
         asyncio.run(play_tasks(range(5), play, at_once=3))
     assert set(ended) >= {0, 1, 2}
     assert 4 not in ended  # it never started
-
-
-def test_evaluation_plays_the_first_seeds():
-    tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
-    assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

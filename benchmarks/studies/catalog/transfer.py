@@ -1,0 +1,47 @@
+"""Training on one environment, evaluated on all."""
+
+from studies import Study, Task
+
+_ENVS = {
+    "guess": "game:GuessTheNumber-v0-easy",
+    "mastermind": "game:Mastermind-v0-easy",
+    "minesweeper": "game:Minesweeper-v0-easy",
+    "hangman": "game:Hangman-v0-easy",
+    "letters": "rg:letter_counting",
+    "sums": "rg:chain_sum",
+    "legs": "rg:leg_counting",
+    "arithmetic": "math:Arithmetic-v0-easy",
+}
+_ALL = tuple(_ENVS.values())
+
+STUDY = Study(
+    title="Transfer between environments",
+    question="Does training on one environment improve the return on others?",
+    tasks={
+        name: Task(
+            env,
+            tiny={"envs": _ALL, "vocab_size": 2048, "warm_start_steps": 600, "warm_start_tokens": 500_000},
+            options={"eval_env": [env, *(other for other in _ALL if other != env)]},
+        )
+        for name, env in _ENVS.items()
+    },
+    arms={"ReBN": {"estimator": "rebn"}, "control": {"estimator": "rebn", "zero_advantages": True}},
+    tuned_like={"control": "ReBN"},
+    baseline="control",
+    options={
+        "gamma": 0.9,
+        "kl": 0.0,
+        "steps": 40,
+        "episodes_per_step": 128,
+        "warmup_steps": 3,
+        "eval_episodes": 200,
+    },
+    metric="gem/return",
+    grid={"lr": (0.0015, 0.005)},
+    tuning_seeds=(0,),
+    models=(0,),
+    notes=(
+        "All runs start from the same model, which has seen random legal play of all environments, so that a "
+        "model trained on one environment can still answer in the format of the others.",
+    ),
+)
