@@ -34,8 +34,8 @@ from gem_core.tasks import EnvChoice
 from gem_core.train import TrainConfig, train
 from gem_core.train.checkpoint import save_processor
 from gem_core.train.console import ConsoleReporter, quiet_transformers
-from gem_core.train.files import replace_folder
 from gem_core.train.objective import make_batch, score_tokens
+from gem_core.train.output import replace_folder
 from gem_core.train.tiny import random_play
 
 ENVS = {"guess": "game:GuessTheNumber-v0-easy", "sums": "rg:chain_sum"}

@@ -166,10 +166,10 @@ def _read(prompt: str) -> str | None:
 
 
 def _show(observation: Observation, info: Info) -> None:
-    from gem_core.eval.viewer import readable
+    from gem_core.observations import readable_text
 
     shown = render_observation(observation, info)
-    print(readable(shown))
+    print(readable_text(shown))
     for url in image_urls(shown):
         print(f"image: {_image_file(url)}")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gem_core.consistency.learning import MARGIN, REBN, REFERENCE, Equivalence, LearningRun
-from gem_core.consistency.page import verdict_cell, write_document
-from gem_core.eval.charts import COLORS, interval_chart, line_chart
+from gem_core.pages.charts import COLORS, interval_chart, line_chart
+from gem_core.pages.document import verdict_cell, write_document
 
 _STYLE = """
 .chart { max-width: 100%; height: auto; display: block; margin: 1rem 0; }

@@ -6,23 +6,9 @@ import html
 from collections.abc import Mapping
 from pathlib import Path
 
-from gem_core._util.files import write_atomically
 from gem_core.consistency.compare import LEVELS, Comparison, ConsistencyLevel
 from gem_core.consistency.record import Record
-
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  color: #1c2321; }
-table { border-collapse: collapse; width: 100%; margin: 1rem 0 2rem; }
-th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #dde3e0; vertical-align: top; }
-@media (max-width: 40rem) {
-  body { margin: 1rem auto; }
-  table { display: block; overflow-x: auto; }
-  th, td { padding: .3rem .5rem; min-width: 6rem; }
-}
-.equal { color: #12664a; } .differs { color: #a4262c; font-weight: 600; } .unknown { color: #6b7471; }
-code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
-"""
+from gem_core.pages.document import verdict_cell, write_document
 
 
 def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparison], out: str | Path) -> None:
@@ -49,22 +35,6 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
         f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
     )
     write_document(out, "The same step in every trainer", body)
-
-
-def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:
-    """Write an HTML page with the common style of this package, followed by `style`."""
-    head = (
-        f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
-    )
-    text = f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{title}</h1>{body}</body></html>\n"
-    write_atomically(out, [text])
-
-
-def verdict_cell(equal: bool | None, text: str) -> str:
-    """Return a table cell in the color of its verdict."""
-    kind = {None: "unknown", True: "equal", False: "differs"}[equal]
-    return f"<td class='{kind}'>{html.escape(text)}</td>"
 
 
 def _cell(level: ConsistencyLevel | None) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn, TypeVar
 
 from gem_core._util.messages import error_line, unknown
-from gem_core.data.files import SUFFIXES, FileRows
+from gem_core.data.file_rows import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError, MissingDependency
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from gem_core.data.files import SUFFIXES, FileRows
+from gem_core.data.file_rows import SUFFIXES, FileRows
 from gem_core.data.hub import choose_files, hub_rows
 from gem_core.errors import ConfigError, DataError
 

@@ -17,9 +17,9 @@ from typing import Any
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
-from gem_core.eval.charts import COLORS, interval_chart
 from gem_core.eval.compare import paired_differences
 from gem_core.eval.viewer import PageSummary, write_page
+from gem_core.pages.charts import COLORS, interval_chart
 from gem_core.rollout import Episode, read_token_texts
 
 SUMMARY_COLUMNS = (

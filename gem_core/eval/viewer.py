@@ -23,6 +23,7 @@ from gem_core.advantages import returns
 from gem_core.core import Observation
 from gem_core.eval import markup
 from gem_core.images import image_urls
+from gem_core.observations import readable_text
 from gem_core.rollout.trajectory import Episode, Turn
 
 
@@ -106,13 +107,6 @@ def write_page(
     return PageSummary(len(index), number_of_turns, len(page))
 
 
-def readable(observation: Observation) -> str:
-    """Return an observation as readable text, with ``[image]`` for each image."""
-    if isinstance(observation, str):
-        return observation
-    return "\n".join(part["text"] if part.get("type") == "text" else "[image]" for part in observation)
-
-
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
     return {
         "env": episode.env_id,
@@ -138,7 +132,7 @@ def _turn_texts(turn: Turn, vocabulary: dict[int, str | None]) -> list[str | Non
     The response is the text passed to the environment. If that text is empty (for a response cut by the
     length limit), the response is decoded from its tokens, and a third entry holds the empty action.
     """
-    observation = readable(turn.observation)
+    observation = readable_text(turn.observation)
     if turn.action:
         return [observation, turn.action, None]
     if not turn.response_ids:  # a message-based episode, in which the runner keeps the text of a cut answer
@@ -175,7 +169,7 @@ def _turn_entries(
 def _readable_info(info: dict[str, Any]) -> dict[str, Any]:
     """Return the info without image data."""
     final = info.get("final_obs")
-    return {**info, "final_obs": readable(final)} if isinstance(final, list) else info
+    return {**info, "final_obs": readable_text(final)} if isinstance(final, list) else info
 
 
 def _images(observation: Observation) -> list[str]:

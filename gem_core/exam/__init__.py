@@ -10,13 +10,13 @@ variance of an estimator can be measured. Requires numpy only.
 
 from gem_core.exam.certificates import Certificate
 from gem_core.exam.run import Exam, Result, run
-from gem_core.exam.task import Outcome, TableTask
+from gem_core.exam.task import ActionOutcome, TableTask
 from gem_core.exam.tasks import get_task, list_tasks, register_task
 
 __all__ = [
     "Certificate",
     "Exam",
-    "Outcome",
+    "ActionOutcome",
     "Result",
     "TableTask",
     "get_task",

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from gem_core.consistency.page import verdict_cell, write_document
-from gem_core.eval.charts import COLORS
 from gem_core.exam.certificates import BIASED, UNBIASED
 from gem_core.exam.run import Exam
+from gem_core.pages.charts import COLORS
+from gem_core.pages.document import verdict_cell, write_document
 
 Series: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 

@@ -1,9 +1,9 @@
 """`TableTask`: a small multi-turn task with known dynamics, written as a table of outcomes.
 
     outcomes = {
-        ("start", "search"): [Outcome(0.8, -0.05, "found"), Outcome(0.2, -0.05, "start")],
-        ("start", "answer"): [Outcome(0.3, 1.0), Outcome(0.7, 0.0)],
-        ("found", "answer"): [Outcome(0.9, 1.0), Outcome(0.1, 0.0)],
+        ("start", "search"): [ActionOutcome(0.8, -0.05, "found"), ActionOutcome(0.2, -0.05, "start")],
+        ("start", "answer"): [ActionOutcome(0.3, 1.0), ActionOutcome(0.7, 0.0)],
+        ("found", "answer"): [ActionOutcome(0.9, 1.0), ActionOutcome(0.1, 0.0)],
     }
     task = TableTask.from_outcomes("lookup", outcomes, {"start": 1.0}, limit=4)
 
@@ -32,7 +32,7 @@ END = -1
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ActionOutcome:
     """A possible outcome of an action.
 
     Attributes:
@@ -46,7 +46,7 @@ class Outcome:
     next: Hashable | None = None
 
 
-Outcomes: TypeAlias = Mapping[tuple[Any, Any], Sequence[Outcome]]
+Outcomes: TypeAlias = Mapping[tuple[Any, Any], Sequence[ActionOutcome]]
 """Outcomes by (state, action). The actions of a state are the ones listed."""
 
 

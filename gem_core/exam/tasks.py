@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from gem_core._util.registry import Registry
-from gem_core.exam.task import Outcome, TableTask
+from gem_core.exam.task import ActionOutcome, TableTask
 
 _tasks: Registry[Callable[[], TableTask]] = Registry("exam task", group="gem_core.exam")
 
@@ -59,11 +59,11 @@ def stop() -> TableTask:
     outcomes = {}
     for turn in range(6):
         p, last = success[turn], turn == 5
-        outcomes[turn, "stop"] = [Outcome(p, (0.0, 1.0)), Outcome(1 - p, (0.0, 0.0))]
+        outcomes[turn, "stop"] = [ActionOutcome(p, (0.0, 1.0)), ActionOutcome(1 - p, (0.0, 0.0))]
         outcomes[turn, "continue"] = (
-            [Outcome(success[6], (0.1, 1.0)), Outcome(1 - success[6], (0.1, 0.0))]
+            [ActionOutcome(success[6], (0.1, 1.0)), ActionOutcome(1 - success[6], (0.1, 0.0))]
             if last
-            else [Outcome(1.0, (0.1, 0.0), turn + 1)]
+            else [ActionOutcome(1.0, (0.1, 0.0), turn + 1)]
         )
     return TableTask.from_outcomes(
         "stop", outcomes, {0: 1.0}, limit=6,
@@ -79,7 +79,7 @@ def guess(numbers: int = 7, turns: int = 3) -> TableTask:
     are still possible, as a repeated guess would need the whole history as its state. The hidden number is
     part of the state but not of the row; the episodes of a group share it, as with a shared seed.
     """
-    outcomes: dict[tuple[Any, Any], list[Outcome]] = {}
+    outcomes: dict[tuple[Any, Any], list[ActionOutcome]] = {}
     for turn in range(turns):
         for low in range(1, numbers + 1):
             for high in range(low, numbers + 1):
@@ -87,13 +87,13 @@ def guess(numbers: int = 7, turns: int = 3) -> TableTask:
                     for action in range(low, high + 1):
                         state = (turn, low, high, number)
                         if action == number:
-                            outcomes[state, action] = [Outcome(1.0, 1.0)]
+                            outcomes[state, action] = [ActionOutcome(1.0, 1.0)]
                         elif turn == turns - 1:
                             closeness = 1.0 - abs(action - number) / (numbers - 1)
-                            outcomes[state, action] = [Outcome(1.0, closeness)]
+                            outcomes[state, action] = [ActionOutcome(1.0, closeness)]
                         else:
                             bounds = (action + 1, high) if action < number else (low, action - 1)
-                            outcomes[state, action] = [Outcome(1.0, 0.0, (turn + 1, *bounds, number))]
+                            outcomes[state, action] = [ActionOutcome(1.0, 0.0, (turn + 1, *bounds, number))]
     return TableTask.from_outcomes(
         "guess", outcomes, {(0, 1, numbers, number): 1 / numbers for number in range(1, numbers + 1)},
         limit=turns, row=lambda state: state[1:3], description="GuessTheNumber, policy over (low, high)",
@@ -106,13 +106,13 @@ def tool() -> TableTask:
     A tool call has 24 response tokens, an answer has 6. A call fails one time in five. Four turns.
     """
     outcomes = {
-        ("question", "answer"): [Outcome(0.3, (0.0, 1.0)), Outcome(0.7, (0.0, 0.0))],
+        ("question", "answer"): [ActionOutcome(0.3, (0.0, 1.0)), ActionOutcome(0.7, (0.0, 0.0))],
         ("question", "call"): [
-            Outcome(0.8, (-0.05, 0.0), "result"),
-            Outcome(0.2, (-0.05, 0.0), "question"),
+            ActionOutcome(0.8, (-0.05, 0.0), "result"),
+            ActionOutcome(0.2, (-0.05, 0.0), "question"),
         ],
-        ("result", "answer"): [Outcome(0.9, (0.0, 1.0)), Outcome(0.1, (0.0, 0.0))],
-        ("result", "call"): [Outcome(1.0, (-0.05, 0.0), "result")],
+        ("result", "answer"): [ActionOutcome(0.9, (0.0, 1.0)), ActionOutcome(0.1, (0.0, 0.0))],
+        ("result", "call"): [ActionOutcome(1.0, (-0.05, 0.0), "result")],
     }
     return TableTask.from_outcomes(
         "tool", outcomes, {"question": 1.0}, limit=4, tokens={"call": 24, "answer": 6},
@@ -142,7 +142,7 @@ def chain(turns: int, *, dense: bool) -> TableTask:
                     if not p:
                         continue
                     reward = 0.0 if then else (1 / turns if dense else float(turn == turns - 1))
-                    options.append(Outcome(p, reward, (turn + 1, then) if turn < turns - 1 else None))
+                    options.append(ActionOutcome(p, reward, (turn + 1, then) if turn < turns - 1 else None))
                 outcomes[(turn, lost), action] = options
     name = "chain-dense" if dense else "chain-sparse"
     return TableTask.from_outcomes(
@@ -167,11 +167,11 @@ def mixture(scale: float = 10.0) -> TableTask:
     for name, size in (("small", 1.0), ("large", scale)):
         for action, good in (("a", 0.2), ("b", 0.5), ("c", 0.8)):
             outcomes[(name, "first"), action] = [
-                Outcome(good, 0.0, (name, "good")),
-                Outcome(1 - good, 0.0, (name, "bad")),
+                ActionOutcome(good, 0.0, (name, "good")),
+                ActionOutcome(1 - good, 0.0, (name, "bad")),
             ]
             for place, p in (("good", good), ("bad", good / 4)):
-                outcomes[(name, place), action] = [Outcome(p, size), Outcome(1 - p, 0.0)]
+                outcomes[(name, place), action] = [ActionOutcome(p, size), ActionOutcome(1 - p, 0.0)]
     return TableTask.from_outcomes(
         "mixture", outcomes, {("small", "first"): 0.5, ("large", "first"): 0.5}, limit=2,
         logits={((name, place), "a"): 0.5 for name in ("small", "large") for place in places},
@@ -193,7 +193,9 @@ def slippery() -> TableTask:
                 after = cell + step
                 pay = {0: 0.2, 6: 1.0}.get(after)
                 options.append(
-                    Outcome(p, (-0.02, 0.0), after) if pay is None else Outcome(p, (-0.02, pay), None)
+                    ActionOutcome(p, (-0.02, 0.0), after)
+                    if pay is None
+                    else ActionOutcome(p, (-0.02, pay), None)
                 )
             outcomes[cell, action] = options
     return TableTask.from_outcomes(
@@ -217,9 +219,9 @@ def bifurcation(turns: int = 8, decisive: tuple[int, ...] = (2, 5)) -> TableTask
                 then = good and not (turn in decisive and action == "b")
                 p = 0.9 if then else 0.1
                 outcomes[(turn, good), action] = (
-                    [Outcome(1.0, 0.0, (turn + 1, then))]
+                    [ActionOutcome(1.0, 0.0, (turn + 1, then))]
                     if turn < turns - 1
-                    else [Outcome(p, 1.0), Outcome(1 - p, 0.0)]
+                    else [ActionOutcome(p, 1.0), ActionOutcome(1 - p, 0.0)]
                 )
     return TableTask.from_outcomes(
         "bifurcation", outcomes, {(0, True): 1.0}, limit=turns,
@@ -237,8 +239,8 @@ def truncation(limit: int = 6) -> TableTask:
     outcomes = {}
     for level in range(3):
         p = 0.15 * 2**level
-        outcomes[level, "try"] = [Outcome(p, 1.0), Outcome(1 - p, 0.0, level)]
-        outcomes[level, "prepare"] = [Outcome(1.0, 0.0, min(level + 1, 2))]
+        outcomes[level, "try"] = [ActionOutcome(p, 1.0), ActionOutcome(1 - p, 0.0, level)]
+        outcomes[level, "prepare"] = [ActionOutcome(1.0, 0.0, min(level + 1, 2))]
     return TableTask.from_outcomes(
         "truncation", outcomes, {0: 1.0}, limit=limit,
         description=f"truncated after {limit} turns, which the policy does not see",

@@ -19,7 +19,7 @@ import torch
 
 from gem_core.errors import CheckpointError
 from gem_core.rollout.vision import is_processor, tokenizer_of
-from gem_core.train.files import reason, replace_folder
+from gem_core.train.output import reason, replace_folder
 
 STATE_NAME = "trainer_state.pt"
 _NAME = re.compile(r"step-(\d{6,})")

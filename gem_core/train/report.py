@@ -10,10 +10,10 @@ from statistics import fmean
 from typing import Any
 
 from gem_core.errors import MissingDependency
-from gem_core.eval.viewer import readable
+from gem_core.observations import readable_text
 from gem_core.rollout import Episode
 from gem_core.train.config import TrainConfig
-from gem_core.train.files import write_text
+from gem_core.train.output import write_text
 
 Metrics = dict[str, float]
 
@@ -95,7 +95,7 @@ def episode_text(episode: Episode) -> str:
     end = "solved" if episode.success else episode.error or episode.stop_reason
     lines = [f"{episode.env_id}, seed {episode.seed}: return {episode.total_reward:.2f}, {end}"]
     for number, turn in enumerate(episode.turns, 1):
-        lines += [f"  env    {line}" for line in readable(turn.observation).splitlines()]
+        lines += [f"  env    {line}" for line in readable_text(turn.observation).splitlines()]
         answer = turn.action if turn.finish_reason == "stop" else f"{turn.action} [cut by the length limit]"
         advantage = "" if turn.advantage is None else f", advantage {turn.advantage:+.2f}"
         lines += [f"  agent  {line}" for line in answer.splitlines() or [""]]

@@ -12,7 +12,7 @@ from typing import Any
 
 from gem_core.errors import CheckpointError, MissingDependency
 from gem_core.train.config import TrainConfig
-from gem_core.train.files import write_text
+from gem_core.train.output import write_text
 
 
 class MetricSinks:

@@ -33,13 +33,13 @@ from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import OneAgent
 from gem_core.errors import ConfigError
-from gem_core.eval.viewer import readable
+from gem_core.observations import readable_text
 from gem_core.rollout import AppendContext, Episode, EpisodeLimits, Generation, run_episode
 from gem_core.rollout.vision import is_processor, tokenizer_of
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.train.checkpoint import save_processor
-from gem_core.train.files import replace_folder
 from gem_core.train.objective import make_batch, score_tokens
+from gem_core.train.output import replace_folder
 from gem_core.train.tiny_vision import make_processor, make_vision_model
 from gem_core.wrapper import Wrapper
 from gem_core.wrappers.tools import Tools
@@ -233,7 +233,7 @@ def _corpus(envs: Sequence[Env], options: TinyOptions) -> Iterator[str]:
         stream = derive_seed(options.seed, "corpus", sep="/")
         for episode in asyncio.run(random_play(env, processor, stream, episodes=options.corpus_episodes)):
             for turn in episode.turns:
-                yield readable(turn.observation)
+                yield readable_text(turn.observation)
                 yield turn.action
 
 

@@ -45,9 +45,9 @@ from gem_core.train.checkpoint import (
     save_checkpoint,
 )
 from gem_core.train.config import TINY, TrainConfig
-from gem_core.train.files import write_text
 from gem_core.train.learner import Learner
 from gem_core.train.models import prepare_model
+from gem_core.train.output import write_text
 from gem_core.train.report import TrainOutcome, TrainReporter, write_report
 from gem_core.train.rollouts import Players, Rollouts, require_environments, training_tasks
 from gem_core.train.sinks import MetricSinks, require_packages

@@ -9,7 +9,6 @@ import pytest
 from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.eval.atif import read_atif
-from gem_core.eval.charts import interval_chart
 from gem_core.eval.compare import paired_differences
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup
@@ -154,17 +153,6 @@ def test_the_command(runs, tmp_path, capsys):
     assert "Differences from oracle, paired by task" in capsys.readouterr().out
     assert main(["report", str(tmp_path), "--out", str(out)]) == 2
     assert "config.json does not exist" in capsys.readouterr().err
-
-
-def test_a_chart_shows_each_estimate_where_it_lies():
-    estimate = {"mean": 0.5, "low": 0.25, "high": 0.75}
-    chart = interval_chart("Return", {"one": [estimate, None], "<two>": [{"mean": -1.0, "low": None}]})
-    assert chart.count("<circle") == 2
-    assert "&lt;two&gt;" in chart
-    # The scale from -1 to 1 covers 420 units, starting at 12.
-    assert 'cx="327.0"' in chart
-    assert 'x1="274.5" x2="379.5"' in chart
-    assert 'cx="12.0"' in chart
 
 
 def test_labels_lose_the_folder_of_a_file_unless_they_would_look_the_same():

@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gem_core.eval.viewer import readable, write_page
+from gem_core.eval.viewer import write_page
 from gem_core.images import image_part, image_urls
+from gem_core.observations import readable_text
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 
 
@@ -117,7 +118,7 @@ def test_images_inside_the_trace_are_shown_and_addresses_are_not_fetched(tmp_pat
         {"type": "image_url", "image_url": {"url": "https://example.org/image.png"}},
         {"type": "image_url", "image_url": {"url": "data:text/html,<script>"}},
     ]
-    assert readable(parts) == "What is this?\n[image]\n[image]\n[image]"
+    assert readable_text(parts) == "What is this?\n[image]\n[image]\n[image]"
     page = page_of(tmp_path, [episode(turn(observation=parts))])
     assert page.lines("turns")[0][0]["images"] == ["data:image/png;base64,AAAA"]
 

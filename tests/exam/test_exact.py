@@ -7,7 +7,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.exam import Outcome, TableTask, get_task, list_tasks
+from gem_core.exam import ActionOutcome, TableTask, get_task, list_tasks
 from gem_core.exam.episodes import draw_starts, join_paths, paths_from, sample
 from gem_core.exam.exact import expected_return, gradient, policies_at, solve
 from gem_core.exam.tasks import chain
@@ -142,11 +142,11 @@ def test_truncated_episodes_are_marked() -> None:
 
 def test_wrong_tables_are_errors() -> None:
     with pytest.raises(ConfigError, match="do not sum to 1"):
-        TableTask.from_outcomes("x", {("s", "a"): [Outcome(0.5)]}, {"s": 1.0}, limit=1)
+        TableTask.from_outcomes("x", {("s", "a"): [ActionOutcome(0.5)]}, {"s": 1.0}, limit=1)
     with pytest.raises(ConfigError, match="leads to 'gone', which has no outcomes"):
-        TableTask.from_outcomes("x", {("s", "a"): [Outcome(1.0, 0.0, "gone")]}, {"s": 1.0}, limit=1)
+        TableTask.from_outcomes("x", {("s", "a"): [ActionOutcome(1.0, 0.0, "gone")]}, {"s": 1.0}, limit=1)
     with pytest.raises(ConfigError, match="the first state 'other'"):
-        TableTask.from_outcomes("x", {("s", "a"): [Outcome(1.0)]}, {"other": 1.0}, limit=1)
-    outcomes = {("s", "a"): [Outcome(1.0, 0.0, "t")], ("t", "b"): [Outcome(1.0)]}
+        TableTask.from_outcomes("x", {("s", "a"): [ActionOutcome(1.0)]}, {"other": 1.0}, limit=1)
+    outcomes = {("s", "a"): [ActionOutcome(1.0, 0.0, "t")], ("t", "b"): [ActionOutcome(1.0)]}
     with pytest.raises(ConfigError, match="other actions than another state of its row"):
         TableTask.from_outcomes("x", outcomes, {"s": 1.0}, limit=2, row=lambda state: 0)

@@ -32,7 +32,7 @@ from gem_core.data import (
     split_by_number,
     undivided,
 )
-from gem_core.data.files import SUFFIXES
+from gem_core.data.file_rows import SUFFIXES
 from gem_core.data.hub import split_of
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from gem_core._util.entry_points import load_attribute
-from gem_core.data.files import SUFFIXES, FileRows
+from gem_core.data.file_rows import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError
 
 PASSAGE_WORDS = 200
