@@ -86,17 +86,9 @@ class Wrapper(Env):
         """Change the action before the inner environment sees it."""
         return action
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
-        """Modify the result of `step`; `action` is the caller's action, before `on_action`."""
-        return observation, reward, terminated, truncated, info
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        """Modify the `result` of `step`; `action` is the caller's action, before `on_action`."""
+        return result
 
     # -- the contract, through the hooks ------------------------------------------------------
 
@@ -109,7 +101,7 @@ class Wrapper(Env):
         return result
 
     def step(self, action: str) -> StepResult:
-        return self.on_step(action, *self.env.step(self.on_action(action)))
+        return self.on_step(action, self.env.step(self.on_action(action)))
 
     step.through_hooks = True  # type: ignore[attr-defined]
 
@@ -125,7 +117,7 @@ class Wrapper(Env):
     async def astep(self, action: str) -> StepResult:
         if not hasattr(type(self).step, "through_hooks"):  # overridden without an async version
             return await super().astep(action)
-        return self.on_step(action, *await self.env.astep(self.on_action(action)))
+        return self.on_step(action, await self.env.astep(self.on_action(action)))
 
     def close(self) -> None:
         self.env.close()
@@ -196,9 +188,7 @@ def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResu
     def step(self: Wrapper, action: str) -> StepResult:
         if type(self) is not cls:  # called through super(): use the hooks of the subclass
             return Wrapper.step(self, action)
-        # Unpacked explicitly: a call with *arguments costs as much as the rest of this function.
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        return on_step(self, action, observation, reward, terminated, truncated, info)
+        return on_step(self, action, self.env.step(action))
 
     step.through_hooks = True  # type: ignore[attr-defined]
     return step

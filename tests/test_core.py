@@ -53,7 +53,8 @@ class Shout(Wrapper):
     def on_action(self, action: str) -> str:
         return action + "!"
 
-    def on_step(self, action: str, observation: Any, reward: float, *rest: Any) -> Any:
+    def on_step(self, action: str, result: Any) -> Any:
+        observation, reward, *rest = result
         return f"{action} -> {observation}".upper(), reward + 1.0, *rest
 
 
@@ -358,11 +359,13 @@ def test_unknown_attribute_of_the_package() -> None:
 
 def test_hooks_belong_to_the_object_however_step_is_reached() -> None:
     class Outer(Wrapper):
-        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+        def on_step(self, action: str, result: Any) -> Any:
+            observation, *rest = result
             return f"outer {observation}", *rest
 
     class Inner(Outer):
-        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+        def on_step(self, action: str, result: Any) -> Any:
+            observation, *rest = result
             return f"inner {observation}", *rest
 
         def step(self, action: str) -> Any:

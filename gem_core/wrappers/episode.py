@@ -47,15 +47,8 @@ class EpisodeStatistics(Wrapper):
         self.prev_ep_step_counter, self.prev_ep_cumulative_rewards = before
         return observation, info
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        observation, reward, terminated, truncated, info = result
         info["step_counter"] = self.step_counter = turns = self.step_counter + 1
         info["cumulative_rewards"] = self.cumulative_rewards = total = self.cumulative_rewards + reward
         if info.get("invalid"):
@@ -94,15 +87,8 @@ class TimeLimit(Wrapper):
         self.turns = 0
         return observation, info
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        observation, reward, terminated, truncated, info = result
         self.turns += 1
         if self.turns >= self.max_turns and not (terminated or truncated):
             truncated = True

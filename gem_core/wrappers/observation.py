@@ -57,15 +57,8 @@ class History(Wrapper):
         self.history = [self.opening(_take_shown(observation, info))]
         return self.render(), info
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        observation, reward, terminated, truncated, info = result
         shown = _take_shown(observation, info)
         history = self.history
         if self.keeps_actions:
@@ -97,17 +90,10 @@ class Concat(History):
     def render(self) -> Observation:
         return _joined(self.history)
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
         if not self._plain:
-            return super().on_step(action, observation, reward, terminated, truncated, info)
+            return super().on_step(action, result)
+        observation, reward, terminated, truncated, info = result
         history = self.history
         history.append(_take_shown(observation, info))
         return _joined(history), reward, terminated, truncated, info

@@ -53,15 +53,8 @@ class Retry(Wrapper):
         info["suffix"] = self._left(info.get("suffix", ""))
         return observation, info
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        observation, reward, terminated, truncated, info = result
         self.attempts += 1
         payment = reward if reward < 0 else max(0.0, reward - self.best) * self.decay ** (self.attempts - 1)
         self.best = max(self.best, reward)

@@ -276,7 +276,8 @@ def test_wrapped_envs_are_checked_as_a_whole() -> None:
             super().__init__(env)
             self.turns = 0
 
-        def on_step(self, action: str, observation: Any, *rest: Any) -> Any:
+        def on_step(self, action: str, result: Any) -> Any:
+            observation, *rest = result
             self.turns += 1
             return f"{observation} ({self.turns})", *rest
 

@@ -89,15 +89,8 @@ class GemEnv(Wrapper):
             return observation, 0.0, True, truncated, {"metrics": {}}
         return super().step(action)
 
-    def on_step(
-        self,
-        action: str,
-        observation: Observation,
-        reward: float,
-        terminated: bool,
-        truncated: bool,
-        info: Info,
-    ) -> StepResult:
+    def on_step(self, action: str, result: StepResult) -> StepResult:
+        observation, reward, terminated, truncated, info = result
         info["metrics"] = dict(info.get("metrics") or {})
         if "success" in info:
             info["metrics"]["success"] = float(info["success"])

@@ -31,10 +31,10 @@ class Spy(Wrapper):
         shown = f"Episode {self.name}.\n"
         return shown + observation if isinstance(observation, str) else [text_part(shown), *observation], info
 
-    def on_step(self, action: str, observation: Any, reward: float, *rest: Any) -> Any:
+    def on_step(self, action: str, result: Any) -> Any:
         with open(os.path.join(os.environ["GEM_SPY"], "env.jsonl"), "a", encoding="utf-8") as file:
-            file.write(json.dumps({"episode": self.name, "action": action, "reward": reward}) + "\n")
-        return observation, reward, *rest
+            file.write(json.dumps({"episode": self.name, "action": action, "reward": result[1]}) + "\n")
+        return result
 
 
 def register() -> None:
