@@ -3,9 +3,8 @@
     result = open_sandbox().run("print(1 + 1)")
 
 `levels` has the table of levels and `self_check`; `process`, `namespace`, and `container` implement one level
-each; `selftest` attacks them; `guest` holds the code that runs inside. `run_python` is level ``process`` as
-one function. That level contains accidents (endless loops, output floods, memory leaks), not attackers; see
-its module.
+each; `selftest` attacks them; `guest` holds the code that runs inside. Level ``process``
+contains accidents (endless loops, output floods, memory leaks), not attackers; see its module.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from gem_core.sandbox.levels import (
     LEVELS,
     IsolationLevel,
     LevelCheck,
-    Sandbox,
     close_sandboxes,
     open_sandbox,
     self_check,
     strongest,
 )
 from gem_core.sandbox.limits import ISOLATED, ProgramLimits
-from gem_core.sandbox.process import run_python
+from gem_core.sandbox.program import Sandbox
 from gem_core.sandbox.result import RunResult
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "Sandbox",
     "close_sandboxes",
     "open_sandbox",
-    "run_python",
     "self_check",
     "strongest",
 ]

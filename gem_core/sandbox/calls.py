@@ -27,9 +27,10 @@ from typing import Any
 
 from gem_core._util.threads import after_fork
 from gem_core.errors import GemError
-from gem_core.sandbox.levels import Sandbox, strongest
+from gem_core.sandbox.levels import strongest
 from gem_core.sandbox.limits import ProgramLimits
-from gem_core.sandbox.local import Process
+from gem_core.sandbox.process import Process
+from gem_core.sandbox.program import Sandbox
 
 CPU_SECONDS = 2.0
 _LIMITS = ProgramLimits(

@@ -22,13 +22,14 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
 from gem_core.sandbox.guest.denied import DENIED, NEW_NAMESPACES
-from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.program import Program, Sandbox
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import relative
 
@@ -38,7 +39,7 @@ _END_SECONDS = 2.0
 _GUEST = Path(__file__).with_name("guest") / "container.py"
 
 
-class Container:
+class Container(Sandbox):
     """Runs programs at level `container`; safe to use from any thread.
 
     Args:
@@ -72,22 +73,9 @@ class Container:
         self._profile = profile.name
         weakref.finalize(self, Path(self._profile).unlink, missing_ok=True)
 
-    def run(
-        self,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, bytes] | None = None,
-        fetch: Sequence[str] = (),
-        limits: ProgramLimits | None = None,
-    ) -> RunResult:
-        """See `levels.Sandbox.run`.
-
-        Raises:
-            SandboxError: The engine could not start the container.
-        """
-        limits = limits or ISOLATED
-        request = _request(code, stdin, files or {}, fetch, limits)
+    def run_program(self, program: Program) -> RunResult:
+        limits = program.limits
+        request = _request(program)
         name = f"gem-core-{uuid.uuid4().hex}"
         start = time.perf_counter()
         try:
@@ -104,14 +92,6 @@ class Container:
         finally:
             self._remove(name)
         return _result(done, limits, time.perf_counter() - start)
-
-    def session(self) -> Any:
-        """Raise an error, because this level has no sessions.
-
-        Raises:
-            SandboxError: Always.
-        """
-        raise SandboxError("level 'container' has no sessions; use level 'namespace' or stateful=False")
 
     def start(self, source: Path, limits: ProgramLimits, whole_image: bool = False) -> Conversation:
         """Start a container whose program answers requests, each one line of JSON.
@@ -246,17 +226,17 @@ def _profile() -> dict[str, Any]:
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": refused}
 
 
-def _request(
-    code: str, stdin: str, files: Mapping[str, bytes], fetch: Sequence[str], limits: ProgramLimits
-) -> dict[str, Any]:
+def _request(program: Program) -> dict[str, Any]:
+    limits, (code, stdin) = program.limits, program.encoded()
+
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode()
 
     return {
-        "code": text(code.encode("utf-8", "surrogatepass")),
-        "in": text(stdin.encode("utf-8", "surrogatepass")),
-        "files": {relative(name): text(data) for name, data in files.items()},
-        "fetch": [relative(name) for name in fetch],
+        "code": text(code),
+        "in": text(stdin),
+        "files": {relative(name): text(data) for name, data in program.files.items()},
+        "fetch": [relative(name) for name in program.fetch],
         "seconds": limits.wall_seconds,
         "output_bytes": limits.output_bytes,
         "limits": limits.kernel_limits(),

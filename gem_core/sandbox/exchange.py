@@ -9,10 +9,10 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gem_core.sandbox.fork_server import ForkServer
-from gem_core.sandbox.limits import ProgramLimits
+from gem_core.sandbox.program import Program
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import relative
 
@@ -31,17 +31,9 @@ class Channel:
         self.link.close()
 
 
-def exchange(
-    channel: Channel,
-    code: str,
-    stdin: str,
-    files: Mapping[str, bytes],
-    fetch: Sequence[str],
-    limits: ProgramLimits,
-    *,
-    session: bool,
-) -> RunResult:
+def exchange(channel: Channel, program: Program, *, session: bool) -> RunResult:
     """Send a program to the child and wait until it ends."""
+    limits, fetch = program.limits, program.fetch
     request = {
         "session": session,
         "limits": limits.kernel_limits(),
@@ -49,16 +41,11 @@ def exchange(
     }
     size = limits.output_bytes
     packed = b"".join(
-        json.dumps([relative(name), len(data)]).encode() + b"\n" + data for name, data in files.items()
+        json.dumps([relative(name), len(data)]).encode() + b"\n" + data
+        for name, data in program.files.items()
     )
     with contextlib.ExitStack() as stack:
-        contents = (
-            code.encode("utf-8", "surrogatepass"),
-            stdin.encode("utf-8", "surrogatepass"),
-            b"",
-            b"",
-            packed,
-        )
+        contents = (*program.encoded(), b"", b"", packed)
         descriptors = [_memory_file(stack, data) for data in contents]
         start = time.perf_counter()
         with contextlib.suppress(OSError):  # the child has ended, which the following lines detect

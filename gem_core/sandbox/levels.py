@@ -21,56 +21,14 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_names
 from gem_core._util.threads import after_fork
 from gem_core.errors import GemError, SandboxError
-from gem_core.sandbox.limits import ProgramLimits
-from gem_core.sandbox.result import RunResult
-
-
-class Sandbox(Protocol):
-    """Runs programs at one isolation level; safe to use from any thread."""
-
-    @property
-    def level(self) -> str:
-        """Name of the isolation level."""
-        ...
-
-    def run(
-        self,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, bytes] | None = None,
-        fetch: Sequence[str] = (),
-        limits: ProgramLimits | None = None,
-    ) -> RunResult:
-        """Run a Python program until it ends. Whatever it does is a result, never an exception.
-
-        Args:
-            code: Source of the program.
-            stdin: Text of its standard input.
-            files: Contents of files to create in the program's folder, by relative path.
-            fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
-            limits: Resource limits. None uses the defaults of the level.
-        """
-        ...
-
-    def session(self) -> Any:
-        """Return an object with `run` and `close` whose variables persist from one program to the next.
-
-        Raises:
-            SandboxError: The level has no sessions.
-        """
-        ...
-
-    def close(self) -> None:
-        """End all running programs."""
-        ...
+from gem_core.sandbox.program import Sandbox
 
 
 @dataclass(frozen=True)
@@ -232,7 +190,8 @@ def _make(level: str, packages: Sequence[str], workers: int | None, programs: bo
         from gem_core.sandbox.container import Container
 
         return Container()
-    from gem_core.sandbox.local import InProcess, Process
+    from gem_core.sandbox.in_process import InProcess
+    from gem_core.sandbox.process import Process
 
     return InProcess() if level == "none" else Process(packages=bool(packages))
 

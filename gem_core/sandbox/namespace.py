@@ -34,14 +34,14 @@ from gem_core._util.threads import after_fork
 from gem_core.errors import SandboxError
 from gem_core.sandbox.exchange import Channel, exchange
 from gem_core.sandbox.fork_server import ForkServer, configure, configure_process
-from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.program import Program, Runner, Sandbox
 from gem_core.sandbox.result import RunResult
 
 _AT_ONCE = 4
 """Concurrent programs per fork server; more than one, because some wait more than they compute."""
 
 
-class Namespace:
+class Namespace(Sandbox):
     """Runs programs at level `namespace`; safe to use from any thread.
 
     Args:
@@ -85,32 +85,11 @@ class Namespace:
         self._servers[0] = ForkServer(self._config)
         _open.add(self)
 
-    def run(
-        self,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, bytes] | None = None,
-        fetch: Sequence[str] = (),
-        limits: ProgramLimits | None = None,
-    ) -> RunResult:
-        """Run a Python program until it ends.
-
-        Args:
-            code: Source of the program.
-            stdin: Text of its standard input.
-            files: Contents of files to create in the program's folder, by relative path.
-            fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
-            limits: Resource limits. None uses `limits.ISOLATED`.
-
-        Returns:
-            The result. A program that fails, loops, or floods its output is a result too, and so is a program
-            whose fork server was killed while it ran.
-        """
+    def run_program(self, program: Program) -> RunResult:
         with self._slots:
             channel = self._channel()
             try:
-                return exchange(channel, code, stdin, files or {}, fetch, limits or ISOLATED, session=False)
+                return exchange(channel, program, session=False)
             finally:
                 channel.close()
 
@@ -119,7 +98,6 @@ class Namespace:
         return Session(self)
 
     def close(self) -> None:
-        """End all running programs. May be called more than once."""
         with self._lock:
             self._closed = True
             servers, self._servers = self._servers, [None] * len(self._servers)
@@ -170,8 +148,11 @@ class ForkedProcess(Namespace):
         self._start(configure_process(modules), workers)
 
 
-class Session:
-    """Process whose variables and files persist; starts on first use and ends with `close`."""
+class Session(Runner):
+    """Process whose variables and files persist; starts on first use.
+
+    It ends with `close`, or with a program that is stopped.
+    """
 
     def __init__(self, owner: Namespace) -> None:
         self._owner = owner
@@ -183,22 +164,11 @@ class Session:
         """Whether a process with the state of earlier programs exists."""
         return self._channel is not None
 
-    def run(
-        self,
-        code: str,
-        *,
-        stdin: str = "",
-        files: Mapping[str, bytes] | None = None,
-        fetch: Sequence[str] = (),
-        limits: ProgramLimits | None = None,
-    ) -> RunResult:
-        """Run a program in the session's process; see `Namespace.run`. Stopping it ends the process."""
+    def run_program(self, program: Program) -> RunResult:
         with self._lock, self._owner._slots:
             if self._channel is None:
                 self._channel = self._owner._channel()
-            result = exchange(
-                self._channel, code, stdin, files or {}, fetch, limits or ISOLATED, session=True
-            )
+            result = exchange(self._channel, program, session=True)
             if self._channel.over:
                 self._channel.close()
                 self._channel = None

@@ -23,75 +23,65 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gem_core.sandbox.limits import ONE_THREAD, ProgramLimits
+from gem_core.sandbox.program import Program, Sandbox
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
-LEVEL = "process"
 _LAUNCHER = str(Path(__file__).with_name("guest") / "launch.py")
 
 
-def run_python(
-    code: str,
-    *,
-    stdin: str = "",
-    limits: ProgramLimits | None = None,
-    packages: bool = False,
-    files: Mapping[str, bytes] | None = None,
-    fetch: Sequence[str] = (),
-) -> RunResult:
-    """Run a Python program until it ends.
+class Process(Sandbox):
+    """Runs programs at level `process`.
 
     Args:
-        code: Source of the program.
-        stdin: Text of its standard input.
-        limits: Resource limits. None uses the defaults.
-        packages: Whether the program can import installed packages (slower to start).
-        files: Contents of files to create in the program's folder, by relative path.
-        fetch: Files of the program's folder to return in `RunResult.files`, if it wrote them.
-
-    Returns:
-        The result. A program that fails, loops, or floods its output also gives a result, never an exception.
-
-    Raises:
-        OSError: The machine cannot start another process or write a temporary file.
+        packages: Whether programs can import every installed package (slower to start).
     """
-    limits = limits or ProgramLimits()
-    size = limits.output_bytes
-    wire = ",".join(map(str, limits.kernel_limits()))
-    with own_folder() as outside:
-        inside = outside / "work"
-        inside.mkdir()
-        write_files(inside, files or {})
-        (inside / "main.py").write_bytes(code.encode("utf-8", "surrogatepass"))
-        (outside / "in").write_bytes(stdin.encode("utf-8", "surrogatepass"))
-        with (
-            open(outside / "in", "rb") as standard_in,
-            open(outside / "out", "w+b") as out,
-            open(outside / "err", "w+b") as err,
-        ):
-            start = time.perf_counter()
-            process = subprocess.Popen(
-                [sys.executable, "-I", *([] if packages else ["-S"]), _LAUNCHER, wire, "main.py"],
-                stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
-                env={
-                    "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside),
-                    **ONE_THREAD,
-                },
-            )  # fmt: skip
-            timed_out = _wait(process, limits.wall_seconds)
-            seconds = time.perf_counter() - start
-            # Read from the descriptors, since the program may have removed the names.
-            stdout, more_out = head(os.pread(out.fileno(), size + 1, 0), size)
-            stderr, more_err = head(os.pread(err.fileno(), size + 1, 0), size)
-        fetched = read_files(inside, fetch, limits.file_bytes)
-    exit_code = process.returncode
-    out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
-    ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
-    return RunResult(stdout, stderr, ending, exit_code, seconds, more_out or more_err, LEVEL, fetched)
+
+    level = "process"
+    default_limits = ProgramLimits()
+
+    def __init__(self, *, packages: bool = False) -> None:
+        self._packages = packages
+
+    def run_program(self, program: Program) -> RunResult:
+        limits = program.limits
+        size = limits.output_bytes
+        wire = ",".join(map(str, limits.kernel_limits()))
+        code, stdin = program.encoded()
+        with own_folder() as outside:
+            inside = outside / "work"
+            inside.mkdir()
+            write_files(inside, program.files)
+            (inside / "main.py").write_bytes(code)
+            (outside / "in").write_bytes(stdin)
+            with (
+                open(outside / "in", "rb") as standard_in,
+                open(outside / "out", "w+b") as out,
+                open(outside / "err", "w+b") as err,
+            ):
+                start = time.perf_counter()
+                process = subprocess.Popen(
+                    [sys.executable, "-I", *([] if self._packages else ["-S"]), _LAUNCHER, wire, "main.py"],
+                    stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
+                    env={
+                        "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside),
+                        **ONE_THREAD,
+                    },
+                )  # fmt: skip
+                timed_out = _wait(process, limits.wall_seconds)
+                seconds = time.perf_counter() - start
+                # Read from the descriptors, since the program may have removed the names.
+                text_out, more_out = head(os.pread(out.fileno(), size + 1, 0), size)
+                text_err, more_err = head(os.pread(err.fileno(), size + 1, 0), size)
+            fetched = read_files(inside, program.fetch, limits.file_bytes)
+        exit_code = process.returncode
+        out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
+        ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
+        cut = more_out or more_err
+        return RunResult(text_out, text_err, ending, exit_code, seconds, cut, self.level, fetched)
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:

@@ -11,15 +11,16 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.sandbox import ProgramLimits, open_sandbox, run_python
+from gem_core.sandbox import ProgramLimits, open_sandbox
+from gem_core.sandbox.process import Process
 
 SHORT = ProgramLimits(
     wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000
 )
 
 
-def run(code, **kwargs):
-    return run_python(code, limits=kwargs.pop("limits", SHORT), **kwargs)
+def run(code, *, packages=False, **kwargs):
+    return Process(packages=packages).run(code, limits=kwargs.pop("limits", SHORT), **kwargs)
 
 
 def test_output_and_input():

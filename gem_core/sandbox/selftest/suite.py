@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
-from gem_core.sandbox.levels import LEVELS, Sandbox, open_sandbox
+from gem_core.sandbox.levels import LEVELS, open_sandbox
 from gem_core.sandbox.limits import ISOLATED, ProgramLimits
+from gem_core.sandbox.program import Sandbox
 from gem_core.sandbox.result import RunResult
 from gem_core.sandbox.selftest.attacks import ATTACKS, Attack
 
