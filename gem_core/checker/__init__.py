@@ -39,9 +39,6 @@ from gem_core.spec import EnvSpec
 
 __all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
 
-_BASIC_RULES = ("signatures", "reset_results")
-"""Rules whose violation makes the results of the others meaningless."""
-
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -53,12 +50,14 @@ class CheckReport:
         skipped: Maps the name of each rule that does not apply to the reason.
         broken: Maps the name of each broken rule to the message of its `CheckFailed`; always empty without
             `keep_going`.
+        unchecked: Maps the name of each rule that was not checked to the broken rule that has to hold first.
     """
 
     env: str
     passed: tuple[str, ...]
     skipped: dict[str, str]
     broken: dict[str, str] = field(default_factory=dict)
+    unchecked: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         counts = f"{len(self.passed)} rules hold, {len(self.skipped)} do not apply"
@@ -66,6 +65,7 @@ class CheckReport:
         lines += [f"  broken   {name}: {message}" for name, message in self.broken.items()]
         lines += [f"  holds    {name}" for name in self.passed]
         lines += [f"  skipped  {name}: {reason}" for name, reason in self.skipped.items()]
+        lines += [f"  skipped  {name}: {cause} has to hold first" for name, cause in self.unchecked.items()]
         return "\n".join(lines)
 
 
@@ -93,13 +93,12 @@ def check_env(
         actions: Random player for an environment without one: a function of the environment, or responses to
             draw from. They need not be legal.
         keep_going: Whether to check all rules and report the broken ones, instead of raising at the first.
-            If a method has the wrong signature or a reset returns the wrong results, the rules that rely on
-            it are skipped.
+            A rule that relies on a broken one, or fails for the same cause, is reported as not checked.
         on_rule: Function to call before each rule, with the number of earlier rules and of all rules.
         **kwargs: Keyword arguments for `make` (including ``wrappers``) or the factory.
 
     Returns:
-        The rules that hold, and the rules that do not apply with the reason. A spec with
+        The rules that hold, and the rules that do not apply, with the reason. A spec with
         ``deterministic=False`` or ``stateful=False`` is exempt only from the rules on that property.
 
     Raises:
@@ -121,22 +120,29 @@ def check_env(
     passed: list[str] = []
     skipped: dict[str, str] = {}
     failures: dict[str, str] = {}
+    causes: dict[str, str] = {}
+    hidden: dict[str, str] = {}
     chosen = [rule for rule in RULES if rules is None or rule.name in rules]
     for number, rule in enumerate(chosen):
         on_rule(number, len(chosen))
-        if rule.name not in _BASIC_RULES and (basic := [name for name in _BASIC_RULES if name in failures]):
-            skipped[rule.name] = f"it relies on {basic[0]}, which is broken"
+        if first := [hidden.get(name, name) for name in rule.relies_on if name in failures or name in hidden]:
+            hidden[rule.name] = first[0]
             continue
         try:
-            _check_rule(rule, subject)
-            passed.append(rule.name)
+            failure = _failure(rule, subject)
         except RuleSkipped as reason:
             skipped[rule.name] = str(reason)
-        except CheckFailed as failure:
-            if not keep_going:
-                raise
-            failures[rule.name] = str(failure)
-    return CheckReport(subject.name, tuple(passed), skipped, failures)
+            continue
+        if failure is None:
+            passed.append(rule.name)
+        elif not keep_going:
+            raise _check_failed(subject, rule, failure) from failure.__cause__
+        elif failure.cause in causes:
+            hidden[rule.name] = causes[failure.cause]
+        else:
+            causes[failure.cause] = rule.name
+            failures[rule.name] = str(_check_failed(subject, rule, failure))
+    return CheckReport(subject.name, tuple(passed), skipped, failures, hidden)
 
 
 class EnvContract:
@@ -203,25 +209,30 @@ def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], st
     return lambda env: env.unwrapped.action_random.choice(actions)
 
 
-def _check_rule(rule: Rule, subject: Subject) -> None:
+def _failure(rule: Rule, subject: Subject) -> RuleBroken | None:
+    """Check a rule, and return how it is broken, or None if it holds."""
     if rule.needs and subject.spec is not None and not getattr(subject.spec, rule.needs):
         raise RuleSkipped(f"the spec has {rule.needs}=False")
     try:
         rule.check(subject)
-    except RuleBroken as failure:
-        raise _check_failed(subject, rule, failure.seen, failure.advice) from failure.__cause__
+    except RuleBroken as broken:
+        return broken
     except RuleSkipped:
         raise
     except Exception as error:  # a method that the rule called, such as spawn or get_state
-        seen = error_line(error) + place(error)
-        raise _check_failed(subject, rule, seen, "this rule expects no exception") from error
+        cause = type(error).__name__ + place(error)
+        failure = RuleBroken(error_line(error) + place(error), "this rule expects no exception", cause)
+        failure.__cause__ = error
+        return failure
     finally:
         subject.close()
+    return None
 
 
-def _check_failed(subject: Subject, rule: Rule, seen: str, advice: str) -> CheckFailed:
+def _check_failed(subject: Subject, rule: Rule, failure: RuleBroken) -> CheckFailed:
     return CheckFailed(
-        f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  observed: {seen}\n  fix: {advice}"
+        f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  observed: {failure.seen}\n"
+        f"  fix: {failure.advice}"
     )
 
 
@@ -229,9 +240,11 @@ def _contract_test(rule: Rule) -> Callable[[EnvContract], None]:
     def test(self: EnvContract) -> None:
         subject = _subject(self.make_env, self.seeds, self.max_turns, self.patience, {})
         try:
-            _check_rule(rule, subject)
+            failure = _failure(rule, subject)
         except RuleSkipped as reason:
             raise unittest.SkipTest(str(reason)) from None
+        if failure:
+            raise _check_failed(subject, rule, failure) from failure.__cause__
 
     test.__doc__ = rule.statement
     return test

@@ -41,6 +41,8 @@ from gem_core.spec import EnvSpec
 
 _OWN_RANDOM = "draw everything from self.random, and set up everything in reset()"
 _STATE_FIELDS = "name every attribute that an episode changes in state_fields"
+_REPLAY = ("twins_are_equal", "sampling_changes_nothing")
+"""Rules that must hold if a recorded episode is to be compared with another one."""
 
 
 @rule("deterministic")
@@ -54,7 +56,7 @@ def twins_are_equal(subject: Subject) -> None:
         expect_same(first, second, f"without a seed, after the episode of seed {recording.seed}", _OWN_RANDOM)
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=("twins_are_equal",))
 def sampling_changes_nothing(subject: Subject) -> None:
     """`sample_random_action` and `oracle_action` do not change the episode."""
     for recording in subject.recordings():
@@ -71,7 +73,7 @@ def sampling_changes_nothing(subject: Subject) -> None:
         )  # fmt: skip
 
 
-@rule()
+@rule(relies_on=_REPLAY)
 def global_random_is_left_alone(subject: Subject) -> None:
     """The generators of `random` and `numpy.random` are neither used nor seeded."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002  # on purpose: the global generator
@@ -101,7 +103,7 @@ def global_random_is_left_alone(subject: Subject) -> None:
         np.random.set_state(before[1])  # noqa: NPY002
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=_REPLAY)
 def episodes_leave_no_trace(subject: Subject) -> None:
     """An episode abandoned midway does not change the next one."""
     env = subject.fresh()
@@ -114,7 +116,7 @@ def episodes_leave_no_trace(subject: Subject) -> None:
         follow(env, recording.actions[: len(recording.actions) // 2])
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=_REPLAY)
 def instances_are_independent(subject: Subject) -> None:
     """Episodes interleaved on several instances equal the same episodes played alone."""
     recordings = subject.recordings()
@@ -131,7 +133,7 @@ def instances_are_independent(subject: Subject) -> None:
         )  # fmt: skip
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=("instances_are_independent",))
 def threads_change_nothing(subject: Subject) -> None:
     """Episodes played concurrently in threads equal the same episodes played alone."""
     recordings = subject.recordings()
@@ -144,7 +146,7 @@ def threads_change_nothing(subject: Subject) -> None:
             )  # fmt: skip
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=("threads_change_nothing",))
 def async_is_the_same(subject: Subject) -> None:
     """`areset` and `astep` return the same results as `reset` and `step`."""
 
@@ -165,7 +167,7 @@ def async_is_the_same(subject: Subject) -> None:
 # -- state ------------------------------------------------------------------------------------
 
 
-@rule("stateful")
+@rule("stateful", relies_on=("reset_is_needed", "instances_are_independent"))
 def states_survive_json(subject: Subject) -> None:
     """A state survives a JSON round trip at any point: the episode and its generator continue from there."""
     for recording in subject.recordings():
@@ -175,7 +177,7 @@ def states_survive_json(subject: Subject) -> None:
             follow(env, recording.actions[:turn])
             live = env.get_state()
             state = _as_json(live)
-            rest = _finish(env, recording.actions[turn:])
+            rest = _finish(env, recording, turn)
             if _as_json(live) != state:
                 broken("the result of get_state() changed in later steps", "return copies of lists and dicts")
             for which, restored in (("the same", env), ("a new", other)):
@@ -184,10 +186,10 @@ def states_survive_json(subject: Subject) -> None:
                     seen = f"get_state() after set_state() differs (seed {recording.seed}, turn {turn})"
                     broken(seen, _STATE_FIELDS)
                 where = f"from the state of seed {recording.seed} after turn {turn}, on {which} instance"
-                expect_same(rest, _finish(restored, recording.actions[turn:]), where, _STATE_FIELDS)
+                expect_same(rest, _finish(restored, recording, turn), where, _STATE_FIELDS)
 
 
-@rule("stateful")
+@rule("stateful", relies_on=("states_survive_json",))
 def forks_are_equal_and_independent(subject: Subject) -> None:
     """`spawn(same_state=True)` returns an independent sibling that continues identically."""
     for recording in subject.recordings():
@@ -196,14 +198,14 @@ def forks_are_equal_and_independent(subject: Subject) -> None:
         reset(env, recording.seed)
         follow(env, recording.actions[:half])
         fork = subject.adopt(env.spawn(same_state=True))
-        first = _finish(fork, recording.actions[half:])
-        second = _finish(env, recording.actions[half:])
+        first = _finish(fork, recording, half)
+        second = _finish(env, recording, half)
         where = f"after a fork of seed {recording.seed} at turn {half}"
         expect_same(recording.frames[half + 1 :], first[:-1], f"{where}, in the fork", _STATE_FIELDS)
         expect_same(first, second, f"{where}, in its origin", "share no mutable state with a sibling")
 
 
-@rule("stateful")
+@rule("stateful", relies_on=("states_survive_json",))
 def resets_start_from_a_state(subject: Subject) -> None:
     """`reset(options={"state": ...})` continues from a saved state, unless options are ignored."""
     if ignores_options(subject):
@@ -225,7 +227,7 @@ def resets_start_from_a_state(subject: Subject) -> None:
 # -- other processes and closing --------------------------------------------------------------
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=_REPLAY)
 def specs_travel(subject: Subject) -> None:
     """The `EnvSpec` survives pickle and JSON, and an environment made from it plays the same episodes."""
     spec = _portable_spec(subject)
@@ -243,7 +245,7 @@ def specs_travel(subject: Subject) -> None:
         )
 
 
-@rule("deterministic")
+@rule("deterministic", relies_on=_REPLAY)
 def processes_change_nothing(subject: Subject) -> None:
     """Another process with a different hash seed plays the same episodes."""
     spec = _portable_spec(subject)
@@ -325,10 +327,10 @@ def _as_json(state: dict[str, Any]) -> str:
         )
 
 
-def _finish(env: Env, actions: list[str]) -> list[Frame]:
-    """Play the rest of the episode and the reset after it; without actions left, expect `ResetNeeded`."""
-    frames = follow(env, actions)
-    if not actions:
+def _finish(env: Env, recording: Recording, turn: int) -> list[Frame]:
+    """Play the episode from `turn` and the reset after it; if it has already ended, expect `ResetNeeded`."""
+    frames = follow(env, recording.actions[turn:])
+    if recording.ended and turn == len(recording.actions):
         try:
             env.step("")
         except ResetNeeded:

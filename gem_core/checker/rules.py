@@ -39,6 +39,8 @@ TOLERANCE = 1e-6
 """Tolerance for rounding errors in sums of rewards."""
 LUCKY_SEEDS = 50
 """Number of further episodes in which an oracle that needs luck may reach `max_return`."""
+_INVALID = ("format", "illegal", "length")
+_NO_REWARD = "pay format_error_reward for text without a readable action"
 
 
 class Rule(NamedTuple):
@@ -49,17 +51,21 @@ class Rule(NamedTuple):
     check: Callable[[Subject], None]
     needs: str | None
     """Flag of the `EnvSpec` that the rule requires, "deterministic" or "stateful"; None for no flag."""
+    relies_on: tuple[str, ...]
+    """Names of earlier rules; if one of them is broken, this rule says nothing."""
 
 
 RULES: list[Rule] = []
 
 
-def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    """Return a decorator that adds a function to `RULES`."""
+def rule(
+    needs: str | None = None, *, relies_on: Iterable[str] = ("signatures", "reset_results")
+) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    """Return a decorator that adds a function to `RULES`; see `Rule` for the arguments."""
 
     def add(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         statement = (check.__doc__ or "").split("\n")[0]
-        RULES.append(Rule(check.__name__, statement, check, needs))
+        RULES.append(Rule(check.__name__, statement, check, needs, tuple(relies_on)))
         return check
 
     return add
@@ -68,7 +74,7 @@ def rule(needs: str | None = None) -> Callable[[Callable[[Subject], None]], Call
 # -- form of calls and results ----------------------------------------------------------------
 
 
-@rule()
+@rule(relies_on=())
 def signatures(subject: Subject) -> None:
     """The signatures are ``step(action)`` and ``reset(seed=None, *, options=None)``."""
     for env in layers(subject.fresh()):
@@ -102,7 +108,7 @@ def unknown_arguments(subject: Subject) -> None:
     broken("no_such_argument=1 was accepted", "raise TypeError for unknown keyword arguments")
 
 
-@rule()
+@rule(relies_on=())
 def reset_results(subject: Subject) -> None:
     """A reset returns an observation and an info dict of the documented types."""
     env = subject.fresh()
@@ -153,7 +159,7 @@ def random_actions_are_legal(subject: Subject) -> None:
     for seed in subject.seeds:
         recording = subject.recording(seed)
         for action, frame in zip(recording.actions, recording.frames[1:], strict=True):
-            if frame.info.get("invalid") is not None:
+            if frame.info.get("invalid") in _INVALID:
                 broken(
                     f"seed {seed}: {clip(action)} was {frame.info['invalid']!r}: {clip(frame.observation)}",
                     "draw from the legal actions of the current position",
@@ -200,7 +206,7 @@ def unknown_options(subject: Subject) -> None:
         skip("reset ignores its options")
 
 
-@rule()
+@rule(relies_on=("episodes_end",))
 def best_return(subject: Subject) -> None:
     """No episode returns more than `max_return`, and the oracle, if any, reaches it."""
     env = subject.fresh()
@@ -251,7 +257,7 @@ def junk_earns_nothing(subject: Subject) -> None:
                 broken(
                     f"after {turns} turns, {clip(text)} earned {frame.reward} with info {clip(frame.info)}; "
                     f"format_error_reward is {env.format_error_reward}",
-                    "pay format_error_reward for text without a readable action",
+                    _NO_REWARD,
                 )
 
 
@@ -287,8 +293,9 @@ def _try_texts(subject: Subject, env: Env, texts: Iterable[str]) -> None:
         _check_step(frame)
         if frame.info.get("invalid") == "format" and frame.reward > env.format_error_reward + TOLERANCE:
             broken(
-                f"{clip(text)} was a format error but earned {frame.reward}",
-                f"pay format_error_reward ({env.format_error_reward})",
+                f"{clip(text)} was a format error but earned {frame.reward}; "
+                f"format_error_reward is {env.format_error_reward}",
+                _NO_REWARD,
             )
 
 
@@ -399,7 +406,7 @@ def _check_info(info: Any, *, ended: bool) -> None:
     for key, kind in _INFO_TYPES.items():
         if key in info and not isinstance(info[key], kind):
             broken(f"info[{key!r}] was {clip(info[key])}", f"reserved key: use {kind.__name__}")
-    if info.get("invalid") not in (None, "format", "illegal", "length"):
+    if info.get("invalid") not in (None, *_INVALID):
         broken(f"info['invalid'] was {clip(info['invalid'])}", "use None, 'format', 'illegal' or 'length'")
     for name, value in info.get("metrics", {}).items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):

@@ -22,12 +22,19 @@ _LIBRARIES = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent))
 
 
 class RuleBroken(Exception):
-    """Raised when a rule does not hold, with the evidence and advice for the author."""
+    """Raised when a rule does not hold, with the evidence and advice for the author.
 
-    def __init__(self, seen: str, advice: str) -> None:
+    Args:
+        seen: Evidence.
+        advice: How to fix it.
+        cause: Text that failures with the same cause share; None for the advice.
+    """
+
+    def __init__(self, seen: str, advice: str, cause: str | None = None) -> None:
         super().__init__(seen)
         self.seen = seen
         self.advice = advice
+        self.cause = cause or advice
 
 
 class RuleSkipped(Exception):
@@ -255,9 +262,9 @@ def _call(env: Env, what: str, call: Callable[[], Any], advice: str) -> Any:
             advice = (
                 f"set {error.name!r} before it is read; if an episode changes it, list it in `state_fields`"
             )
-        raise RuleBroken(
-            f"{env!r}: {what} raised {type(error).__name__}: {clip(str(error))}{place(error)}", advice
-        ) from error
+        name = type(error).__name__
+        seen = f"{env!r}: {what} raised {name}: {clip(str(error))}{place(error)}"
+        raise RuleBroken(seen, advice, name + place(error)) from error
 
 
 def place(error: BaseException) -> str:

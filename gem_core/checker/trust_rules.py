@@ -37,7 +37,7 @@ _ADVICE = (
 )
 
 
-@rule()
+@rule(relies_on=("any_text_is_taken", "instances_are_independent"))
 def attacks_change_nothing(subject: Subject) -> None:
     """Text that tries to execute code changes no file, process, module or grade, and is graded in time."""
     env = subject.fresh()
@@ -145,7 +145,7 @@ def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[
     return texts
 
 
-@rule()
+@rule(relies_on=("any_text_is_taken",))
 def floor_holds(subject: Subject) -> None:
     """Players that solve nothing succeed no more often than the documented floor of the environment."""
     if subject.spec is None:

@@ -24,6 +24,9 @@ _EMPTY = ("", "-")
 _LEAST_WRAPPED = 30
 """Minimum width of a wrapped column, in characters."""
 
+COMMAND = "reproduce: "
+"""Text before a command that a user copies."""
+
 
 def never_fail_on_odd_characters() -> None:
     """Escape characters that the terminal's encoding lacks, and replace unreadable input."""
@@ -136,14 +139,30 @@ def print_heading(text: str) -> None:
 
 
 def print_labeled(label: str, text: str, style: str) -> None:
-    """Print a paragraph after a label; on a terminal with rich the label has a style such as "green"."""
+    """Print lines after a label, aligned behind it.
+
+    On a terminal with rich, the label has a style such as "green", and the rest of a long line is indented
+    further. A line that starts with `COMMAND` is not broken, so that the command can be copied.
+    """
     console = rich_console()
+    left = " " * (len(label) + 1)
     if console is None:
-        print(f"{label} {text}", flush=True)
+        print(f"{label} {text}".replace("\n", f"\n{left}"), flush=True)
         return
     from rich.text import Text
 
-    console.print(Text.assemble((label, style), " ", text), soft_wrap=True)
+    for number, line in enumerate(text.split("\n")):
+        own = line[: len(line) - len(line.lstrip())]
+        start = Text.assemble((left, "") if number else (label, style), "" if number else " ", own)
+        if line.lstrip().startswith(COMMAND):
+            console.print(start + Text(line.lstrip()), soft_wrap=True)
+            continue
+        indent = start.cell_len + 2
+        wrapped = Text(line.lstrip()).wrap(console, max(console.width - indent, _LEAST_WRAPPED))
+        first, *rest = wrapped or [Text()]
+        console.print(start + first, soft_wrap=True)
+        for more in rest:
+            console.print(Text(" " * indent) + more, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -152,7 +171,7 @@ def progress(description: str, total: float | None) -> Iterator[Callable[[float]
 
     Args:
         description: Text before the bar.
-        total: Amount of all the work; None if it is unknown, for a bar without the remaining time.
+        total: Amount of all the work; None if it is unknown, for the elapsed instead of the remaining time.
 
     Yields:
         Function to call with the completed amount of `total`.
@@ -161,10 +180,10 @@ def progress(description: str, total: float | None) -> Iterator[Callable[[float]
     if console is None:
         yield lambda done: None
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    left = (TimeRemainingColumn(),) if total is not None else ()
-    columns = (TextColumn("{task.description}"), BarColumn(), *left)
+    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), time)
     piped = not sys.stdout.isatty()  # the bar must not redirect such output to standard error
     with Progress(*columns, console=console, transient=True, redirect_stdout=not piped) as bar:
         task = bar.add_task(description, total=total)

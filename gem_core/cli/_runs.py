@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from gem_core._util.files import is_claimed, read_json_lines, write_atomically
 from gem_core._util.messages import error_line
+from gem_core.cli import _console
 from gem_core.errors import ConfigError, GemError, TraceError
 
 if TYPE_CHECKING:
@@ -113,7 +114,10 @@ def write_index(root: Path, out: Path, *, gamma: float = 1.0, refresh: float | N
     """
     if out.is_file() and _MARK not in out.read_text(encoding="utf-8", errors="replace")[:500]:
         raise ConfigError(f"{out} is not an index of runs; choose another page with --out")
-    entries = [_with_page(entry, gamma) for entry in find_runs(root)]
+    with _console.progress("reading", None):
+        found = find_runs(root)
+    with _console.progress("writing", len(found)) as advance:
+        entries = [_with_page(entry, gamma) for entry in _console.counted(found, advance)]
     rows = "".join(_row(entry, root, out.parent) for entry in entries)
     columns = ("run", "kind", "model", "environments", "score", "changed", "state")
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)

@@ -37,6 +37,7 @@ class EnvCheck:
         not_applicable: Rules that do not apply to the environment.
         message: Failure message, or the reason why the environment was skipped.
         broken: Maps each broken rule to its message, with the command that repeats the failure.
+        unchecked: Maps each rule that was not checked to the broken rule that has to hold first.
     """
 
     id: str
@@ -45,6 +46,7 @@ class EnvCheck:
     not_applicable: tuple[str, ...] = ()
     message: str = ""
     broken: dict[str, str] = field(default_factory=dict)
+    unchecked: dict[str, str] = field(default_factory=dict)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,16 +132,25 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
             raise
         return EnvCheck(id, "failed", message=str(error))
     broken = {
-        rule: f"{message}\n  reproduce: {_command(id, rule, args)}" for rule, message in report.broken.items()
+        rule: f"{message}\n  {_console.COMMAND}{_command(id, rule, args)}"
+        for rule, message in report.broken.items()
     }
     return EnvCheck(
         id,
         "failed" if broken else "ok",
         rules=report.passed,
         not_applicable=tuple(report.skipped),
-        message="\n".join(broken.values()),
+        message="\n".join([*broken.values(), *_unchecked(report.unchecked)]),
         broken=broken,
+        unchecked=report.unchecked,
     )
+
+
+def _unchecked(unchecked: dict[str, str]) -> list[str]:
+    """Return a line for each broken rule, with the rules that can only be checked once it holds."""
+    causes = dict.fromkeys(unchecked.values())
+    hidden = {cause: [rule for rule in unchecked if unchecked[rule] == cause] for cause in causes}
+    return [f"not checked until {cause} holds: {', '.join(rules)}" for cause, rules in hidden.items()]
 
 
 def _command(id: str, rule: str, args: argparse.Namespace) -> str:
@@ -155,6 +166,6 @@ def _show(result: EnvCheck) -> None:
         skipped = f", {len(result.not_applicable)} do not apply" if result.not_applicable else ""
         text = f"{len(result.rules)} rules hold{skipped}"
     else:
-        text = result.message.removeprefix(f"{result.id}: ").replace("\n", "\n        ")
+        text = result.message.removeprefix(f"{result.id}: ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
     _console.print_labeled(f"{result.status:7}", f"{result.id}: {text}", styles[result.status])

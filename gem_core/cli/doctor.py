@@ -245,7 +245,7 @@ def _show_trainer(trainer: TrainerStatus) -> None:
         lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
         lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
     lines += [*trainer.problems, *([trainer.warning] if trainer.warning else [])]
-    _console.print_labeled(f"{trainer.status:7}", "\n          ".join(lines), STYLES[trainer.status])
+    _console.print_labeled(f"{trainer.status:7}", "\n  ".join(lines), STYLES[trainer.status])
 
 
 def _version(distribution: str) -> str | None:

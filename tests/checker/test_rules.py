@@ -59,7 +59,8 @@ class BreaksTwo(Sound):
 def test_all_broken_rules_are_reported_at_once() -> None:
     report = check_env(BreaksTwo, max_turns=50, keep_going=True)
     assert list(report.broken)[:3] == ["reset_is_needed", "best_return", "junk_earns_nothing"]
-    assert report.broken.keys() | report.skipped.keys() | set(report.passed) == RULE_NAMES
+    parts = (report.broken, report.skipped, report.passed, report.unchecked)
+    assert sorted(name for part in parts for name in part) == sorted(RULE_NAMES)
 
 
 def test_rules_that_rely_on_broken_ones_are_skipped() -> None:
@@ -69,7 +70,44 @@ def test_rules_that_rely_on_broken_ones_are_skipped() -> None:
 
     report = check_env(OldSignature, keep_going=True)
     assert list(report.broken) == ["signatures"]
-    assert report.skipped["twins_are_equal"] == "it relies on signatures, which is broken"
+    assert report.unchecked["twins_are_equal"] == "signatures"
+    assert "  skipped  twins_are_equal: signatures has to hold first" in str(report).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("FourResults", {"episodes_end", "states_survive_json", "attacks_change_nothing"}),  # same message
+        ("BothFlags", {"episodes_end", "best_return", "any_text_is_taken", "long_text_is_taken"}),
+        ("PaysForNothing", {"any_text_is_taken"}),
+        ("TrustsIsdigit", {"long_text_is_taken", "attacks_change_nothing"}),  # same exception
+        ("UsesSignals", {"async_is_the_same"}),
+        ("UnseededRandom", {"global_random_is_left_alone", "threads_change_nothing", "states_survive_json"}),
+        ("NoLimit", {"best_return"}),
+        ("ForgetsField", {"forks_are_equal_and_independent", "resets_start_from_a_state"}),
+    ],
+)
+def test_a_mistake_is_shown_once(name: str, hidden: set[str]) -> None:
+    ((rule, env),) = [(rule, env) for rule, env in BROKEN if env.__name__ == name]
+    report = check_env(env, seeds=(0,), max_turns=50, keep_going=True)
+    assert list(report.broken) == [rule]
+    assert set(report.unchecked.values()) == {rule}
+    assert hidden <= report.unchecked.keys()
+
+
+def test_two_mistakes_are_both_shown() -> None:
+    class TwoMistakes(Sound):
+        def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+            assert options != {"no_such_option": 1}
+            return super().reset(seed, options=options)
+
+        def spawn(self, *, same_state: bool = False, **kwargs: Any) -> Any:
+            assert not same_state
+            return super().spawn(same_state=same_state, **kwargs)
+
+    report = check_env(TwoMistakes, seeds=(0,), max_turns=50, keep_going=True)
+    assert list(report.broken) == ["unknown_options", "forks_are_equal_and_independent"]
+    assert report.unchecked == {"resets_start_from_a_state": "unknown_options"}
 
 
 def test_every_rule_has_a_broken_env() -> None:

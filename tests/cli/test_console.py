@@ -19,18 +19,24 @@ ROWS = [
 
 
 @pytest.fixture
-def lines(monkeypatch):
-    """Return a function that prints a table on a terminal of some width and returns its lines."""
+def screen(monkeypatch):
+    """Return a function that prints on a terminal of some width and returns the lines."""
     rich = pytest.importorskip("rich.console", reason="needs the extra 'eval'")
 
-    def print_at(width, columns, rows):
-        screen = io.StringIO()
-        console = rich.Console(file=screen, force_terminal=True, color_system=None, width=width)
+    def print_at(width, print_function, *args, **kwargs):
+        shown = io.StringIO()
+        console = rich.Console(file=shown, force_terminal=True, color_system=None, width=width)
         monkeypatch.setattr(_console, "rich_console", lambda: console)
-        _console.print_table(columns, rows, title="A title")
-        return [line.rstrip() for line in screen.getvalue().splitlines()]
+        print_function(*args, **kwargs)
+        return [line.rstrip() for line in shown.getvalue().splitlines()]
 
     return print_at
+
+
+@pytest.fixture
+def lines(screen):
+    """Return a function that prints a table on a terminal of some width and returns its lines."""
+    return lambda width, columns, rows: screen(width, _console.print_table, columns, rows, title="A title")
 
 
 def test_a_table_that_fits_has_a_line_per_row(lines):
@@ -58,11 +64,26 @@ def test_only_the_widest_column_is_wrapped(lines):
     assert sum("word" in line for line in shown) > 2
 
 
+def test_long_lines_behind_a_label_have_a_hanging_indent(screen):
+    command = "  reproduce: gem-core check " + "long " * 20 + "--seeds 1"
+    text = f"game: {'word ' * 20}\n  observed: {'more ' * 20}\n{command}"
+    shown = screen(80, _console.print_labeled, "failed ", text, "red")
+    assert [line[: line.index(line.split()[0])] for line in shown] == [
+        "",
+        *(" " * n for n in (10, 10, 12, 10)),
+    ]
+    assert shown[0].startswith("failed  game: word")
+    assert max(len(line) for line in shown[:-1]) <= 80
+    assert shown[-1] == " " * 8 + command
+
+
 def test_plain_output_is_aligned(capsys):
     _console.print_table(COLUMNS, ROWS)
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.split() == ["environment", "episodes", "return", "success"]
     assert second.index("0.574") == first.index("return")
+    _console.print_labeled("failed ", "one\n  two", "red")
+    assert capsys.readouterr().out == "failed  one\n          two\n"
 
 
 def test_a_progress_bar_on_standard_error_leaves_piped_output_alone(monkeypatch, capsys):
@@ -100,3 +121,6 @@ def test_reports_and_traces_show_their_progress(monkeypatch, tmp_path):
     del bars[:]
     assert main(["view", str(run / "episodes.jsonl"), "--out", str(tmp_path / "trace.html")]) == 0
     assert bars == [("writing", 2, [0, 1])]
+    del bars[:]
+    assert main(["view", str(tmp_path)]) == 0
+    assert bars == [("reading", None, []), ("writing", 1, [0])]
