@@ -1,8 +1,8 @@
 """The console script `gem-core`.
 
-Each command is a module of this package with a function `add_parser(commands)`, which declares the options
-and sets ``run``, a function that takes the parsed arguments and returns the exit code. Modules import their
-dependencies inside ``run``, so `gem-core --help` loads neither torch nor any environment.
+Each command is a module of this package with its help in ``COMMAND``, a function `add_arguments(parser)`, and
+a function `run(args)`, which returns the exit code. Modules import their dependencies inside ``run``, so
+`gem-core --help` loads neither torch nor any environment.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for name in COMMANDS if only is None else (only,):
-        importlib.import_module(f"gem_core.cli.{name}").add_parser(commands)
+        module = importlib.import_module(f"gem_core.cli.{name}")
+        command = module.COMMAND.add_parser(commands, name)
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
     return parser
 
 

@@ -66,31 +66,32 @@ class CommandParser(argparse.ArgumentParser):
         super()._check_value(action, value)
 
 
-def command_parser(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    summary: str,
-    *,
-    examples: Sequence[str],
-    details: str = "",
-) -> argparse.ArgumentParser:
-    """Add a command whose ``--help`` ends with examples.
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """Help of a command.
 
-    Args:
-        commands: Subparsers to which the command is added.
-        name: Name of the command.
+    Attributes:
         summary: One line for the list of commands and the top of the command's own help.
-        examples: Command lines without the leading ``gem-core NAME``.
+        examples: Command lines without the leading ``gem-core NAME``, for the end of the help.
         details: Paragraphs after the options.
     """
-    lines = [_break_line(f"  gem-core {name} {example}".rstrip()) for example in examples]
-    return commands.add_parser(
-        name,
-        help=summary,
-        description=summary[0].upper() + summary[1:] + ".",
-        epilog="\n".join([*([details, ""] if details else []), "examples:", *lines]),
-        formatter_class=HelpFormatter,
-    )
+
+    summary: str
+    examples: Sequence[str]
+    details: str = ""
+
+    def add_parser(
+        self, commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
+    ) -> argparse.ArgumentParser:
+        """Add the command to `commands` under `name`."""
+        lines = [_break_line(f"  gem-core {name} {example}".rstrip()) for example in self.examples]
+        return commands.add_parser(
+            name,
+            help=self.summary,
+            description=self.summary[0].upper() + self.summary[1:] + ".",
+            epilog="\n".join([*([self.details, ""] if self.details else []), "examples:", *lines]),
+            formatter_class=HelpFormatter,
+        )
 
 
 def _break_line(command: str) -> str:

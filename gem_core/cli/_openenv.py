@@ -90,10 +90,10 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="write an OpenEnv package that serves the environment, instead of serving it",
     )  # fmt: skip
     add_env_arguments(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(serve=serve)
 
 
-def run(args: argparse.Namespace) -> int:
+def serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     from gem_core._util.threads import set_env_threads
     from gem_core.bridges.openenv.served import ServerLimits

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    Command,
     add_env_arguments,
     add_json_flag,
     build_env,
-    command_parser,
     parse_env,
     positive_float,
     positive_int,
@@ -53,21 +53,21 @@ class Measurement:
     steps_per_second: float
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "bench",
-        "measure how fast an environment steps",
-        examples=[
-            "game:Minesweeper-v0",
-            "game:GuessTheNumber-v0 --num-envs 64 --backend process --seconds 10 --json",
-        ],
-        details=(
-            "Random legal actions are drawn before the clock starts and replayed from the same seeds, so "
-            "only resets and steps are timed. Exit code 1 if a step fails."
-        ),
-    )
+COMMAND = Command(
+    "measure how fast an environment steps",
+    examples=[
+        "game:Minesweeper-v0",
+        "game:GuessTheNumber-v0 --num-envs 64 --backend process --seconds 10 --json",
+    ],
+    details=(
+        "Random legal actions are drawn before the clock starts and replayed from the same seeds, so "
+        "only resets and steps are timed. Exit code 1 if a step fails."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
         "--seconds", type=positive_float, default=3.0, metavar="S", help="how long to measure (default 3)"
@@ -82,7 +82,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_env_arguments(parser)
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    Command,
     add_env_arguments,
     add_json_flag,
     build_env,
-    command_parser,
     is_pattern,
     parse_env,
     positive_int,
@@ -49,21 +49,21 @@ class EnvCheck:
     unchecked: dict[str, str] = field(default_factory=dict)
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "check",
-        "check that environments follow the rules",
-        examples=[
-            "game:GuessTheNumber-v0-easy",
-            "'game:*' --json",
-            "my_env.py:MyEnv --kwargs size=5",
-            "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
-        ],
-        details="Exit code 1 if an environment breaks a rule. Each broken rule comes with the command that "
-        "repeats the failure.",
-    )
+COMMAND = Command(
+    "check that environments follow the rules",
+    examples=[
+        "game:GuessTheNumber-v0-easy",
+        "'game:*' --json",
+        "my_env.py:MyEnv --kwargs size=5",
+        "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
+    ],
+    details="Exit code 1 if an environment breaks a rule. Each broken rule comes with the command that "
+    "repeats the failure.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("ids", nargs="*", metavar="ID", help="id, FILE.py:CLASS, or shell-style pattern")
     parser.add_argument("--all", action="store_true", help="check every registered environment")
     parser.add_argument(
@@ -78,7 +78,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_env_arguments(parser)
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

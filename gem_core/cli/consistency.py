@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 STEPS, RUNS = "runs/consistency/records", "runs/consistency/learning.jsonl"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "consistency",
-        "compare what every trainer computes with gem_core",
-        examples=[
-            "",
-            "--records records --trainers acme --level 2",
-            "--run --html consistency.html",
-            "--level 4 --records runs.jsonl --html learning.html",
-        ],
-        details=(
-            "All trainers take one step with the same tasks, the same model responses, and the same weights, "
-            "and record what their loss consumes. --run creates the records of the trainers in this Python "
-            "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
-            "names one that has no record.\n\n"
-            "Level 4 compares whole learning runs over seeds by the difference in success after training "
-            "from the reference trainer. A run takes minutes; only --level 4 --run starts any."
-        ),
-    )
+COMMAND = Command(
+    "compare what every trainer computes with gem_core",
+    examples=[
+        "",
+        "--records records --trainers acme --level 2",
+        "--run --html consistency.html",
+        "--level 4 --records runs.jsonl --html learning.html",
+    ],
+    details=(
+        "All trainers take one step with the same tasks, the same model responses, and the same weights, "
+        "and record what their loss consumes. --run creates the records of the trainers in this Python "
+        "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
+        "names one that has no record.\n\n"
+        "Level 4 compares whole learning runs over seeds by the difference in success after training "
+        "from the reference trainer. A run takes minutes; only --level 4 --run starts any."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "--records",
         metavar="PATH",
@@ -52,7 +52,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with every difference")
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

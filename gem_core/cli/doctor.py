@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import gem_core
 from gem_core._util.messages import error_line, error_text
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
 STYLES = {
@@ -69,24 +69,23 @@ class TrainerStatus:
         return "broken" if self.installed or not self.plugin_imports else "absent"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "doctor",
-        "report what is installed and check the trainer plugins",
-        examples=["", "--trainer acme", "--trainer acme -- --gamma 0.9"],
-        details="With --trainer, only that trainer is reported. The arguments after -- belong to its "
-        "command; they are checked as at the start of a run, but no process is started and no model loaded."
-        "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
-        "trainer is not ready or would reject the arguments.",
-    )
+COMMAND = Command(
+    "report what is installed and check the trainer plugins",
+    examples=["", "--trainer acme", "--trainer acme -- --gamma 0.9"],
+    details="With --trainer, only that trainer is reported. The arguments after -- belong to its "
+    "command; they are checked as at the start of a run, but no process is started and no model loaded."
+    "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
+    "trainer is not ready or would reject the arguments.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("--trainer", metavar="NAME", help="report this trainer only")
     parser.add_argument(
         "arguments", nargs="*", metavar="-- ARGUMENTS", help="arguments of the trainer's own command to check"
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

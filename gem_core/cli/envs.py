@@ -6,18 +6,17 @@ import argparse
 import itertools
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
 from gem_core.spec import EnvSpec
 
+COMMAND = Command(
+    "list environments",
+    examples=["", "'game:*-easy'", "--json"],
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "envs",
-        "list environments",
-        examples=["", "'game:*-easy'", "--json"],
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "pattern",
         nargs="?",
@@ -31,7 +30,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="only environments that need this extra of gem-core; 'none' for those that need numpy only",
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    Command,
     add_json_flag,
     add_limit_flags,
-    command_parser,
     is_pattern,
     positive_float,
     positive_int,
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from gem_core.rollout import Episode
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
+COMMAND = Command(
+    "evaluate a model on environments",
+    examples=[
+        "--model random --envs game:GuessTheNumber-v0-easy game:Mastermind-v0-easy",
+        "--model gpt-4o-mini --envs 'game:*-easy' --episodes 50 --samples 4 --out runs/mini",
+        "--model my-model --base-url http://127.0.0.1:8000/v1 --envs math:Arithmetic-v0",
+        "--model ./checkpoint --envs game:Wordle-v0",
+        "--rescore runs/mini --out runs/mini-rescored",
+    ],
+    details=(
+        "To resume a stopped run, repeat the command; with more --episodes or --samples it extends a "
+        "finished run. Apart from these, a folder holds the episodes of one configuration. "
+        "Only the evaluation items of a data set are played, each at most once per sample. "
+        "--rescore replays the recorded answers of a run in the environments of this version, without a "
+        "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
+        "instance because its observations have changed. "
+        "Exit code 1 if every episode failed. "
+        "`gem-core report FOLDER...` writes a page of the results."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     from gem_core.eval.config import EvalConfig
 
-    parser = command_parser(
-        commands,
-        "eval",
-        "evaluate a model on environments",
-        examples=[
-            "--model random --envs game:GuessTheNumber-v0-easy game:Mastermind-v0-easy",
-            "--model gpt-4o-mini --envs 'game:*-easy' --episodes 50 --samples 4 --out runs/mini",
-            "--model my-model --base-url http://127.0.0.1:8000/v1 --envs math:Arithmetic-v0",
-            "--model ./checkpoint --envs game:Wordle-v0",
-            "--rescore runs/mini --out runs/mini-rescored",
-        ],
-        details=(
-            "To resume a stopped run, repeat the command; with more --episodes or --samples it extends a "
-            "finished run. Apart from these, a folder holds the episodes of one configuration. "
-            "Only the evaluation items of a data set are played, each at most once per sample. "
-            "--rescore replays the recorded answers of a run in the environments of this version, without a "
-            "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
-            "instance because its observations have changed. "
-            "Exit code 1 if every episode failed. "
-            "`gem-core report FOLDER...` writes a page of the results."
-        ),
-    )
     add = parser.add_argument
     add(
         "--model", metavar="M",
@@ -147,7 +147,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,31 +10,31 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, positive_int
+from gem_core.cli._arguments import Command, add_json_flag, positive_int
 
 if TYPE_CHECKING:
     from gem_core.exam import Exam
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "exam",
-        "compare advantage estimators with exact policy gradients",
-        examples=[
-            "rebn grpo --tasks stop --budget 5000",
-            "--html exam.html",
-            "grpo --tasks stop --batch-sizes 64,4096 --group-sizes 2,4,8,16",
-            "my_package.credit:my_estimator --workers 1 --json",
-        ],
-        details=(
-            "Every estimator computes advantages on small tasks whose policy gradient is known exactly. The "
-            "table shows whether the expectation of its gradient has the right direction (with an error rate "
-            "of 1%), the largest relative bias and its task, and the signal-to-noise ratio of a batch, "
-            "compared with plain REINFORCE. All estimators on all tasks take about two minutes on two cores."
-        ),
-    )
+COMMAND = Command(
+    "compare advantage estimators with exact policy gradients",
+    examples=[
+        "rebn grpo --tasks stop --budget 5000",
+        "--html exam.html",
+        "grpo --tasks stop --batch-sizes 64,4096 --group-sizes 2,4,8,16",
+        "my_package.credit:my_estimator --workers 1 --json",
+    ],
+    details=(
+        "Every estimator computes advantages on small tasks whose policy gradient is known exactly. The "
+        "table shows whether the expectation of its gradient has the right direction (with an error rate "
+        "of 1%), the largest relative bias and its task, and the signal-to-noise ratio of a batch, "
+        "compared with plain REINFORCE. All estimators on all tasks take about two minutes on two cores."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "estimators",
         nargs="*",
@@ -78,7 +78,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with plots")
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

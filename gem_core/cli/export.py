@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import build_env, command_parser, positive_int, seed
+from gem_core.cli._arguments import Command, build_env, positive_int, seed
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from gem_core.tasks import EnvChoice
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "export",
-        "write task rows for a trainer",
-        examples=[
-            "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
-            "--to tasks --env math:Arithmetic-v0 --out epoch.jsonl",
-            "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)=2' --env game:Mastermind-v0 "
-            "--num 200 --split eval --out eval.jsonl",
-        ],
-        details=(
-            "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share it. Training "
-            "rows and evaluation rows share no seed and no item of a data set. Training rows go through the "
-            "items in one shuffled pass after another; evaluation rows name each item at most once."
-        ),
-    )
+COMMAND = Command(
+    "write task rows for a trainer",
+    examples=[
+        "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
+        "--to tasks --env math:Arithmetic-v0 --out epoch.jsonl",
+        "--to tasks --env 'game:GuessTheNumber-v0(max_number=50)=2' --env game:Mastermind-v0 "
+        "--num 200 --split eval --out eval.jsonl",
+    ],
+    details=(
+        "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share it. Training "
+        "rows and evaluation rows share no seed and no item of a data set. Training rows go through the "
+        "items in one shuffled pass after another; evaluation rows name each item at most once."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "--to",
         required=True,
@@ -60,7 +60,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--split", choices=("train", "eval"), default="train", help="purpose of the rows (default train)"
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

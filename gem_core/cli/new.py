@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gem_core._util.files import write_atomically
 from gem_core.cli import _console
-from gem_core.cli._arguments import command_parser
+from gem_core.cli._arguments import Command
 from gem_core.errors import ConfigError
 
 _ENV = r'''"""{name}: find a secret number; every reply says whether the guess is too low or too high."""
@@ -104,24 +104,23 @@ class Test{name}(EnvContract):
 """
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "new",
-        "write a new environment to start from",
-        examples=["HotCold", "HotCold --package --out my-envs"],
-        details=(
-            "The file holds a small game that passes `gem-core check`; replace its rules with your own. "
-            "--package adds an id, a pyproject.toml and a test."
-        ),
-    )
+COMMAND = Command(
+    "write a new environment to start from",
+    examples=["HotCold", "HotCold --package --out my-envs"],
+    details=(
+        "The file holds a small game that passes `gem-core check`; replace its rules with your own. "
+        "--package adds an id, a pyproject.toml and a test."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("name", metavar="NAME", help="name of the class, such as HotCold")
     parser.add_argument("--package", action="store_true", help="write a package that registers an id")
     parser.add_argument(
         "--out", metavar="DIR", help="folder to write to (default: here, or a new folder for a package)"
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

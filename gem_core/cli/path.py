@@ -5,21 +5,19 @@ from __future__ import annotations
 import argparse
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import command_parser
+from gem_core.cli._arguments import Command
 from gem_core.errors import UnknownName, UnsupportedTrainer
 
+COMMAND = Command(
+    "print where a file for a trainer is installed",
+    examples=["", "TRAINER-agent"],
+    details="Some trainers load a file of their plugin by path. Without a name, all files are listed.",
+)
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "path",
-        "print where a file for a trainer is installed",
-        examples=["", "TRAINER-agent"],
-        details="Some trainers load a file of their plugin by path. Without a name, all files are listed.",
-    )
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("file", nargs="?", metavar="TRAINER-FILE", help="name of the file")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_env_arguments, build_env, command_parser, parse_env, seed
+from gem_core.cli._arguments import Command, add_env_arguments, build_env, parse_env, seed
 from gem_core.core import Env, Info, Observation
 from gem_core.images import image_bytes, image_urls
 from gem_core.observations import render_observation
@@ -34,30 +34,29 @@ TAKEN_BACK = "A model's episode would end here with the reward {:+g}; you can an
 """Message for an invalid answer that ended the episode, because the player may have mistyped it."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "play",
-        "play an environment yourself",
-        examples=[
-            "game:GuessTheNumber-v0-easy",
-            "game:Minesweeper-v0 --seed 7 --kwargs rows=4 --kwargs cols=4 --kwargs num_mines=2",
-            "game:Mastermind-v0 --wrappers concat_with_action",
-            "terminal:Files-v0 --seed 1",
-        ],
-        details=(
-            HELP + "\n\nIf the environment expects the answer in \\boxed{}, a line without a box is put into "
-            "one. A line that has a box is passed on unchanged. The same holds for environments that expect "
-            "a block such as ```bash."
-        ),
-    )
+COMMAND = Command(
+    "play an environment yourself",
+    examples=[
+        "game:GuessTheNumber-v0-easy",
+        "game:Minesweeper-v0 --seed 7 --kwargs rows=4 --kwargs cols=4 --kwargs num_mines=2",
+        "game:Mastermind-v0 --wrappers concat_with_action",
+        "terminal:Files-v0 --seed 1",
+    ],
+    details=(
+        HELP + "\n\nIf the environment expects the answer in \\boxed{}, a line without a box is put into "
+        "one. A line that has a box is passed on unchanged. The same holds for environments that expect "
+        "a block such as ```bash."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
     parser.add_argument(
         "--seed", type=seed, default=None, metavar="S", help="seed of the episode (default: random)"
     )
     add_env_arguments(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,26 +6,25 @@ import argparse
 from pathlib import Path
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
+
+COMMAND = Command(
+    "compare evaluations in a web page",
+    examples=[
+        "runs/random runs/oracle --out report.html",
+        "runs/mini --inspect logs",
+        "runs/mini --atif trajectories",
+    ],
+    details=(
+        "The page works without a network or a server. Further runs are compared with the first one task "
+        "by task. --inspect also writes a log for each run and environment, which `inspect view` opens; "
+        "--atif writes a trajectory for each episode, in the format of Harbor."
+    ),
+)
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "report",
-        "compare evaluations in a web page",
-        examples=[
-            "runs/random runs/oracle --out report.html",
-            "runs/mini --inspect logs",
-            "runs/mini --atif trajectories",
-        ],
-        details=(
-            "The page works without a network or a server. Further runs are compared with the first one task "
-            "by task. --inspect also writes a log for each run and environment, which `inspect view` opens; "
-            "--atif writes a trajectory for each episode, in the format of Harbor."
-        ),
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
     parser.add_argument(
         "--out", default="report.html", metavar="FILE", help="page to write (default report.html)"
@@ -33,7 +32,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--inspect", metavar="DIR", help="folder for logs in the format of Inspect")
     parser.add_argument("--atif", metavar="DIR", help="folder for trajectories in ATIF")
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

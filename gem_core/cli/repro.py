@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
@@ -17,19 +17,19 @@ REFERENCE = "reference"
 """Name of the reference trainer, `gem-core train`, in the list of trainers."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "repro",
-        "write the same run for every trainer",
-        examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
-        details=(
-            "The file names environments, model, estimator, and budget once. Each trainer gets a folder with "
-            "run.sh and the files that it reads. If a trainer has no equivalent of an option, the message "
-            "names the option; the exit code is 2 if --to names the trainer, 1 if all trainers are written."
-        ),
-    )
+COMMAND = Command(
+    "write the same run for every trainer",
+    examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
+    details=(
+        "The file names environments, model, estimator, and budget once. Each trainer gets a folder with "
+        "run.sh and the files that it reads. If a trainer has no equivalent of an option, the message "
+        "names the option; the exit code is 2 if --to names the trainer, 1 if all trainers are written."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")
     parser.add_argument(
         "--to",
@@ -42,7 +42,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--out", required=True, metavar="DIR", help="folder to write, with a folder per trainer"
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

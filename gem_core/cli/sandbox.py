@@ -6,28 +6,27 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser
+from gem_core.cli._arguments import Command, add_json_flag
 
 if TYPE_CHECKING:
     from gem_core.sandbox import LevelCheck
     from gem_core.sandbox.selftest.suite import AttackOutcome
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "sandbox",
-        "attack the sandbox and report what each level blocks",
-        examples=["check", "check --level namespace --json"],
-        details="Exit code 1 if an attack gets through at namespace or container, or if a harmless one is\n"
-        "blocked at none, because the suite would then prove nothing. Harmful attacks never run unconfined.\n"
-        "The suite takes about a minute.",
-    )
+COMMAND = Command(
+    "attack the sandbox and report what each level blocks",
+    examples=["check", "check --level namespace --json"],
+    details="Exit code 1 if an attack gets through at namespace or container, or if a harmless one is\n"
+    "blocked at none, because the suite would then prove nothing. Harmful attacks never run unconfined.\n"
+    "The suite takes about a minute.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("action", choices=["check"], help="action to take")
     parser.add_argument("--level", action="append", metavar="NAME", help="test only this level (repeatable)")
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

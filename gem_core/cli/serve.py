@@ -8,9 +8,9 @@ from typing import Any
 
 from gem_core.cli import _console, _openenv
 from gem_core.cli._arguments import (
+    Command,
     add_env_arguments,
     build_env,
-    command_parser,
     parse_env,
     positive_int,
     whole_number,
@@ -20,21 +20,21 @@ from gem_core.errors import ConfigError
 HELP = "address to listen on (default 127.0.0.1, only this machine)"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "serve",
-        "serve a search over HTTP, or environments over OpenEnv's protocol or MCP",
-        examples=[
-            "search --corpus multihop --port 8000",
-            "search --corpus ~/wikipedia.jsonl",
-            "openenv game:GuessTheNumber-v0-easy --port 8000",
-            "mcp game:GuessTheNumber-v0-easy",
-            "mcp game:GuessTheNumber-v0-easy --port 8001",
-        ],
-        details="Stop a server with Ctrl-C or SIGTERM.",
-    )
+COMMAND = Command(
+    "serve a search over HTTP, or environments over OpenEnv's protocol or MCP",
+    examples=[
+        "search --corpus multihop --port 8000",
+        "search --corpus ~/wikipedia.jsonl",
+        "openenv game:GuessTheNumber-v0-easy --port 8000",
+        "mcp game:GuessTheNumber-v0-easy",
+        "mcp game:GuessTheNumber-v0-easy --port 8001",
+    ],
+    details="Stop a server with Ctrl-C or SIGTERM.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
 
     search = kinds.add_parser("search", help="serve a search with the retrieval protocol of Search-R1")
@@ -57,7 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     search.add_argument(
         "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free one (default 8000)"
     )
-    search.set_defaults(run=run_search)
+    search.set_defaults(serve=serve_search)
 
     mcp = kinds.add_parser("mcp", help="serve an environment over MCP")
     mcp.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
@@ -66,12 +66,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--port", type=whole_number(0, 65535), help="serve over HTTP on this port (default: stdin and stdout)"
     )
     add_env_arguments(mcp)
-    mcp.set_defaults(run=run_mcp)
+    mcp.set_defaults(serve=serve_mcp)
 
     _openenv.add_parser(kinds)
 
 
-def run_search(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
+    """Serve until the server is stopped."""
+    code: int = args.serve(args)
+    return code
+
+
+def serve_search(args: argparse.Namespace) -> int:
     """Open the search and serve it."""
     from gem_core.tools.search import open_searcher
     from gem_core.tools.search.server import SearchServer
@@ -99,7 +105,7 @@ def run_search(args: argparse.Namespace) -> int:
     return 0
 
 
-def run_mcp(args: argparse.Namespace) -> int:
+def serve_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import argparse
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, positive_int, seed, whole_number
+from gem_core.cli._arguments import Command, add_json_flag, positive_int, seed, whole_number
+
+COMMAND = Command(
+    "create a tiny model that knows an environment's format",
+    examples=[
+        "--out tiny",
+        "--out tiny-games --env game:GuessTheNumber-v0 --env game:Mastermind-v0-easy --layers 3",
+    ],
+    details="The model is warm-started on random legal actions, never on an oracle's actions. The same "
+    "options give the same files; their SHA-256 is printed and recorded in the folder.",
+)
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "tiny",
-        "create a tiny model that knows an environment's format",
-        examples=[
-            "--out tiny",
-            "--out tiny-games --env game:GuessTheNumber-v0 --env game:Mastermind-v0-easy --layers 3",
-        ],
-        details="The model is warm-started on random legal actions, never on an oracle's actions. The same "
-        "options give the same files; their SHA-256 is printed and recorded in the folder.",
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
         "--env",
@@ -50,7 +49,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--seed", type=seed, metavar="N", help="seed of the weights and the random play (default 0)"
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

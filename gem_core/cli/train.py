@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_field_flags, add_json_flag, add_limit_flags, command_parser
+from gem_core.cli._arguments import Command, add_field_flags, add_json_flag, add_limit_flags
 
 _GROUPS = {
     "model": "model and environments",
@@ -18,24 +18,24 @@ _GROUPS = {
 """Maps the first field of each group of flags to the title of the group."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command, with a flag for each field of `TrainConfig`."""
+COMMAND = Command(
+    "train a language model on environments",
+    examples=[
+        "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
+        "--model ./my-model --env game:Mastermind-v0=2 --env game:GuessTheNumber-v0=1 --gamma 0.9 "
+        "--estimator grpo --group-size 8",
+        "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --gamma 1 "
+        "--out runs/kuhn",
+    ],
+    details="To continue an interrupted run from its newest checkpoint, repeat the command.",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare a flag for each field of `TrainConfig`."""
     from gem_core.rollout.limits import EpisodeLimits
     from gem_core.train.config import TrainConfig
 
-    parser = command_parser(
-        commands,
-        "train",
-        "train a language model on environments",
-        examples=[
-            "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
-            "--model ./my-model --env game:Mastermind-v0=2 --env game:GuessTheNumber-v0=1 --gamma 0.9 "
-            "--estimator grpo --group-size 8",
-            "--env 'multi:KuhnPoker-v0(opponent=\"self\")' --eval-env multi:KuhnPoker-v0 --gamma 1 "
-            "--out runs/kuhn",
-        ],
-        details="To continue an interrupted run from its newest checkpoint, repeat the command.",
-    )
     limits = {item.name for item in dataclasses.fields(EpisodeLimits)}
     own = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in limits]
     for first, title in _GROUPS.items():
@@ -44,7 +44,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         add_field_flags(parser.add_argument_group(title), TrainConfig, own[start:end])
     add_limit_flags(parser, TrainConfig)
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

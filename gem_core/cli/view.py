@@ -9,31 +9,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import add_json_flag, command_parser, number, positive_float
+from gem_core.cli._arguments import Command, add_json_flag, number, positive_float
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command."""
-    parser = command_parser(
-        commands,
-        "view",
-        "turn a trace, or all runs in a folder, into web pages",
-        examples=[
-            "runs/demo/traces.jsonl",
-            "traces.jsonl --out page.html --tokenizer runs/demo/model",
-            "runs --watch",
-        ],
-        details=(
-            "The page works without a network or a server; open it in a browser. Its address describes the "
-            "view, as in page.html#episode=3&q=higher&tokens=1, so you can link to a view.\n\n"
-            "For a folder, the command writes an index of the evaluations, training runs, consistency "
-            "records, and traces in it, with a page for each. --watch keeps them up to date during runs."
-        ),
-    )
+COMMAND = Command(
+    "turn a trace, or all runs in a folder, into web pages",
+    examples=[
+        "runs/demo/traces.jsonl",
+        "traces.jsonl --out page.html --tokenizer runs/demo/model",
+        "runs --watch",
+    ],
+    details=(
+        "The page works without a network or a server; open it in a browser. Its address describes the "
+        "view, as in page.html#episode=3&q=higher&tokens=1, so you can link to a view.\n\n"
+        "For a folder, the command writes an index of the evaluations, training runs, consistency "
+        "records, and traces in it, with a page for each. --watch keeps them up to date during runs."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
     parser.add_argument(
         "trace",
         metavar="TRACE|DIR",
@@ -61,7 +61,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="discount of the return-to-go, for episodes that do not record one (default 1)",
     )
     add_json_flag(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
