@@ -91,23 +91,19 @@ def test_what_the_terminals_encoding_lacks_is_escaped():
 
 
 def test_interrupt_is_130(monkeypatch, capsys):
-    from gem_core import registration
-
-    def interrupted(pattern):
+    def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(registration, "list_envs", interrupted)
+    monkeypatch.setattr("gem_core.cli.envs.run", interrupted)
     assert main(["envs"]) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
 
 
 def test_a_bug_is_not_hidden(monkeypatch):
-    from gem_core import registration
-
-    def broken(pattern):
+    def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(registration, "list_envs", broken)
+    monkeypatch.setattr("gem_core.cli.envs.run", broken)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
 
