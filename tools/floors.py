@@ -3,11 +3,13 @@
     python tools/floors.py measure '*' docs/results/floors.jsonl --seeds 200 --workers 2
     python tools/floors.py write docs/results/floors.jsonl gem_core/checker/floors.json
 
-`measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and appends one
+`measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and writes one
 line per id: the success rate and the mean return of each policy, in each form that the environment can read
-on the first three seeds, and the fingerprint of the environment. It skips ids that the file already has with
-at least as many seeds, so it can be stopped and restarted; `--again` measures them again. `write` takes the
-best policy from an id's last line.
+on the first three seeds, and the fingerprint of the environment. The line also has the most successful of
+the players that repeat the oracle's actions of another seed, and how many such players there are. `measure`
+skips ids that the file already has with at least as many seeds, so it can be stopped and restarted, and
+measures only the missing players of an id that has not changed; `--again` measures everything again.
+`write` takes the best player of each id.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 import gem_core
 from gem_core._util.files import write_atomically
 from gem_core.checker.fingerprint import fingerprint
-from gem_core.checker.null_policies import FORMS, POLICIES, play, readable_forms
+from gem_core.checker.null_policies import FORMS, POLICIES, NullOutcome, play, readable_forms, replays
 from gem_core.errors import DataError, MissingDependency
 
 SEEDS = 200
@@ -34,8 +36,14 @@ TRIAL_SEEDS = 3
 """Number of seeds on which every form is tried."""
 
 
-def measured(id: str, seeds: int) -> dict[str, Any] | None:
-    """Return the results of each policy, or None if this machine lacks the data."""
+def measured(id: str, seeds: int, known: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the results of each player, or None if this machine lacks the data.
+
+    Args:
+        id: Environment.
+        seeds: Number of episodes per player.
+        known: Record whose players are not measured again if the environment is still the same.
+    """
     start = time.perf_counter()
     try:
         env = gem_core.make(id)
@@ -44,50 +52,84 @@ def measured(id: str, seeds: int) -> dict[str, Any] | None:
         return None
     with env:
         marks = fingerprint(env)
-        trials = [outcome for seed in range(min(TRIAL_SEEDS, seeds)) for outcome in play(env, seed)]
-        forms = readable_forms(trials)
-        outcomes = [outcome for outcome in trials if outcome.form in forms]
-        for seed in range(TRIAL_SEEDS, seeds):
-            outcomes += play(env, seed, forms=forms)
-    played: dict[str, dict[str, list[tuple[bool, float]]]] = {form: defaultdict(list) for form in forms}
+        same = known.get("seeds") == seeds and known["fingerprint"] == marks
+        record = known if same else {"success, return": {}}
+        means = record["success, return"]
+        policies = {
+            name: POLICIES[name] for name in POLICIES if any(name not in row for row in means.values())
+        }
+        others = replays(env) if "replays" not in record else {}
+        forms: list[str] = list(means)
+        outcomes: list[NullOutcome] = []
+        for seed in range(seeds):
+            trial = not same and seed < TRIAL_SEEDS
+            outcomes += play(
+                env,
+                seed,
+                forms=FORMS if trial else forms,
+                policies=policies if same else POLICIES,
+                replays=others,
+            )
+            if trial:
+                forms = readable_forms(outcomes)
+    played: dict[str, dict[str, list[tuple[bool, float]]]] = defaultdict(lambda: defaultdict(list))
     for outcome in outcomes:
-        played[outcome.form][outcome.policy].append((outcome.success, outcome.total_reward))
-    means = {
+        form = "replay" if outcome.policy in others else outcome.form
+        played[form][outcome.policy].append((outcome.success, outcome.total_reward))
+    found = {
         form: {policy: [round(sum(column) / seeds, 4) for column in zip(*values, strict=True)]
                for policy, values in players.items()}
         for form, players in played.items()
     }  # fmt: skip
+    repeated = found.pop("replay", {})
+    best = max(repeated, key=lambda name: repeated[name], default=None)
     seconds = round(time.perf_counter() - start, 1)
     return {
-        "id": id, "seeds": seeds, "seconds": seconds, "fingerprint": marks, "success, return": means
+        "id": id, "seeds": seeds, "seconds": seconds, "fingerprint": marks,
+        "success, return": {form: means.get(form, {}) | found.get(form, {}) for form in forms},
+        "replays": record.get("replays", len(others)),
+        "best replay": record.get("best replay", best and [best, *repeated[best]]),
     }  # fmt: skip
 
 
 def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> None:
-    """Append a line for each id that the file lacks."""
-    known = read(out)
+    """Write a line for each id that the file lacks or whose line lacks a player."""
+    known = {} if again else read(out)
     ids = [
         id
         for id in gem_core.list_envs(pattern)
-        if "dataset_name" not in gem_core.spec(id).kwargs
-        and (again or known.get(id, {}).get("seeds", 0) < seeds)
+        if "dataset_name" not in gem_core.spec(id).kwargs and not complete(known.get(id, {}), seeds)
     ]
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     command = f"python tools/floors.py measure {pattern!r} {out} --seeds {seeds} --workers {workers}"
     with out.open("a") as file:
-        for record in records(ids, seeds, workers):
+        for record in records(ids, seeds, workers, known):
             if record is not None:
                 file.write(json.dumps({**record, "commit": commit, "command": command}) + "\n")
                 file.flush()
+    last = sorted(read(out).items())
+    write_atomically(out, (json.dumps(record) + "\n" for _, record in last))
 
 
-def records(ids: list[str], seeds: int, workers: int) -> Iterator[dict[str, Any] | None]:
+def complete(record: dict[str, Any], seeds: int) -> bool:
+    """Return whether a record has all players on at least `seeds` seeds."""
+    forms = record.get("success, return", {}).values()
+    return (
+        record.get("seeds", 0) >= seeds
+        and "replays" in record
+        and all(players.keys() == POLICIES.keys() for players in forms)
+    )
+
+
+def records(
+    ids: list[str], seeds: int, workers: int, known: dict[str, dict[str, Any]]
+) -> Iterator[dict[str, Any] | None]:
     """Yield the results of `measured` as they become available."""
     if workers == 1:
-        yield from (measured(id, seeds) for id in ids)
+        yield from (measured(id, seeds, known.get(id, {})) for id in ids)
         return
     with ProcessPoolExecutor(workers) as pool:
-        for done in as_completed([pool.submit(measured, id, seeds) for id in ids]):
+        for done in as_completed([pool.submit(measured, id, seeds, known.get(id, {})) for id in ids]):
             yield done.result()
 
 
@@ -98,12 +140,14 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def floor(record: dict[str, Any]) -> list[Any]:
-    """Return the best success rate, the policy and form that reached it, and the number of seeds."""
+    """Return the best success rate, the player that reached it, and the number of seeds."""
     shares = {
         FORMS[form] % policy: values[0]
         for form, players in record["success, return"].items()
         for policy, values in sorted(players.items(), key=lambda row: list(POLICIES).index(row[0]))
     }
+    if replay := record.get("best replay"):
+        shares[replay[0]] = replay[1]
     best = max(shares, key=lambda player: shares[player], default="")
     return [shares[best], best.replace("\n", " "), record["seeds"]] if best and shares[best] else [
         0.0, None, record["seeds"]

@@ -1,15 +1,15 @@
 r"""Null policies: players that answer without reading the environment's replies.
 
 `POLICIES` holds the policies, and `FORMS` the formats in which environments expect answers. `play` plays all
-of them on one item. If such a policy is often rewarded, the environment has few possible answers, a skewed
-distribution of answers, a routine that wins blindly, or a scorer that can be fooled;
-`gem_core.checker.floors` has the measured success rates.
+of them on one item, and the oracle's actions of other items, which `replays` records. If such a player is
+often rewarded, the environment has few possible answers, a skewed distribution of answers, a routine that
+wins blindly, or a scorer that can be fooled; `gem_core.checker.floors` has the measured success rates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from random import Random
 from typing import Any, NamedTuple
@@ -129,6 +129,9 @@ POLICIES: dict[str, NullPolicy] = {
 boxes in turn`` on give several answers in turn, but ``last choice`` repeats one.
 """
 
+REPLAYED = range(1000, 1010)
+"""Seeds whose oracle actions are replayed on other seeds."""
+
 
 class NullOutcome(NamedTuple):
     """Result of one episode of one policy."""
@@ -141,8 +144,42 @@ class NullOutcome(NamedTuple):
     """Whether the environment could read any of the answers."""
 
 
+def replays(
+    env: Env, seeds: Iterable[int] = REPLAYED, *, max_turns: int = 1000
+) -> dict[str, tuple[str, ...]]:
+    """Return the oracle's actions in one episode per seed, without the seeds for which it has none.
+
+    Args:
+        env: Environment, which is reset and left in an arbitrary state.
+        seeds: Random seeds of the episodes.
+        max_turns: Number of steps after which an episode is left.
+
+    Returns:
+        Actions by the name of the player that repeats them, ``oracle of seed 1000`` for example.
+    """
+    played = {f"oracle of seed {seed}": _oracle_actions(env, seed, max_turns) for seed in seeds}
+    return {name: actions for name, actions in played.items() if actions}
+
+
+def _oracle_actions(env: Env, seed: int, max_turns: int) -> tuple[str, ...]:
+    env.reset(seed=seed)
+    actions: list[str] = []
+    while len(actions) < max_turns and (action := env.oracle_action()) is not None:
+        actions.append(action)
+        _, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+    return tuple(actions)
+
+
 def play(
-    env: Env, seed: int, *, forms: Iterable[str] = FORMS, max_turns: int = 1000
+    env: Env,
+    seed: int,
+    *,
+    forms: Iterable[str] = FORMS,
+    policies: Mapping[str, NullPolicy] = POLICIES,
+    replays: Mapping[str, tuple[str, ...]] | None = None,
+    max_turns: int = 1000,
 ) -> Iterator[NullOutcome]:
     """Play every policy in each form on one item.
 
@@ -150,34 +187,42 @@ def play(
         env: Environment, which is reset and left in an arbitrary state.
         seed: Random seed of the item.
         forms: Names from `FORMS`.
+        policies: Null policies by name.
+        replays: Actions to play as they are, by the name of the player; None stands for no such player.
         max_turns: Number of steps after which an unfinished episode counts as failed.
 
     Yields:
-        One outcome per form and policy, in the order of `FORMS` and `POLICIES`.
+        One outcome per form and policy, in the order of `forms` and `policies`, and then one per member of
+        `replays`, in the form ``bare``.
     """
     observation, info = env.reset(seed=seed)
     prompt = visible_text(render_observation(observation, info))[:_LONGEST]
     stateful = env.spec is None or env.spec.stateful
     start = env.get_state() if stateful else None
+    players = [
+        (form, name, tuple(FORMS[form] % answer for answer in policy(prompt, derive_rng(name, seed))))
+        for form in forms
+        for name, policy in policies.items()
+    ]
+    players += [("bare", name, actions) for name, actions in (replays or {}).items()]
     known: dict[tuple[str, ...], _Result] = {}
-    for form in forms:
-        for name, policy in POLICIES.items():
-            answers = tuple(FORMS[form] % answer for answer in policy(prompt, derive_rng(name, seed)))
-            result = known.get(answers) or known.get(answers[:1])
-            if result is None or (result.turns > 1 and answers not in known):
-                if known and start is not None:
-                    env.set_state(start)
-                elif known:
-                    env.reset(seed=seed)
-                result = known[answers] = _episode(env, answers, max_turns)
-            yield NullOutcome(form, name, result.success, result.total_reward, result.readable)
+    for form, name, answers in players:
+        result = known.get(answers) or known.get(answers[:1])
+        if result is None or (result.turns > 1 and answers not in known):
+            if known and start is not None:
+                env.set_state(start)
+            elif known:
+                env.reset(seed=seed)
+            result = known[answers] = _episode(env, answers, max_turns)
+        yield NullOutcome(form, name, result.success, result.total_reward, result.readable)
 
 
 def readable_forms(outcomes: Iterable[NullOutcome]) -> list[str]:
     """Return the forms in which the environment could read an answer.
 
-    The policy that repeats the question is ignored, because a question may contain any form. A program that
-    is read in one kind of code block is also read in the other, so only one is returned.
+    The policy that repeats the question is ignored, because a question may contain any form, and so are
+    replays. A program that is read in one kind of code block is also read in the other, so only one is
+    returned.
     """
     read = {outcome.form for outcome in outcomes if _shows_form(outcome)}
     return [form for form in FORMS if form in read and (form != "command" or "program" not in read)]
@@ -192,7 +237,7 @@ def find_readable_forms(env: Env, seed: int, max_turns: int = 1000) -> list[str]
 
 
 def _shows_form(outcome: NullOutcome) -> bool:
-    return outcome.readable and outcome.policy != "question"
+    return outcome.readable and outcome.policy != "question" and outcome.policy in POLICIES
 
 
 class _Result(NamedTuple):

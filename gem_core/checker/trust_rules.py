@@ -8,7 +8,7 @@ import time
 from gem_core.checker.attacks import Payload, payloads, wrapped
 from gem_core.checker.floors import documented
 from gem_core.checker.host import Host, timed
-from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms
+from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms, replays
 from gem_core.checker.rules import rule
 from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step, step_result
 from gem_core.core import Env
@@ -159,10 +159,11 @@ def floor_holds(subject: Subject) -> None:
     env = subject.fresh()
     wins: dict[tuple[str, str], int] = {}
     forms = list(FORMS)
+    others = replays(env, max_turns=subject.max_turns)
     end = time.monotonic() + NULL_SECONDS
     seeds = 0
     for seed in range(subject.seeds[0], subject.seeds[0] + NULL_SEEDS):
-        outcomes = list(play(env, seed, forms=forms, max_turns=subject.max_turns))
+        outcomes = list(play(env, seed, forms=forms, replays=others, max_turns=subject.max_turns))
         if not seeds:
             forms = readable_forms(outcomes) or ["bare"]
         for outcome in outcomes:
@@ -176,9 +177,14 @@ def floor_holds(subject: Subject) -> None:
         documentation = (
             "no floor is documented" if floor is None else f"the documented floor is {floor.success:g}"
         )
+        how = (
+            "repeats the oracle's actions of another seed"
+            if policy in others
+            else f"answers in the form {FORMS[form] % '...'}"
+        )
         broken(
-            f"the player {policy!r}, which ignores the replies and answers in the form "
-            f"{FORMS[form] % '...'}, succeeded in {wins[policy, form]} of {seeds} episodes; {documentation}",
+            f"the player {policy!r}, which ignores the replies and {how}, "
+            f"succeeded in {wins[policy, form]} of {seeds} episodes; {documentation}",
             "fix the scorer; if guesses are often right, because there are few answers or one of them is "
             "common, register an id that declares the floor: register(id, class, floor=share of successes)",
         )
