@@ -226,6 +226,15 @@ class Env:
         """
         return None
 
+    def check_services(self) -> None:
+        """Check that every server that episodes depend on answers; takes a few seconds at most.
+
+        It is called once before a run. The default does nothing, for environments that need no server.
+
+        Raises:
+            GemError: A server does not answer, or something else answers at its address.
+        """
+
     # -- players ------------------------------------------------------------------------------
 
     def sample_random_action(self) -> str:

@@ -169,6 +169,7 @@ class EnvChoice:
         wrappers: WrapperLike | Sequence[WrapperLike] = (),
         *,
         no_images: str | Callable[[], str | None] | None = None,
+        services: bool = True,
     ) -> bool:
         """Build and close the environment, to report errors before any episode is played.
 
@@ -176,15 +177,18 @@ class EnvChoice:
             wrappers: Wrappers around the environment, as in `gem_core.make`.
             no_images: Reason why the policy takes no images, or None if it takes them; or a function that
                 returns this, which is called only if the environment shows images.
+            services: Whether servers that the environment depends on must answer.
 
         Returns:
             Whether the environment shows images.
 
         Raises:
             ConfigError: The environment shows images, but the policy takes none.
-            GemError: As in `make`.
+            GemError: As in `make`, or a server does not answer.
         """
         with self.make(wrappers) as env:
+            if services:
+                env.check_services()
             if env.shows_images:
                 reason = no_images() if callable(no_images) else no_images
                 if reason is not None:

@@ -122,6 +122,9 @@ class Wrapper(Env):
     def close(self) -> None:
         self.env.close()
 
+    def check_services(self) -> None:
+        self.env.check_services()
+
     def items(self, split: Split) -> Sequence[int] | None:
         return self.env.items(split)
 

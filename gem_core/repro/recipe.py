@@ -274,11 +274,13 @@ class Recipe(RolloutOptions):
     def build_environments(self) -> None:
         """Build each environment once, with its wrappers, so that mistakes are reported early.
 
+        Servers need not answer, because the run may take place on another machine.
+
         Raises:
             GemError: An environment cannot be built.
         """
         for source in self.sources:
-            source.check_buildable(self.wrappers)
+            source.check_buildable(self.wrappers, services=False)
 
     def critic(self) -> dict[str, str]:
         """Return an entry for `reject_unsupported` if the estimator needs a critic."""
@@ -294,7 +296,9 @@ class Recipe(RolloutOptions):
         Raises:
             GemError: An environment cannot be built.
         """
-        visual = [source.label for source in self.sources if source.check_buildable(self.wrappers)]
+        visual = [
+            source.label for source in self.sources if source.check_buildable(self.wrappers, services=False)
+        ]
         return {"env": f"{visual[0]} shows images, but {reason}"} if visual else {}
 
 

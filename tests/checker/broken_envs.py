@@ -612,6 +612,16 @@ class Guessable(Sound):
         self.digit = "0" if self.random.random() < 0.9 else "7"
 
 
+class SameEverySeed(Sound):
+    """Not in `BROKEN`, because the rule about floors needs a spec."""
+
+    def draw(self) -> None:
+        self.digit = "271"[self.right % 3]
+
+    def oracle_action(self) -> str | None:
+        return self.digit
+
+
 class HashOrder(Sound):
     """Not in `BROKEN`, because only another process reveals that it draws from a set."""
 

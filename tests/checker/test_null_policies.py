@@ -6,7 +6,8 @@ import pytest
 
 import gem_core
 from gem_core.checker.floors import documented
-from gem_core.checker.null_policies import play
+from gem_core.checker.null_policies import play, readable_forms, replays
+from tests.checker.broken_envs import Sound
 
 SEEDS = 40
 
@@ -35,3 +36,26 @@ def test_routines_of_a_game_are_not_played_elsewhere(id: str) -> None:
         played = {outcome.policy: outcome for outcome in play(env, 0, forms=["boxed"])}
     for policy in ("last choice", "codes", "corners"):
         assert played[policy][2:] == played["empty"][2:]
+
+
+def test_the_oracle_of_another_seed_is_replayed() -> None:
+    with gem_core.make("game:TowerofHanoi-v0-easy") as env:
+        actions = replays(env, [1000, 1001])
+        assert list(actions) == ["oracle of seed 1000", "oracle of seed 1001"]
+        own = list(play(env, 1000, forms=(), replays=actions))
+        shares = dict.fromkeys(actions, 0.0)
+        for seed in range(SEEDS):
+            for outcome in play(env, seed, forms=(), replays=actions):
+                shares[outcome.policy] += outcome.success / SEEDS
+    assert own[0] == ("bare", "oracle of seed 1000", True, 1.0, True)
+    assert 0 < max(shares.values()) <= documented(gem_core.spec("game:TowerofHanoi-v0-easy")).success + 0.1
+    assert readable_forms(own) == [], "replays say nothing about the forms"
+
+
+def test_without_an_oracle_there_are_no_replays() -> None:
+    class WithoutOracle(Sound):
+        def oracle_action(self) -> None:
+            return None
+
+    assert list(replays(Sound(), [1000])) == ["oracle of seed 1000"]
+    assert replays(WithoutOracle(), [1000]) == {}

@@ -152,6 +152,14 @@ def test_a_player_that_solves_nothing_is_held_against_the_floor() -> None:
     assert "no registered id" in check_env(Guessable, rules=rules).skipped["floor_holds"]
 
 
+def test_the_oracle_of_another_seed_is_held_against_the_floor() -> None:
+    spec = EnvSpec("test:SameEverySeed-v0", "tests.checker.broken_envs:SameEverySeed")
+    found = r"player 'oracle of seed 1000', .* repeats the oracle's actions of another seed, .* 20 of 20 "
+    with pytest.raises(CheckFailed, match=found):
+        check_env(spec, rules=["floor_holds"])
+    assert check_env(replace(spec, floor=1.0), rules=["floor_holds"]).passed == ("floor_holds",)
+
+
 def test_the_floor_matches_the_registered_arguments() -> None:
     rules = ["floor_holds"]
     assert check_env("logic:Proofs-v0-d1", rules=rules).passed == ("floor_holds",)

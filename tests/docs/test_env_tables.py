@@ -78,6 +78,7 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
     offline = {spec.id for spec in ours if "dataset_name" not in spec.kwargs}
     assert offline - set(records) == {"eval:SQLiteFolder", "eval:TerminalBench", "service:TauBenchRetail-v0"}
     for id, record in records.items():
+        assert floors.complete(record, 20), f"python tools/floors.py measure {id!r} ..."
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
             f"python tools/floors.py write ({id})"
         )
@@ -144,6 +145,29 @@ def test_measured_floors_come_from_the_best_player(tmp_path: Path) -> None:
     assert player in ("\\boxed{True}", "\\boxed{False}")
     floors.write(tmp_path / "out.jsonl", tmp_path / "floors.json")
     assert json.loads((tmp_path / "floors.json").read_text()) == {"logic:Proofs-v0-d0": [best, player, 10]}
+
+
+def test_only_the_missing_players_of_an_unchanged_environment_are_measured(tmp_path: Path) -> None:
+    id, out = "game:TowerofHanoi-v0-easy", tmp_path / "out.jsonl"
+    floors.measure(id, out, 20, 1, False)
+    first = out.read_text()
+    record = json.loads(first)
+    assert record["replays"] == 10
+    name, success, _ = record["best replay"]
+    assert floors.floor(record) == [success, name, 20]
+    del record["best replay"], record["replays"], record["success, return"]["boxed"]["tower"]
+    record["success, return"]["boxed"]["zigzag"] = [0.5, 0.5]
+    out.write_text(json.dumps(record) + "\n")
+    floors.measure(id, out, 20, 1, False)
+    (added,) = floors.read(out).values()
+    assert (added["replays"], added["best replay"]) == (10, [name, *json.loads(first)["best replay"][1:]])
+    players = added["success, return"]["boxed"]
+    assert players["tower"] == json.loads(first)["success, return"]["boxed"]["tower"]
+    assert players["zigzag"] == [0.5, 0.5], "it was measured before"
+    out.write_text(json.dumps({**added, "fingerprint": "changed", "replays": 0, "seeds": 19}) + "\n")
+    floors.measure(id, out, 20, 1, False)
+    (again,) = floors.read(out).values()
+    assert again["success, return"] == json.loads(first)["success, return"]
 
 
 def test_high_floors_are_listed_in_order() -> None:

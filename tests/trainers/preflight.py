@@ -13,6 +13,9 @@ import pytest
 from gem_core.cli import main
 from tests.docs.blocks import ROOT
 
+SILENT_SERVER = "openenv:http://127.0.0.1:1"
+"""Environment on a server that does not answer."""
+
 
 def check_mistakes(
     trainer: str,

@@ -31,6 +31,8 @@ ActionForm: TypeAlias = Literal["auto", "text", "boxed", "tools"]
 
 _FIRST_CONTACT = 5.0
 """Seconds to wait for a server that has never answered."""
+_SLOWEST_SCHEMA = 30.0
+"""Seconds that a server may take to answer the first request of an episode; it may have to wake up."""
 _answered: set[str] = set()
 """Sources that have answered in this process."""
 _NOT_SHOWN = ("metadata", "reward", "done")
@@ -138,6 +140,9 @@ class OpenEnvEnv(ForeignEnv):
             result = await loop.on_background(self._advance(action))
         return self.keep_step(result)
 
+    def check_services(self) -> None:
+        loop.run(self._ask("schema", {}))
+
     def close(self) -> None:
         super().close()
         loop.background().call_soon_threadsafe(self._link.close)
@@ -193,7 +198,10 @@ class OpenEnvEnv(ForeignEnv):
     # -- the session --------------------------------------------------------------------------
 
     async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the data of an answer; reopen a lost session and bring it to the same turn."""
+        """Return the data of an answer; reopen a lost session and bring it to the same turn.
+
+        The kind ``schema`` sends no message and returns nothing, but reads the schema as any first message.
+        """
         patience = self.retry_for
         if self.source not in _answered:
             patience = min(patience, _FIRST_CONTACT)
@@ -201,10 +209,12 @@ class OpenEnvEnv(ForeignEnv):
         restore = False
         while True:
             try:
-                if restore and kind != "reset":
+                if restore and kind not in ("reset", "schema"):
                     await self._restore()
                 if self._grammar is None:
-                    await self._read_schema()
+                    await self._read_schema(_FIRST_CONTACT if kind == "schema" else _SLOWEST_SCHEMA)
+                if kind == "schema":
+                    return {}
                 result = await self._link.ask(kind, data, self.timeout)
                 if kind == "state":
                     return result
@@ -241,8 +251,8 @@ class OpenEnvEnv(ForeignEnv):
                     f"deterministic, turn {turn} was {answer:.200} and is now {_fingerprint(result):.200}"
                 )
 
-    async def _read_schema(self) -> None:
-        schemas = await self._link.schema()
+    async def _read_schema(self, timeout: float) -> None:
+        schemas = await self._link.schema(timeout)
         _answered.add(self.source)
         self._served_by_gem = schemas["observation"].get("title") == wire.OBSERVATION_TITLE
         if self.max_turns is None and not self._served_by_gem:

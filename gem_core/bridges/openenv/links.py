@@ -19,8 +19,16 @@ from gem_core.tools.http import HttpClient
 class Link(Protocol):
     """A session with one environment. Messages and answers are those of OpenEnv's WebSocket."""
 
-    async def schema(self) -> Mapping[str, Any]:
-        """Return the JSON schemas of ``action`` and ``observation``."""
+    async def schema(self, timeout: float) -> Mapping[str, Any]:
+        """Return the JSON schemas of ``action`` and ``observation``.
+
+        Args:
+            timeout: Maximum number of seconds for the answer of a server.
+
+        Raises:
+            ConfigError: Something else answers.
+            SessionLost: Nothing answers.
+        """
         ...
 
     async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
@@ -50,11 +58,11 @@ class ServerLink(Link):
         self._token = token
         self._session: ClientSession | None = None
 
-    async def schema(self) -> Mapping[str, Any]:
+    async def schema(self, timeout: float) -> Mapping[str, Any]:
         address = self._address
         scheme, host = "https" if address.secure else "http", address.host
         base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}{address.path}"
-        client = HttpClient(base, timeout=30.0, retries=0, headers=access_headers(self._token))
+        client = HttpClient(base, timeout=timeout, retries=0, headers=access_headers(self._token))
         try:
             answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
         except WrongServer as error:
@@ -102,7 +110,7 @@ class LocalLink(Link):
         self._observation = _return_class(self._class)
         self._env: Any = None
 
-    async def schema(self) -> Mapping[str, Any]:
+    async def schema(self, timeout: float) -> Mapping[str, Any]:
         observation = self._observation.model_json_schema() if self._observation else {}
         return {"action": self._action.model_json_schema(), "observation": observation}
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_core.bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, ServiceError
 from gem_core.observations import render_observation
+from gem_core.tasks import EnvChoice
 from tests.bridges.openenv.serving import GUESS, serving
 
 WORDLE = "game:Wordle-v0-easy"
@@ -407,6 +409,23 @@ def test_an_address_that_never_answered_is_given_up_early(monkeypatch):
     ):
         env.reset(seed=0)
     assert env.retry_for == 60.0  # for servers that have answered
+
+
+def test_servers_must_answer_before_a_run(games, monkeypatch):
+    monkeypatch.setattr(openenv_env, "_FIRST_CONTACT", 0.3)
+    wrappers = "time_limit(max_turns=2)"
+    assert EnvChoice(f"openenv:{games.url}/{GUESS}").check_buildable(wrappers) is False
+    with pytest.raises(ConfigError, match="check the address"):
+        EnvChoice(f"openenv:{games.url}/none").check_buildable(wrappers)
+    silent = EnvChoice("openenv:http://127.0.0.1:1")
+    with pytest.raises(ServiceError, match=r"Connection refused.*, for 0\.3 s"):
+        silent.check_buildable(wrappers)
+    assert silent.check_buildable(wrappers, services=False) is False
+    with socket.create_server(("127.0.0.1", 0)) as mute:  # accepts connections, and never answers
+        start = time.monotonic()
+        with pytest.raises(ServiceError, match="timed out"):
+            EnvChoice(f"openenv:http://127.0.0.1:{mute.getsockname()[1]}").check_buildable()
+    assert time.monotonic() - start < 3
 
 
 @pytest.mark.parametrize(

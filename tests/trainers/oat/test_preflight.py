@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = [
     "--gpus",
@@ -47,3 +47,9 @@ def test_a_custom_environment_is_accepted(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert problem_of("oat", [*ACCEPTED, *own_words("oat", own_id)], capsys) is None
     assert "Gold" in str(problem_of("oat", [*ACCEPTED, "--env-id", own_id.replace("Cold", "Gold")], capsys))
+
+
+def test_a_server_must_answer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    problem = problem_of("oat", [*ACCEPTED, *own_words("oat", SILENT_SERVER)], capsys)
+    assert "Connection refused" in str(problem)

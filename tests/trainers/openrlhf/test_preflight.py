@@ -12,7 +12,7 @@ import ray
 
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
-from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = (
     "--actor.model_name_or_path org/model --rollout.n_samples_per_prompt 4 --rollout.batch_size 64 "
@@ -52,3 +52,12 @@ def test_a_custom_environment_is_accepted(
         rows = Path("train.jsonl").read_text()
         Path("train.jsonl").write_text(rows.replace("Cold", "Gold"))
         assert "Gold" in str(problem_of("openrlhf", ACCEPTED, capsys))
+
+
+def test_a_server_must_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_words("openrlhf", SILENT_SERVER)
+    with mock.patch.dict(os.environ):
+        assert "Connection refused" in str(problem_of("openrlhf", ACCEPTED, capsys))

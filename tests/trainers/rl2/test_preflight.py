@@ -9,7 +9,7 @@ from gem_rl2.rows import write
 from gem_rl2.upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
-from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 
 def accepted() -> list[str]:
@@ -52,3 +52,11 @@ def test_a_custom_environment_is_accepted(
     assert problem_of("rl2", accepted(), capsys) is None
     Path("train.jsonl").write_text(Path("train.jsonl").read_text().replace("Cold", "Gold"))
     assert "Gold" in str(problem_of("rl2", accepted(), capsys))
+
+
+def test_a_server_must_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_words("rl2", SILENT_SERVER)
+    assert "Connection refused" in str(problem_of("rl2", accepted(), capsys))

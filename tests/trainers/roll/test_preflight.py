@@ -11,7 +11,7 @@ import ray
 from omegaconf import OmegaConf
 
 from tests.docs.blocks import ROOT, commands
-from tests.trainers.preflight import own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, own_words, problem_of
 
 EXAMPLES = ROOT / "integrations/roll/examples"
 MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
@@ -99,3 +99,10 @@ def test_a_custom_environment_is_accepted(
         changed = {"custom_envs": {"Guess": {key.rstrip(":"): name}}}
         OmegaConf.save(OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), changed), folder / "own.yaml")
         assert str(problem or None) in str(problem_of("roll", [str(folder / "own.yaml")], capsys))
+
+
+def test_a_server_must_answer(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key, env_type = own_words("roll", SILENT_SERVER)
+    changed = {"custom_envs": {"Guess": {key.rstrip(":"): env_type}}}
+    OmegaConf.save(OmegaConf.merge(OmegaConf.load(folder / "rebn.yaml"), changed), folder / "silent.yaml")
+    assert "Connection refused" in str(problem_of("roll", [str(folder / "silent.yaml")], capsys))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = [
     "--model_name_or_path",
@@ -48,3 +48,8 @@ def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFix
     assert problem_of("trl", [*ACCEPTED, "--output_dir", "out", *own_words("trl", own_id)], capsys) is None
     wrong = own_words("trl", own_id.replace("Cold", "Gold"))
     assert "Gold" in str(problem_of("trl", [*ACCEPTED, "--output_dir", "out", *wrong], capsys))
+
+
+def test_a_server_must_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*ACCEPTED, "--output_dir", "out", *own_words("trl", SILENT_SERVER)]
+    assert "Connection refused" in str(problem_of("trl", words, capsys))

@@ -17,7 +17,7 @@ import ray
 from gem_core.cli import main
 from tests.docs.blocks import commands
 from tests.trainers import evidence
-from tests.trainers.preflight import check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 from tests.trainers.verl import harness
 from tests.trainers.verl.spied import updates
 
@@ -107,6 +107,12 @@ def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFix
     assert problem_of("verl", [*accepted, *own_words("verl", own_id)], capsys) is None
     wrong = own_words("verl", own_id.replace("Cold", "Gold"))
     assert "Gold" in str(problem_of("verl", [*accepted, *wrong], capsys))
+
+
+def test_a_server_must_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*USER, "algorithm.adv_estimator=rebn", "trainer.v1.trainer_mode=gem_sync", *GENERATED]
+    problem = problem_of("verl", [*words, *own_words("verl", SILENT_SERVER)], capsys)
+    assert "Connection refused" in str(problem)
 
 
 @pytest.mark.full
