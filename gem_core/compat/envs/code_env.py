@@ -12,5 +12,3 @@ class CodeEnv(Attributes, code.CodeEnv):
     """`gem_core.envs.datasets.code.CodeEnv` with the arguments and attributes of GEM's class."""
 
     __init__ = with_gems_arguments(code.CodeEnv.__init__)
-
-    tests = Attributes.answer

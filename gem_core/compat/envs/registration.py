@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gem_core import registration
-from gem_core.compat.envs.arguments import IGNORED
+from gem_core.compat.envs.arguments import IGNORED, Attributes
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
 from gem_core.registration import WrapperLike, print_envs, register
 from gem_core.spec import EnvSpec
@@ -18,7 +18,7 @@ from gem_core.wrapper import Wrapper
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
 
 
-class GemEnv(Wrapper):
+class GemEnv(Attributes, Wrapper):
     """An environment with the attributes and conventions of GEM's.
 
     A limit that truncates an episode also terminates it, so that programs that only look at ``terminated``
@@ -48,23 +48,6 @@ class GemEnv(Wrapper):
         self.max_turns: int | None = _argument(env, "max_turns")
         if seed is not None:
             env.random.seed(seed)
-
-    @property
-    def dataset(self) -> list[Any]:
-        """Rows of the data set, which `make` accepts as ``dataset=``; without one, raises AttributeError."""
-        env: Any = self.env.unwrapped
-        return [env.rows[i] for i in range(len(env.rows))]
-
-    @dataset.setter
-    def dataset(self, rows: Iterable[Any]) -> None:
-        env: Any = self.env.unwrapped
-        env.open(None, list(rows), None, None, False, env.eval_only, {})
-
-    @property
-    def answer(self) -> Any:
-        """Reference answer of the current item of a data set."""
-        env: Any = self.env.unwrapped
-        return env.rows[env.index][env.keys[1]]
 
     def reset(
         self,

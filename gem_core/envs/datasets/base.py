@@ -54,7 +54,7 @@ class DataSetEnv(Env):
     when the environment is created.
     """
 
-    state_fields: ClassVar[tuple[str, ...]] = ("index", "place", "order_seed")
+    state_fields: ClassVar[tuple[str, ...]] = ("index", "place", "order_seed", "epoch")
     max_return: float | None = 1.0
     form: str = "\\boxed{}"
     """How a response marks an answer, for messages."""
@@ -72,6 +72,8 @@ class DataSetEnv(Env):
     """Position in the current pass; -1 before the first item."""
     order_seed: int
     """Seed of the order of the current pass."""
+    epoch: int
+    """Number of passes that were completed, because a reset without a seed came after the last item."""
 
     _item: Row | None = None
     """The row of `index` once it has been read."""
@@ -154,7 +156,7 @@ class DataSetEnv(Env):
                     f"{rows.name} has no column {column!r} ({argument}); it has {', '.join(rows.columns)}"
                 )
         self.rows = rows
-        self.place, self.order_seed = -1, 0
+        self.place, self.order_seed, self.epoch = -1, 0, 0
         if columns:
             first = next(iter(columns.values()))
             self.key_columns = (first, *(columns[name] for name in ("image_key",) if name in columns))
@@ -236,11 +238,17 @@ class DataSetEnv(Env):
             self._item = self.rows[self.index]
         return self._item
 
+    @row.setter
+    def row(self, row: Row) -> None:
+        """Replace the row by which answers are graded, until another item is chosen."""
+        self._item = row
+
     # -- plumbing -----------------------------------------------------------------------------
 
     def _next(self, new_pass: bool) -> int:
         self.place += 1
         size = len(self.rows)
+        self.epoch += self.place >= size and not new_pass
         if new_pass or self.place >= size or self.place == 0:
             self.place = 0
             self.order_seed = self.random.getrandbits(32)
