@@ -8,6 +8,8 @@ from functools import wraps
 from random import Random
 from typing import Any
 
+from gem_core.wrapper import Wrapper
+
 IGNORED = frozenset(("use_mp", "verbose", "load_from_cache_file", "max_workers", "sandbox_type", "max_turns"))
 """Arguments of GEM's environments that are ignored if a constructor lacks them."""
 
@@ -94,4 +96,4 @@ class Attributes:
 
 
 def _base(env: Any) -> Any:
-    return env.unwrapped
+    return env.env.unwrapped if isinstance(env, Wrapper) else env

@@ -49,6 +49,11 @@ class GemEnv(Attributes, Wrapper):
         if seed is not None:
             env.random.seed(seed)
 
+    @property
+    def unwrapped(self) -> Env:
+        """This environment, because GEM's programs expect GEM's attributes there."""
+        return self
+
     def reset(
         self,
         seed: int | None = None,
