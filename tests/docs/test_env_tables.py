@@ -199,7 +199,7 @@ def test_fill_replaces_only_what_is_marked(tmp_path: Path) -> None:
     assert filled.endswith("<!-- end -->\nb\n")
     assert "old" not in filled
     assert (
-        "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 0.13 | 1.000 (1.000), 6.0 | "
+        "| `game:TowerofHanoi-v0-easy` | `num_disks=3, max_turns=10` | 1 | 0.130 | 1.000 (1.000), 6.0 | "
         in filled
     )
     assert ", 1 episodes |" in filled
