@@ -1,15 +1,18 @@
-"""The exact measures of the study of Kuhn poker."""
+"""The measures of the study of Kuhn poker."""
 
 from __future__ import annotations
 
 import importlib
+from random import Random
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CHANCES, VALUE
+from gem_core.engines.loading import load_tokenizer
+from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
 from gem_core.envs.multiagent.turn_game import PLAYERS
+from gem_core.rollout import AppendContext, Generation
 from gem_core.train import TrainConfig, train
 from gem_core.train.tiny import TinyOptions, save_tiny
 from tests.docs.blocks import ROOT
@@ -49,15 +52,58 @@ def test_other_policies_have_the_gain_of_a_best_response(measures):
     assert measures.nash_conv(silent) == pytest.approx(2)
 
 
-def test_the_measures_of_a_model_agree_with_its_hands(measures, tmp_path):
-    save_tiny(tmp_path / "model", TinyOptions(envs=(SELF_PLAY,), layers=1, warm_start_steps=60))
-    computed = measures.read_policy(tmp_path / "model")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folder of a tiny model that has seen random hands of both players."""
+    path = tmp_path_factory.mktemp("kuhn") / "model"
+    save_tiny(path, TinyOptions(envs=(SELF_PLAY,), layers=1, warm_start_steps=60))
+    return path
+
+
+class OtherSpelling:
+    """A stand-in for a model. It answers in capitals, after a word, with these probabilities."""
+
+    def __init__(self, tokenizer, chances):
+        self.tokenizer, self.chances = tokenizer, chances
+
+    async def generate(self, prompt_ids, *, max_tokens, request_id):
+        text = self.tokenizer.decode(prompt_ids)
+        card = next(number for number, name in enumerate(CARDS) if f"You hold the {name}" in text)
+        options = ACTIONS[self.history(text)]
+        bold = Random(f"{request_id}/{len(prompt_ids)}").random() < self.chances[self.history(text)][card]
+        ids = self.tokenizer.encode(f"Well, \\boxed{{ {options[bold].upper()} }}", add_special_tokens=False)
+        return Generation([*ids, self.tokenizer.eos_token_id], None, "stop")
+
+    def history(self, text):
+        if "You may fold or call." in text:
+            return "check bet" if "You may check or bet." in text else "bet"
+        return "check" if "Your opponent chose to check." in text else ""
+
+
+def test_other_spellings_of_an_action_count_as_the_action(measures, folder):
+    tokenizer = load_tokenizer(str(folder))
+
+    def estimate(chances):
+        return measures.estimate_policy(OtherSpelling(tokenizer, chances), AppendContext(tokenizer))
+
+    bold = dict.fromkeys(ACTIONS, (1.0, 1.0, 1.0))
+    always = estimate(bold)
+    assert measures.nash_conv(always) == pytest.approx(measures.nash_conv(policy(bold)))
+    assert measures.expected(always, always) == pytest.approx((0, 0, 0))  # a call of every bet
+    # The standard deviation of the estimate is 0.003 at the equilibrium and 0.01 at the uniform policy.
+    assert measures.nash_conv(estimate(CHANCES)) == pytest.approx(0.0075, abs=0.02)
+    uniform = dict.fromkeys(ACTIONS, (0.5, 0.5, 0.5))
+    assert measures.nash_conv(estimate(uniform)) == pytest.approx(11 / 12, abs=0.06)
+
+
+def test_the_measures_of_a_model_agree_with_its_hands(measures, folder, tmp_path):
+    computed = measures.read_policy(folder)
     assert computed.keys() == policy(CHANCES).keys()
     assert all(0 < sum(actions.values()) <= 1 + 1e-6 for actions in computed.values())
     assert all({*actions} == {*ACTIONS[history]} for (_, history), actions in computed.items())
     sides = [f'multi:KuhnPoker-v0(opponent="random", agent="{player}")' for player in PLAYERS]
     config = TrainConfig(
-        model=str(tmp_path / "model"), out=str(tmp_path / "run"), env=[SELF_PLAY], eval_env=sides, kl=0.0,
+        model=str(folder), out=str(tmp_path / "run"), env=[SELF_PLAY], eval_env=sides, kl=0.0,
         steps=1, minibatches=1, episodes_per_step=8, eval_episodes=1000, device="cpu",
     )  # fmt: skip
     played = train(config).before
@@ -68,6 +114,6 @@ def test_the_measures_of_a_model_agree_with_its_hands(measures, tmp_path):
         # Four standard errors of a return whose standard deviation is at most 1.5.
         assert played[label]["gem/return"] == pytest.approx(chips, abs=4 * 1.5 / 1000**0.5)
     assert abs(first - second) > 0.1  # so that confused sides would be noticed
-    measured = measures.measure(tmp_path / "model")
+    measured = measures.measure(folder)
     assert measured["nash_conv"] == measures.nash_conv(computed) > 0.1
     assert measured["forfeits"] == measures.expected(computed, computed)[2]
