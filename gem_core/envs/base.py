@@ -69,6 +69,8 @@ class TurnBasedEnv(Env, Generic[Move]):
     """Whether such a response ends the episode; otherwise it uses up the turn."""
     form: ClassVar[str] = "\\boxed{}"
     """How a response marks a move, for messages."""
+    unreadable: ClassVar[str] = "The box holds no readable move."
+    """Message about a response in which a move is marked but cannot be read."""
     num_items: int = 0
     """Number of items to choose from; ``reset(options={"index": i})`` plays item i. 0 if there are none."""
     max_return: float | None = 1.0
@@ -167,7 +169,7 @@ class TurnBasedEnv(Env, Generic[Move]):
         if content is None:
             return self._format_error(f"No {self.form} was found.")
         if move is None:
-            return self._format_error("The box holds no readable move.")
+            return self._format_error(self.unreadable)
         text, reward, verdict = self.play(move)
         if verdict == "continue" and self.turn < self.turn_limit:  # most steps end here
             board, suffix = self.board(), f"Turns left: {self.turn_limit - self.turn}."  # a call less

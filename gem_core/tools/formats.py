@@ -121,7 +121,7 @@ class GemFormat(_Format):
     def _tool_call(self, content: str, end: int) -> ToolCall:
         name, arguments = (_inner(content, tag) for tag in ("tool_name", "arguments"))
         if name is None:
-            return ToolCall("", end=end, error="there is no <tool_name>...</tool_name> in <tool_call>")
+            return ToolCall("", end=end, error="expected a JSON object or <tool_name>...</tool_name>")
         name = name.strip()
         if arguments is None:
             return ToolCall(name, end=end, error="there is no <arguments>{...}</arguments> in <tool_call>")

@@ -112,6 +112,7 @@ BAD = [
     ("gem", "```python\nprint(1)", "the code block is not closed"),
     ("gem", "<tool_call>{}</tool_call>", 'no "name" of a tool'),
     ("gem", "<tool_call><tool_name>search</tool_name></tool_call>", "there is no <arguments>"),
+    ("gem", "<tool_call>[]</tool_call>", "expected a JSON object or <tool_name>...</tool_name>"),
     ("gem", "<tool_call><tool_name>find</tool_name><arguments>{}</arguments></tool_call>",
      'there is no tool "find"; there are: python, search, calc.add-2'),
     ("gem", "<tool_call><tool_name>search</tool_name><arguments>{'query': 1}</arguments></tool_call>",

@@ -81,14 +81,14 @@ class Hangman(TurnBasedEnv[str]):
             return f"You guessed {move} before.", 0.0, "illegal"
         self.letters += move
         if move not in secret:
-            return f"There is no {move} in the word.", 0.0, "continue"
+            return f"The letter {move} is not in the word.", 0.0, "continue"
         self.shown = "".join(
             [letter if letter == move else seen for letter, seen in zip(secret, self.shown, strict=True)]
         )
         reward = 0.5 * secret.count(move) / len(secret)
         if self.shown == secret:
             return f"The word is {secret}.", reward + 0.5, "solved"
-        return f"There is a {move} in the word.", reward, "continue"
+        return f"The letter {move} is in the word.", reward, "continue"
 
     def _guess_word(self, move: str) -> MoveResult:
         if len(move) != len(self.secret):

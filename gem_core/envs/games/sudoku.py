@@ -101,7 +101,7 @@ class Sudoku(TurnBasedEnv[list[int]]):
     def play(self, move: list[int]) -> MoveResult:
         scale = self.scale
         if len(move) != 3:
-            return f"A move is a row, a column and a number; you gave {len(move)} numbers.", 0.0, "illegal"
+            return f"A move is a row, a column, and a number; you gave {len(move)}.", 0.0, "illegal"
         row, col, number = move
         if not (0 < row <= scale and 0 < col <= scale and 0 < number <= scale):
             return f"Row, column and number are from 1 to {scale}.", 0.0, "illegal"

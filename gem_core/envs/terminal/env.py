@@ -68,6 +68,7 @@ class Terminal(TurnBasedEnv[str]):
     state_fields = (*TurnBasedEnv.state_fields, "task_index", "task_seed", "commands", "passed")
     format_error_ends: ClassVar[bool] = False
     form: ClassVar[str] = "block of bash commands"
+    unreadable: ClassVar[str] = "The block of bash commands is empty."
     blocking = True
     find = staticmethod(shell_block)
     whole_image: ClassVar[bool] = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, TextIO
@@ -12,6 +13,7 @@ import anyio
 
 from gem_core._util.messages import error_line
 from gem_core.errors import ServiceError
+from gem_core.observations import encodable
 from gem_core.tools.mcp import sdk, transport
 from gem_core.tools.mcp.config import ServerConfig
 
@@ -60,7 +62,7 @@ class Session:
             raise
 
     async def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Any:
-        """Make one call and return its result.
+        """Make one call and return its result. Surrogates in the arguments are replaced as in `encodable`.
 
         Raises:
             NotSent: The session is dead, and the call did not reach the server.
@@ -71,7 +73,8 @@ class Session:
         if self.dead:
             raise NotSent("the session has ended")
         self._calls_in_progress += 1
-        answer = asyncio.ensure_future(self._session.call_tool(name, dict(arguments)))
+        sent = json.loads(encodable(json.dumps(dict(arguments), ensure_ascii=False)))
+        answer = asyncio.ensure_future(self._session.call_tool(name, sent))
         try:
             await asyncio.wait({answer, self._ending}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():

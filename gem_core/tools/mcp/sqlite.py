@@ -56,12 +56,10 @@ def sqlite_server(find: Callable[[str], Path]) -> Any:
     async def describe_table(table: str, database: str = "") -> str:
         """How a table or view was created, with its indexes and triggers."""
         name = table.replace("'", "''")
-        return await work(
-            database,
-            f"SELECT type, sql FROM sqlite_master WHERE tbl_name = '{name}' AND sql IS NOT NULL "
-            "ORDER BY rowid",
-            False,
-        )
+        of_table = f"FROM sqlite_master WHERE tbl_name = '{name}' AND sql IS NOT NULL"
+        if (await work(database, f"SELECT count(*) {of_table}", False)).endswith("\n0"):
+            raise sdk.ToolError(f"there is no table or view {table[:100]!r}; list_tables returns their names")
+        return await work(database, f"SELECT type, sql {of_table} ORDER BY rowid", False)
 
     @sdk.tool(server)
     async def query(sql: _Query, database: str = "") -> str:
@@ -78,6 +76,8 @@ def sqlite_server(find: Callable[[str], Path]) -> Any:
 
 def _run(path: Path, sql: str, write: bool) -> str:
     parts = list(statements(sql))
+    if not parts:
+        raise ValueError("there is no SQL statement")
     if not write and len(parts) > 1:
         raise ValueError("query takes one statement; use execute for several")
     results = []
@@ -87,7 +87,7 @@ def _run(path: Path, sql: str, write: bool) -> str:
             if cursor.description is not None:
                 results.append(shown(cursor))
             elif cursor.rowcount >= 0:
-                results.append(f"{cursor.rowcount} rows changed.")
+                results.append(f"Rows changed: {cursor.rowcount}.")
     return "\n".join(results) or "Done."
 
 

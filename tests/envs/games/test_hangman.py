@@ -20,9 +20,9 @@ def start(secret: str = "apple", turns: int = 20) -> Hangman:
 def test_golden_game():
     env = start()
     observation, reward, *_, info = env.step(say("P"))
-    assert (observation, reward) == ("There is a p in the word.", pytest.approx(0.2))
+    assert (observation, reward) == ("The letter p is in the word.", pytest.approx(0.2))
     assert info["suffix"] == "_ p p _ _\nTurns left: 19."
-    assert env.step(say("x"))[:2] == ("There is no x in the word.", 0.0)
+    assert env.step(say("x"))[:2] == ("The letter x is not in the word.", 0.0)
     assert env.step(say("maple"))[:2] == ("maple is not the word.", 0.0)
     observation, reward, terminated, truncated, info = env.step(say("apple"))
     assert (observation, terminated, truncated) == ("apple is the word.", True, False)

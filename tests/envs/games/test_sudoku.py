@@ -47,7 +47,7 @@ def test_a_wrong_number_is_a_legal_move():
         ("0 2 1", "Row, column and number are from 1 to 4."),
         ("1 5 1", "Row, column and number are from 1 to 4."),
         ("1 2 5", "Row, column and number are from 1 to 4."),
-        ("1 2", "A move is a row, a column and a number; you gave 2 numbers."),
+        ("1 2", "A move is a row, a column, and a number; you gave 2."),
     ],
 )
 def test_illegal_moves(move, why):

@@ -204,3 +204,4 @@ def test_commands_before_submit_in_one_block_are_run(env):
 def test_an_unmarked_block_is_a_command_and_a_word_in_a_sentence_is_not(env):
     assert env.step("```\necho hi\n```")[0] == "hi"
     assert env.step("I will submit the result later.")[4]["invalid"] == "format"
+    assert env.step(block(" "))[0] == "The block of bash commands is empty."

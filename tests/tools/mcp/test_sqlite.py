@@ -44,7 +44,7 @@ def test_over_pipes_with_one_database(path):
     assert use("list_tables").text == "name | type\nt | table"
     assert "CREATE TABLE t (a INTEGER)" in use("describe_table", table="t").text
     assert use("execute", sql="INSERT INTO t VALUES (3); DELETE FROM t WHERE a = 1;").text == (
-        "1 rows changed.\n1 rows changed."
+        "Rows changed: 1.\nRows changed: 1."
     )
     assert use("query", sql="SELECT * FROM t").text == "a\n2\n3"
     failed = use("execute", sql="INSERT INTO t VALUES (9); INSERT INTO nowhere VALUES (1)")
@@ -52,6 +52,13 @@ def test_over_pipes_with_one_database(path):
     assert rows(path) == [2, 3]
     assert not use("query", sql="DELETE FROM t").ok
     assert not use("query", sql="x" * 30_000).ok
+    for sql in ("", " \n"):
+        empty = use("query", sql=sql)
+        assert (empty.ok, "there is no SQL statement" in empty.text) == (False, True)
+    missing = use("describe_table", table="people")
+    assert (missing.ok, "there is no table or view 'people'" in missing.text) == (False, True)
+    assert use("query", sql="SELECT '\ud800'").text == "'\ufffd'\n\ufffd"  # and the session goes on
+    assert use("query", sql="SELECT 1").ok
 
 
 def test_the_tool_without_a_database():
