@@ -126,6 +126,19 @@ class Study:
         )
 
 
+GUESS = Task("game:GuessTheNumber-v0-easy", tiny={"warm_start_steps": 300})
+"""The task of most studies of estimators: numbers from 1 to 10 in 4 turns, which bisection always finds."""
+
+SHORT_RUN = {
+    "steps": 30,
+    "episodes_per_step": 256,
+    "warmup_steps": 3,
+    "eval_episodes": 500,
+    "eval_every": 10,
+}
+"""Options of a run that is long enough to learn `GUESS`."""
+
+
 def list_studies() -> list[str]:
     """Return the names of the studies in the catalog."""
     return sorted(path.stem for path in CATALOG.glob("[a-z]*.py"))

@@ -1,13 +1,13 @@
 """PPO with different critics, compared with ReBN."""
 
-from studies import Study, Task
+from studies import GUESS, SHORT_RUN, Study
 
 _PPO = {"estimator": "gae"}
 
 STUDY = Study(
     title="Critics",
     question="Which critic makes PPO as good as ReBN?",
-    tasks={"guess": Task("game:GuessTheNumber-v0-easy", tiny={"warm_start_steps": 300})},
+    tasks={"guess": GUESS},
     arms={
         "ReBN": {"estimator": "rebn"},
         "PPO": _PPO,
@@ -21,15 +21,7 @@ STUDY = Study(
         "PPO, normalized": {"estimator": "normalized_gae"},
     },
     baseline="ReBN",
-    options={
-        "gamma": 0.9,
-        "kl": 0.0,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0},
     grid={"lr": (0.0015, 0.005, 0.015)},
     panels=(
         ("gem/success", "success"),

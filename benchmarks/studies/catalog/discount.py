@@ -1,6 +1,6 @@
 """Discount factors, compared with the known optimum."""
 
-from studies import Study, Task
+from studies import SHORT_RUN, Study, Task
 
 STUDY = Study(
     title="Discount factors and the known optimum",
@@ -19,15 +19,7 @@ STUDY = Study(
     },
     arms={f"gamma {gamma:g}": {"gamma": gamma} for gamma in (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)},
     baseline="gamma 1",
-    options={
-        "estimator": "rebn",
-        "kl": 0.0,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "estimator": "rebn", "kl": 0.0},
     metric="gem/turns",
     more_metrics=("gem/success", "gem/turns_to_success"),
     tuning_metric="gem/success",

@@ -1,6 +1,6 @@
 """Self-play on Kuhn poker."""
 
-from studies import Study, Task, kuhn_poker
+from studies import SHORT_RUN, Study, Task, kuhn_poker
 
 STUDY = Study(
     title="Self-play on Kuhn poker",
@@ -23,16 +23,7 @@ STUDY = Study(
         "RAE": {"estimator": "rae"},
     },
     baseline="REINFORCE",
-    options={
-        "gamma": 1.0,
-        "kl": 0.0,
-        "lr": 0.0015,
-        "steps": 40,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 1000,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "gamma": 1.0, "kl": 0.0, "lr": 0.0015, "steps": 40, "eval_episodes": 1000},
     metric="nash_conv",
     more_metrics=("forfeits", "gem/return"),
     panels=(("gem/return", "return"), ("train/entropy", "entropy per token")),

@@ -1,6 +1,8 @@
 """ReBN and REINFORCE with and without the KL penalty."""
 
-from studies import Study, Task
+from dataclasses import replace
+
+from studies import GUESS, SHORT_RUN, Study
 
 STUDY = Study(
     title="ReBN and REINFORCE with and without the KL penalty",
@@ -8,13 +10,7 @@ STUDY = Study(
         "Does ReBN learn better than plain REINFORCE if the penalty for divergence from the initial model is "
         "absent, and does the penalty restrain REINFORCE more, because its advantages are smaller?"
     ),
-    tasks={
-        "guess": Task(
-            "game:GuessTheNumber-v0-easy",
-            tiny={"warm_start_steps": 300},
-            note="Numbers from 1 to 10 in 4 turns. Bisection always succeeds.",
-        )
-    },
+    tasks={"guess": replace(GUESS, note="Numbers from 1 to 10 in 4 turns. Bisection always succeeds.")},
     arms={
         "REINFORCE": {"estimator": "reinforce", "kl": 0.0},
         "ReBN": {"estimator": "rebn", "kl": 0.0},
@@ -25,14 +21,7 @@ STUDY = Study(
     tuned_like={"control": "ReBN"},
     baseline="REINFORCE",
     pairs=(("ReBN, KL 0.3", "REINFORCE, KL 0.3"), ("ReBN, KL 0.3", "ReBN")),
-    options={
-        "gamma": 0.9,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "gamma": 0.9},
     more_metrics=("gem/return", "gem/turns"),
     grid={"lr": (0.0005, 0.0015, 0.005, 0.015)},
 )

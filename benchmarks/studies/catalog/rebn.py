@@ -1,6 +1,8 @@
 """ReBN taken apart: each of its two operations alone, and the estimators that compare groups."""
 
-from studies import Study, Task
+from dataclasses import replace
+
+from studies import GUESS, SHORT_RUN, Study
 
 STUDY = Study(
     title="ReBN taken apart",
@@ -8,13 +10,7 @@ STUDY = Study(
         "Which part of ReBN helps: subtracting the mean of the returns, or dividing by their standard "
         "deviation? How do estimators that compare the episodes of a group, and PPO with a critic, compare?"
     ),
-    tasks={
-        "guess": Task(
-            "game:GuessTheNumber-v0-easy",
-            tiny={"warm_start_steps": 300},
-            note="Numbers from 1 to 10 in 4 turns. Bisection always succeeds.",
-        )
-    },
+    tasks={"guess": replace(GUESS, note="Numbers from 1 to 10 in 4 turns. Bisection always succeeds.")},
     arms={
         "reinforce": {"estimator": "reinforce"},
         "centered": {"estimator": "centered"},
@@ -31,16 +27,7 @@ STUDY = Study(
     tuned_like={"control": "rebn"},
     baseline="reinforce",
     pairs=(("rebn", "centered"), ("rebn", "scaled"), ("rebn", "grpo, 8"), ("rebn", "ppo")),
-    options={
-        "gamma": 0.9,
-        "kl": 0.0,
-        "group_size": 8,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0, "group_size": 8},
     more_metrics=("gem/return", "gem/turns"),
     grid={"lr": (0.0005, 0.0015, 0.005, 0.015)},
     tuning_seeds=(0, 1),

@@ -1,6 +1,6 @@
 """Models from 0.1 to 150 million parameters on one game."""
 
-from studies import Study, Task
+from studies import SHORT_RUN, Study, Task
 
 _SIZES = {"0.1M": (64, 2), "1M": (128, 4), "10M": (384, 6), "40M": (640, 8), "150M": (1024, 12)}
 
@@ -16,15 +16,7 @@ STUDY = Study(
     },
     arms={"REINFORCE": {"estimator": "reinforce"}, "ReBN": {"estimator": "rebn"}},
     baseline="REINFORCE",
-    options={
-        "gamma": 0.9,
-        "kl": 0.0,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0},
     grid={"lr": (0.0001, 0.0005, 0.0015)},
     tuning_seeds=(0, 1),
     models=(0,),

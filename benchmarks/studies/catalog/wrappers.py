@@ -1,13 +1,13 @@
 """How agents see the past: as the whole conversation, or in a prompt that a wrapper builds for each turn."""
 
-from studies import Study, Task
+from studies import GUESS, SHORT_RUN, Study
 
 _REBUILD = {"context": "rebuild"}
 
 STUDY = Study(
     title="Observation wrappers",
     question="How do success and the number of tokens change if an agent sees less of the past?",
-    tasks={"guess": Task("game:GuessTheNumber-v0-easy", tiny={"warm_start_steps": 300})},
+    tasks={"guess": GUESS},
     arms={
         "conversation": {},
         "observations and actions": {**_REBUILD, "wrappers": "concat_with_action"},
@@ -16,16 +16,7 @@ STUDY = Study(
         "last observation": _REBUILD,
     },
     baseline="conversation",
-    options={
-        "estimator": "rebn",
-        "gamma": 0.9,
-        "kl": 0.0,
-        "steps": 30,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
-        "eval_episodes": 500,
-        "eval_every": 10,
-    },
+    options={**SHORT_RUN, "estimator": "rebn", "gamma": 0.9, "kl": 0.0},
     more_metrics=("gem/return", "gem/turns", "train/tokens"),
     grid={"lr": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0, 1),
