@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,24 @@ GAMES = ("game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy")
 @pytest.fixture(params=["file", "package"])
 def own_id(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Id of a new environment: a class in a file, or an installed package that registers it."""
-    if request.param == "file":
-        assert main(["new", "HotCold", "--out", str(tmp_path)]) == 0
-        return f"{tmp_path}/hot_cold.py:HotCold"
+    return (_new_file if request.param == "file" else _new_package)(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def own_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of two new environments as short games, one of each kind of `own_id`, that runs find as well."""
+    ids = [_new_file(tmp_path, monkeypatch), _new_package(tmp_path, monkeypatch)]
+    path = [str(tmp_path / "package"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path))
+    return [f"{id}(max_number=10,max_turns=4)" for id in ids]
+
+
+def _new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    assert main(["new", "HotCold", "--out", str(tmp_path)]) == 0
+    return f"{tmp_path}/hot_cold.py:HotCold"
+
+
+def _new_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     assert main(["new", "WarmCold", "--package", "--out", str(tmp_path / "package")]) == 0
     metadata = tmp_path / "package" / "warm_cold-0.1.0.dist-info"
     metadata.mkdir()

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from gem_core.rollout import Episode, RowKind, Turn
+from gem_core.tasks import EnvChoice
 from gem_core.train.objective import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
@@ -121,6 +122,11 @@ def updates_of_ranks(spy: Path, read: Callable[[Path, str], list[Update]]) -> li
         for other in steps[1:]:
             steps[0].rows.extend(other.rows)
     return ranks[0]
+
+
+def env_ids(*envs: str) -> set[str]:
+    """Return the ids of environments with arguments and weights, as traces contain them."""
+    return {EnvChoice.parse(env).env_id for env in envs}
 
 
 def played(spy: Path, tokenizer: Any) -> dict[str, Played]:

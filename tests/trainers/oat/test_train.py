@@ -22,6 +22,7 @@ from tests.trainers.evidence import (
     assert_row_is_right,
     assert_update_is_right,
     cosine,
+    env_ids,
     load_weights,
     name_in,
     played,
@@ -91,15 +92,22 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) 
 
 def calm(episode: Episode) -> Episode:
     """Return the same episode in an environment that does not fail."""
-    return episode if episode.env_id in harness.MIX else replace(episode, env_id=harness.GAME, env_kwargs={})
+    fails = episode.env_id in env_ids(chaos.CHAOS)
+    return replace(episode, env_id=harness.GAME, env_kwargs={}) if fails else episode
 
 
 def test_three_steps_on_a_mix(
-    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    warm: Path,
+    tokenizer: Any,
+    model: Any,
+    own_ids: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Train with Oat's fused head, one row at a time, with an evaluation before and after.
 
-    One of the environments fails in every way.
+    One of the environments fails in every way; the others are new ones, a class in a file and an installed
+    package.
     """
     run = harness.run_oat(
         tmp_path,
@@ -108,7 +116,7 @@ def test_three_steps_on_a_mix(
         train_batch_size_per_device="1",
         eval_steps="100",
         max_eval="4",
-        env_id=f"{chaos.CHAOS} {harness.MIX[1]}",
+        env_id=" ".join([f"{chaos.CHAOS}=2", *own_ids]),
         eval_env_id=" ".join(harness.MIX),
         on_env_error="retry",
         max_env_retries="1",
@@ -116,6 +124,7 @@ def test_three_steps_on_a_mix(
         traces=str(tmp_path / "traces"),
     ).check()
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert {episode.env_id for episode in traces} == env_ids(*own_ids, chaos.CHAOS)
     trainable = chaos.names_of(traces)
     collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3

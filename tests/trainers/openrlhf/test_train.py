@@ -56,17 +56,23 @@ def assert_weights_are_synced(run: Run) -> None:
 
 
 def test_three_steps_on_a_mix(
-    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    warm: Path,
+    tokenizer: Any,
+    model: Any,
+    own_ids: list[str],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Train on an environment that fails in every way, in micro-batches of one row, OpenRLHF's default.
 
-    With this seed some resets and first steps raise and some hang, whatever the model answers.
+    The other environments are new ones, a class in a file and an installed package. With this seed some
+    resets and first steps raise and some hang, whatever the model answers.
     """
     evaluated = write_rows(tmp_path / "eval.jsonl", ENVS, 4, split="eval")
     run = run_openrlhf(
         tmp_path,
         warm,
-        write_rows(tmp_path / "rows.jsonl", [chaos.CHAOS, MASTERMIND], 12, seed=7),
+        write_rows(tmp_path / "rows.jsonl", [f"{chaos.CHAOS}=2", *own_ids], 12, seed=7),
         {
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
@@ -83,6 +89,7 @@ def test_three_steps_on_a_mix(
     assert len(updates) == len(steps) == 3
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert len(traces) == 24
+    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, chaos.CHAOS)
     trained = []
     for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
         played = traces[8 * number : 8 * number + 8]
@@ -107,7 +114,7 @@ def test_three_steps_on_a_mix(
         assert evaluated[f"eval_{env_id}_gem/return"] == mean
         assert evaluated[f"eval_{env_id}_pass1"] == mean  # OpenRLHF's name for the mean reward
     calm = [
-        replace(e, env_id=GUESS, env_kwargs={}) if e.env_id not in ENVS else e
+        replace(e, env_id=GUESS, env_kwargs={}) if e.env_id in evidence.env_ids(chaos.CHAOS) else e
         for e in traces[-8:]
         if e.trainable
     ]

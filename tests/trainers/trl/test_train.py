@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.evidence import Played, assert_update_is_right, played
+from tests.trainers.evidence import Played, assert_update_is_right, env_ids, played
 from tests.trainers.trl import harness
 
 
@@ -22,8 +22,13 @@ def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) 
     assert {"gem/error_rate", "gem/success", "gem/truncation_rate", "rebn/return_std"} <= metrics.keys()
 
 
-def test_three_steps_on_a_mix(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
-    trainer = harness.train(tmp_path, [harness.GAME, harness.OTHER])
+def test_three_steps_on_a_mix(
+    tmp_path: Path, spy: Path, tokenizer: Any, model: Any, own_ids: list[str]
+) -> None:
+    """The environments are new ones, a class in a file and an installed package."""
+    trainer = harness.train(tmp_path, own_ids)
+    collected = [episode.env_id for rollout in trainer.rollouts for episode in rollout]
+    assert set(collected) == env_ids(*own_ids)
     episodes = played(spy, tokenizer)
     assert len(trainer.updates) == 3
     for update, metrics in zip(trainer.updates, trainer.logged("gem/return"), strict=True):

@@ -31,13 +31,16 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     warm: Path,
     warm_tokenizer: Any,
     model: Any,
+    own_ids: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The other environments are new ones, a class in a file and an installed package."""
+    file, package = own_ids
     run = harness.run_verl(
         tmp_path,
         warm,
         "trainer.v1.trainer_mode=gem_sync",
-        f"data.train_files=['{GUESS}','{MASTERMIND}','{CHAOS}(p=0.1,hang=6)=4']",
+        f"data.train_files=['{file}','{package}','{CHAOS}(p=0.1,hang=6)=4']",
         "data.train_batch_size=6",
         "actor_rollout_ref.actor.ppo_mini_batch_size=6",
         "+gem.step_timeout=2",
@@ -69,7 +72,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert {episode.env_id for episode in traces if episode.error or episode.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
-    assert {episode.env_id for episode in traces} == {GUESS, MASTERMIND, CHAOS}
+    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS)
     ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
