@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, code_cells
+from tests.docs.blocks import ROOT, blocks, code_cells, pages
 
 pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
 markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'")
@@ -24,6 +24,8 @@ markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'"
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 NOTEBOOKS = {path.relative_to(DOCS).with_suffix(".md").as_posix(): path for path in DOCS.rglob("*.ipynb")}
+WIDTH = 110
+"""Characters of a line of code that fit beside the sidebars; see ``docs/stylesheets.css``."""
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
@@ -69,6 +71,19 @@ def source(text: str) -> tuple[list[tuple[str, str]], list[str], Counter[str]]:
     ]
     code = [token.content.strip() for token in tokens if token.type in ("fence", "code_block")]
     return headings, code, Counter(token.tag for token in tokens if token.nesting == 1)
+
+
+def test_code_fits_into_a_window_of_1400_pixels() -> None:
+    wide = [
+        f"{block.where}: {line}"
+        for page in pages()
+        for block in blocks(page)
+        for line in block.code.splitlines()
+        if len(line) > WIDTH
+    ]
+    assert not wide, "\n".join(wide)
+    cells = [line for path in NOTEBOOKS.values() for code in code_cells(path) for line in code.splitlines()]
+    assert max(map(len, cells)) <= WIDTH
 
 
 @pytest.mark.long
