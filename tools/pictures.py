@@ -3,8 +3,9 @@
     python tools/pictures.py                # writes docs/images/episodes
     python tools/pictures.py math terminal  # some of them
 
-Each picture shows an episode that the environment's oracle plays; the one of vision shows a figure. The tool
-requires rich, bm25s, and Pillow; the families in `SANDBOXED` also require the namespace level of the sandbox.
+Each picture shows an episode that the environment's oracle plays; the one of multi-agent environments shows
+both players, and the one of vision shows a figure. The tool requires rich, bm25s, and Pillow; the families in
+`SANDBOXED` also require the namespace level of the sandbox.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ FAMILIES = {
     "databases": "database:Library-v0",
     "terminal": "terminal:Files-v0",
     "webshop": "webshop:train-text_rich",
+    "service": "service:Shop-v0",
 }
 """Maps the name of each picture to an environment."""
+AGENTS = "multi:Bargaining-v0"
 VISION = "vision:Geometry-v0"
 SANDBOXED = ("code", "databases", "terminal")
 WIDTH, LINES, TURNS = 96, 14, 5
@@ -61,6 +64,25 @@ def episode(env_id: str) -> Text:
     return shown
 
 
+def agents_episode() -> Text:
+    """Return an episode of two players: what each one sees and answers in its turns, and what both earn."""
+    shown = Text()
+    with gem_core.make(AGENTS, opponent="self") as env:
+        observations, infos = env.reset(seed=0)
+        while env.agents:
+            (agent,) = env.active_agents()
+            name = agent.replace("_", " ")
+            seen = render_observation(observations[agent], infos[agent])
+            _add(shown, f"environment to {name}", "bold green", seen, LINES)
+            action = env.oracle_action(agent)
+            _add(shown, name, "bold cyan", action, LINES)
+            observations, rewards, _, _, infos = env.step({agent: action})
+            shown.append("\n")
+    earned = [f"{agent.replace('_', ' ')} {reward:+g}" for agent, reward in rewards.items()]
+    shown.append(f"rewards: {', '.join(earned)}", "bold yellow")
+    return shown
+
+
 def figure() -> bytes:
     """Return the figure of a vision task as the bytes of a PNG file."""
     with gem_core.make(VISION) as env:
@@ -68,18 +90,20 @@ def figure() -> bytes:
         return image_bytes(image_urls(observation)[0])
 
 
-def picture(env_id: str) -> str:
-    """Return the episode of an environment as SVG."""
+def picture(title: str, shown: Text) -> str:
+    """Return an episode as SVG."""
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
-    console.print(episode(env_id))
-    return FONTS.sub("", console.export_svg(title=env_id))
+    console.print(shown)
+    return FONTS.sub("", console.export_svg(title=title))
 
 
 def main(names: list[str]) -> None:
     """Write the pictures with these names; an empty list means all."""
     FOLDER.mkdir(exist_ok=True)
-    for name in names or FAMILIES:
-        (FOLDER / f"{name}.svg").write_text(picture(FAMILIES[name]), encoding="utf-8")
+    for name in names or [*FAMILIES, "multi-agent"]:
+        env_id = FAMILIES.get(name, AGENTS)
+        shown = episode(env_id) if name in FAMILIES else agents_episode()
+        (FOLDER / f"{name}.svg").write_text(picture(env_id, shown), encoding="utf-8")
     if not names:
         (FOLDER / "vision.png").write_bytes(figure())
 

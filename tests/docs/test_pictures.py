@@ -6,6 +6,7 @@ import html
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,14 @@ from tests.docs.blocks import ROOT
 from tests.docs.test_env_tables import load
 
 pytest.importorskip("rich", reason="needs the extra 'train'")
-FAMILIES = ("games", "math", "logic", "reasoning-gym", "qa", "code", "databases", "terminal", "webshop")
+AGENTS_PAGE = "docs/concepts/multi-agent.md"
+FAMILIES = {
+    **dict.fromkeys(
+        ("games", "math", "logic", "reasoning-gym", "qa", "code", "databases", "terminal", "webshop")
+    ),
+    "service": AGENTS_PAGE,
+}
+"""Maps the name of each picture to the page that shows it; None for the page of that name."""
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -34,13 +42,27 @@ def test_a_picture_shows_the_episode_of_today(family: str, monkeypatch: pytest.M
         pytest.importorskip("yaml", reason="needs the extra 'terminal'")
     if family == "webshop":
         pytest.importorskip("bm25s", reason="needs the extra 'search'")
-    svg = (pictures.FOLDER / f"{family}.svg").read_text(encoding="utf-8")
-    drawn = html.unescape("".join(re.findall(r"<text [^>]*>(.*?)</text>", svg)))
     shown = pictures.episode(pictures.FAMILIES[family]).plain
     assert "solved" in shown
-    assert "".join(shown.split()) in "".join(drawn.split())
-    page = (ROOT / f"docs/environments/{family}.md").read_text(encoding="utf-8")
-    assert f"](../images/episodes/{family}.svg)" in page
+    page = FAMILIES[family] or f"docs/environments/{family}.md"
+    assert_drawn(pictures.FOLDER / f"{family}.svg", shown, page)
+
+
+def test_the_picture_of_two_players_shows_the_episode_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    pictures = load("pictures")
+    monkeypatch.delitem(sys.modules, "screenshot", raising=False)
+    shown = pictures.agents_episode().plain
+    assert "environment to player 2" in shown
+    assert_drawn(pictures.FOLDER / "multi-agent.svg", shown, AGENTS_PAGE)
+
+
+def assert_drawn(picture: Path, text: str, page: str) -> None:
+    """Assert that a picture contains a text, and that a page shows the picture."""
+    svg = picture.read_text(encoding="utf-8")
+    drawn = html.unescape("".join(re.findall(r"<text [^>]*>(.*?)</text>", svg)))
+    assert "".join(text.split()) in "".join(drawn.split())
+    assert f"](../images/episodes/{picture.name})" in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_the_figure_shows_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
