@@ -16,14 +16,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from gem_core._util.checks import check_int
+from gem_core._util.closing import Closing
 from gem_core._util.copies import copy_state
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError, ResetNeeded
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from gem_core.spec import EnvSpec
@@ -87,7 +86,7 @@ ResetResult: TypeAlias = tuple[Observation, Info]
 StepResult: TypeAlias = tuple[Observation, float, bool, bool, Info]
 
 
-class Env:
+class Env(Closing):
     r"""Base class of every environment.
 
     A subclass overrides `reset` and `step`, draws all its randomness from `self.random` and lists the
@@ -211,9 +210,6 @@ class Env:
             return await in_thread(self.step, action)
         return self.step(action)
 
-    def close(self) -> None:
-        """Free all resources. May be called more than once."""
-
     def items(self, split: Split) -> Sequence[int] | None:
         """Return the items of this environment's data set that belong to `split`.
 
@@ -330,14 +326,6 @@ class Env:
         return self._action_random
 
     # -- plumbing -----------------------------------------------------------------------------
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}{f' {self.spec.id}' if self.spec else ''}>"

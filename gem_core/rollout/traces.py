@@ -19,13 +19,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.closing import Closing
 from gem_core.errors import TraceError
 from gem_core.rollout.trajectory import Episode
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+    pass
 
 try:
     import fcntl
@@ -37,7 +36,7 @@ logger = logging.getLogger(__name__)
 _BLOCK = 1 << 16
 
 
-class TraceWriter:
+class TraceWriter(Closing):
     """Appends episodes to a trace file. Several processes may append to one file.
 
     Args:
@@ -95,14 +94,6 @@ class TraceWriter:
                     os.fsync(file)
         finally:
             os.close(file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _token_text(self, episode: Episode) -> dict[str, str]:
         assert self._decode is not None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from gem_core._util.checks import check_int
+from gem_core._util.closing import Closing
 from gem_core.core import Env, Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
 from gem_core.vector.backend import InlineBackend
@@ -17,10 +18,8 @@ from gem_core.vector.slot import AutoresetMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     from gem_core.spec import EnvSpec
     from gem_core.vector.backend import Backend, Call
@@ -42,7 +41,7 @@ class VectorStep(NamedTuple):
     infos: list[Info]
 
 
-class VectorEnv:
+class VectorEnv(Closing):
     """n environments that are stepped together, or individually as their actions arrive.
 
     In lockstep:
@@ -261,14 +260,6 @@ class VectorEnv:
         if not self._mail.closed:
             self._mail.closed = True
             self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return self.num_envs

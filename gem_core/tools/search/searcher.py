@@ -11,13 +11,12 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from gem_core._util.checks import check_int
+from gem_core._util.closing import Closing
 from gem_core._util.threads import ThreadPool, call_in
 from gem_core.tools.search.corpus import Document
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from typing_extensions import Self
+    pass
 
 
 class Hit(NamedTuple):
@@ -28,7 +27,7 @@ class Hit(NamedTuple):
     """Higher is better; scores of different searches are not comparable."""
 
 
-class Searcher:
+class Searcher(Closing):
     """Base class of searches; a subclass overrides `find`.
 
     A searcher may be used from any thread and any event loop.
@@ -69,14 +68,6 @@ class Searcher:
         """Release the threads and connections. May be called more than once."""
         threads, self._threads = self._threads, ThreadPool(self.concurrency, "gem-search")
         threads.shutdown(wait=False, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class _Cache:

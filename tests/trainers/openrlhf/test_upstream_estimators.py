@@ -6,19 +6,20 @@ import ast
 import inspect
 import textwrap
 
-import pytest
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
 from tests.trainers.openrlhf.upstream import CALLS
-from tests.trainers.upstream.check import check_current, check_entry
-from tests.trainers.upstream.entries import Entry, entries
-from tests.trainers.upstream.exam import check_verdicts
+from tests.trainers.upstream.entries import entries
+from tests.trainers.upstream.suite import estimator_tests
 
 ENTRIES = entries("openrlhf")
 
 
-def test_the_table_names_functions_of_this_version() -> None:
-    check_current("openrlhf")
+(
+    test_the_table_names_functions_of_this_version,
+    test_equal_with_the_changes_of_the_table,
+    test_verdicts_of_the_reduced_exam,
+) = estimator_tests("openrlhf", CALLS)
 
 
 def test_the_table_lists_every_estimator() -> None:
@@ -31,12 +32,3 @@ def test_the_table_lists_every_estimator() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert names == {entry.name for entry in ENTRIES}
-
-
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.ours], ids=lambda entry: entry.name)
-def test_equal_with_the_changes_of_the_table(entry: Entry) -> None:
-    check_entry(entry, CALLS[entry.name])
-
-
-def test_verdicts_of_the_reduced_exam() -> None:
-    check_verdicts("openrlhf", CALLS)

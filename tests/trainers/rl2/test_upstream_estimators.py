@@ -7,11 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.trainers.rl2.upstream import CALLS, session
-from tests.trainers.upstream.check import check_current, check_entry
-from tests.trainers.upstream.entries import Entry, entries
-from tests.trainers.upstream.exam import check_verdicts
-
-ENTRIES = entries("rl2")
+from tests.trainers.upstream.suite import estimator_tests
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -20,14 +16,8 @@ def one_process() -> Iterator[None]:
         yield
 
 
-def test_the_table_names_functions_of_this_version() -> None:
-    check_current("rl2")
-
-
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.ours], ids=lambda entry: entry.name)
-def test_equal_with_the_changes_of_the_table(entry: Entry) -> None:
-    check_entry(entry, CALLS[entry.name])
-
-
-def test_verdicts_of_the_reduced_exam() -> None:
-    check_verdicts("rl2", CALLS)
+(
+    test_the_table_names_functions_of_this_version,
+    test_equal_with_the_changes_of_the_table,
+    test_verdicts_of_the_reduced_exam,
+) = estimator_tests("rl2", CALLS)
