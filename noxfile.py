@@ -311,7 +311,7 @@ def oat(session: nox.Session) -> None:
 
 @nox.session(name="oat-full", python="3.10")
 def oat_full(session: nox.Session) -> None:
-    """Run Oat with real Launchpad, Plasma and vLLM, each part in its own process."""
+    """Run Oat with real Launchpad, Plasma, and vLLM, each part in its own process."""
     test_trainer(session, "oat", "-m", "full")
 
 

@@ -1,4 +1,4 @@
-"""Answers scored per second, for the data sets of reasoning-gym whose own scoring would evaluate them.
+"""Answers scored per second, for the datasets of reasoning-gym whose own scoring would evaluate them.
 
 One third of the answers are right, one third belong to another item, and one third are malformed. Answers
 that need math-verify follow, each in a fresh sandbox process.

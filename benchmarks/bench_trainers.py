@@ -54,7 +54,7 @@ def episode_of(turns: int, tokens: int, adjacent: bool) -> Episode:
 def batch(
     rows: int, episode: Episode, mask_dtype: torch.dtype = torch.int64
 ) -> tuple[torch.Tensor, torch.Tensor, list[dict[str, Any]]]:
-    """Return rewards, mask and facts of a batch of such episodes, as a trainer stores them."""
+    """Return rewards, mask, and facts of a batch of such episodes, as a trainer stores them."""
     (row,) = rows_of(episode)
     mask = torch.tensor(row.response_mask[row.prompt_length :], dtype=mask_dtype).expand(rows, -1)
     mask = mask.contiguous()

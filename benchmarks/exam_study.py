@@ -1,6 +1,6 @@
 """The recorded exam: every estimator on every task, sweeps, and learning curves.
 
-    python benchmarks/exam_study.py record       # writes exam, sizes, gamma, groups and turns.jsonl
+    python benchmarks/exam_study.py record       # writes exam, sizes, gamma, groups, and turns.jsonl
     python benchmarks/exam_study.py record exam  # writes only exam.jsonl
     python benchmarks/exam_study.py learning     # writes learning.jsonl
     python benchmarks/exam_study.py draw         # writes summary.md and the plots from them

@@ -66,7 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="only measure one supervised and one ReBN step"
     )
-    parser.add_argument("--toy", action="store_true", help="a size that only shows that it runs")
+    parser.add_argument("--toy", action="store_true", help="a small size, to check that the command runs")
     arguments = parser.parse_args(argv)
     quiet_transformers()
     size = TOY if arguments.toy else Size()

@@ -90,7 +90,7 @@ def machine(python: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", help="comma-separated names, such as games,import")
-    parser.add_argument("--quick", action="store_true", help="short rounds, to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="short rounds, to check that everything runs")
     parser.add_argument("--here", action="store_true", help="use this interpreter instead of .venv-bench")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "bench.json", help="JSON file to write")
     parser.add_argument(

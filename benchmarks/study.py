@@ -38,7 +38,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, help="number of evaluation seeds (default: all of the study)")
     parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these arms")
     parser.add_argument("--tasks", nargs="+", metavar="TASK", help="only these tasks")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no run after this time")
+    parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="do not start a run after this time"
+    )
     parser.add_argument("--continue", action="store_true", dest="known", help="skip runs that are recorded")
     parser.add_argument("--device", help="'cpu' (the default) or 'cuda'")
     parser.add_argument("--toy", action="store_true", help="a toy size, in runs/toy")

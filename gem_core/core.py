@@ -1,4 +1,4 @@
-"""The environment contract: `Env`, `Observation` and `Info`.
+"""The environment contract: `Env`, `Observation`, and `Info`.
 
 An environment is a text game for a language model. Each call of `step` takes one whole response:
 
@@ -77,7 +77,7 @@ class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Number of the item in the environment's data set; see `Env.items`."""
+    """Number of the item in the environment's dataset; see `Env.items`."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 
@@ -211,7 +211,7 @@ class Env(Closing):
         return self.step(action)
 
     def items(self, split: Split) -> Sequence[int] | None:
-        """Return the items of this environment's data set that belong to `split`.
+        """Return the items of this environment's dataset that belong to `split`.
 
         Args:
             split: ``"train"`` or ``"eval"``. No item is in both.

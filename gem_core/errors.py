@@ -13,7 +13,7 @@ class GemError(Exception):
 
 
 class ConfigError(GemError, ValueError):
-    """Raised when an option, a file or a combination of options is invalid or not supported."""
+    """Raised when an option, a file, or a combination of options is invalid or not supported."""
 
 
 class UnknownEnv(GemError, LookupError):
@@ -21,7 +21,7 @@ class UnknownEnv(GemError, LookupError):
 
 
 class UnknownName(GemError, LookupError):
-    """Raised when no wrapper, estimator or other registered part has the requested name."""
+    """Raised when no wrapper, estimator, or other registered part has the requested name."""
 
 
 class MissingDependency(GemError, ImportError):
@@ -37,7 +37,7 @@ class CallOrderError(GemError, RuntimeError):
 
 
 class EnvError(GemError, RuntimeError):
-    """Raised when an environment breaks its contract: it raised, timed out or returned a bad value."""
+    """Raised when an environment breaks its contract: it raised, timed out, or returned a bad value."""
 
 
 class ServiceError(GemError, ConnectionError):
@@ -73,7 +73,7 @@ class ModelError(GemError, RuntimeError):
 
 
 class DataError(GemError, ValueError):
-    """Raised when a data set cannot be found or read, or lacks what the environment needs."""
+    """Raised when a dataset cannot be found or read, or lacks what the environment needs."""
 
 
 class TraceError(GemError, ValueError):

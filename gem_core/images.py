@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gem_core.core import Observation
 
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
-_FORMATS = "png, jpeg, gif or webp"
+_FORMATS = "png, jpeg, gif, or webp"
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def image_part(data: bytes) -> dict[str, Any]:
     """Return a content part that holds an image.
 
     Args:
-        data: Bytes of a png, jpeg, gif or webp file.
+        data: Bytes of a png, jpeg, gif, or webp file.
 
     Raises:
         DataError: The bytes are in none of these formats.
@@ -88,7 +88,7 @@ def check_parts(observation: list[dict[str, Any]]) -> None:
             elif kind != "text":
                 raise DataError(f"type={kind!r}: expected 'text' or 'image_url'")
             elif not isinstance(part["text"], str):
-                raise DataError("the text must be a str")
+                raise DataError("text: expected a str")
         except (KeyError, TypeError, AttributeError) as error:
             raise DataError(f"part {number} of the observation is not a content part ({error})") from None
         except DataError as error:
@@ -133,7 +133,7 @@ def open_image(url: str) -> Image:
 
 def _format(data: bytes) -> str:
     if not isinstance(data, bytes):
-        raise DataError(f"an image must be the bytes of a {_FORMATS} file, not {type(data).__name__}")
+        raise DataError(f"the image is a {type(data).__name__}: expected the bytes of a {_FORMATS} file")
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
             return kind

@@ -38,7 +38,7 @@ class EnvSpec:
         extra: Extra of gem-core that the environment needs; None if it needs numpy only.
         deterministic: Whether the same seed and actions give the same episode.
         stateful: Whether `get_state` and `set_state` save and restore the whole episode.
-        eval_kwargs: Added to `kwargs` for evaluation tasks, such as ``{"split": "test"}`` for a data set with
+        eval_kwargs: Added to `kwargs` for evaluation tasks, such as ``{"split": "test"}`` for a dataset with
             a test split. If empty, `Env.items` separates evaluation items from training items, or seeds do.
         floor: Share of the episodes, from 0 to 1, in which the best player that solves nothing succeeds with
             these arguments; None if it is not declared (see `gem_core.checker.floors`).

@@ -1,9 +1,9 @@
-"""Task rows: the content of a trainer's data set, generated from environment ids and a seed.
+"""Task rows: the content of a trainer's dataset, generated from environment ids and a seed.
 
 A row is ``{"env_id", "env_kwargs", "seed", "index", "item"}``. The plugin of each trainer writes rows in the
 trainer's format (`gem-core export`) or generates them on the fly; `Env.reset` creates the task from a row.
 
-An environment over a data set has numbered items, some for training and the others for evaluation
+An environment over a dataset has numbered items, some for training and the others for evaluation
 (`Env.items`). Training tasks draw training items without replacement, in one shuffled pass after another.
 Evaluation tasks use each evaluation item at most once.
 """
@@ -51,16 +51,16 @@ class TaskRow(TypedDict):
     index: int
     """Number of the task; the same for all samples of a group."""
     item: int | None
-    """Item of the data set, for ``reset(options={"index": item})``; the same for all samples of a group.
+    """Item of the dataset, for ``reset(options={"index": item})``; the same for all samples of a group.
     None if the seed alone determines the task."""
 
 
 def read_task(fields: Mapping[str, Any]) -> TaskRow:
-    """Return the task in a row of a trainer's data set.
+    """Return the task in a row of a trainer's dataset.
 
     Args:
         fields: Fields of a `TaskRow`. `env_kwargs` may be JSON text, because a column has one type for all
-            rows. `env_kwargs`, `index` and `item` may be missing.
+            rows. `env_kwargs`, `index`, and `item` may be missing.
 
     Raises:
         ConfigError: A field is missing or cannot be read. The caller should add instructions for generating
@@ -217,7 +217,7 @@ def make_tasks(
     call share a seed, and training and evaluation tasks never share one.
 
     A source with items plays each training item once before it repeats any, in an order determined by `seed`,
-    the source and the number of the pass. Evaluation tasks are the same in every call: they use the first
+    the source, and the number of the pass. Evaluation tasks are the same in every call: they use the first
     seeds of `EVAL_SEEDS`, and each evaluation item at most once, so there are fewer than `num_tasks` if the
     items of all sources are used up. For evaluation tasks, `seed` only affects the choice between sources.
 
@@ -269,7 +269,7 @@ def check_train_row(task: TaskRow) -> None:
     """Check that a row may be used for training.
 
     Raises:
-        ConfigError: The item is for evaluation only, or the row of a data set names no item; the message
+        ConfigError: The item is for evaluation only, or the row of a dataset names no item; the message
             gives advice.
         GemError: As in `EnvChoice.make`.
     """

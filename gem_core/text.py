@@ -150,7 +150,7 @@ def undecorated(text: str, *, keep_period: bool = False) -> str:
 
     The function removes ``\text{...}`` and similar commands (``\textbf``, ``\mathrm``), ``$...$`` and
     ``**...**`` around the whole text, spaces at both ends, and a period at the end. Within the text, ``\ ``,
-    ``\,``, ``\quad`` and ``~`` become spaces.
+    ``\,``, ``\quad``, and ``~`` become spaces.
 
     Args:
         text: The answer.
@@ -191,8 +191,8 @@ def plain(text: str) -> str:
     r"""Return a short answer without anything that models put around it; a long text is returned unchanged.
 
     Besides the decoration that `undecorated` removes, the function removes brackets, quotation marks,
-    backticks and asterisks around the whole text, a label in front (``Answer:``, ``my move is``), punctuation
-    at the end, and commands for fonts and colors.
+    backticks, and asterisks around the whole text, a label in front (``Answer:``, ``my move is``),
+    punctuation at the end, and commands for fonts and colors.
 
     >>> plain(r"Move: [`\textcolor{red}{up}`]!")
     'up'
@@ -360,7 +360,7 @@ def integers(text: str) -> list[int] | None:
 
 
 def direction(text: str) -> str | None:
-    """Return ``up``, ``down``, ``left`` or ``right`` if `text` is that word in any case; else None.
+    """Return ``up``, ``down``, ``left``, or ``right`` if `text` is that word in any case; else None.
 
     A verb may precede the word (``move up``), and an arrow may replace it.
     """

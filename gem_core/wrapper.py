@@ -37,7 +37,7 @@ class Wrapper(Env):
     """An environment that wraps another one.
 
     Attributes that the wrapper does not have are read from the inner environment on each access, so they are
-    never stale. Subclasses override the hooks `on_reset`, `on_action` and `on_step`, which serve sync and
+    never stale. Subclasses override the hooks `on_reset`, `on_action`, and `on_step`, which serve sync and
     async calls alike:
 
         class Shout(Wrapper):

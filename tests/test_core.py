@@ -74,7 +74,7 @@ def test_seed_may_be_positional_and_of_numpy() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "1"])
-def test_bad_seeds_are_refused(seed: Any) -> None:
+def test_bad_seeds_are_rejected(seed: Any) -> None:
     with pytest.raises(ConfigError, match="seed="):
         Sound().reset(seed=seed)
 

@@ -28,7 +28,7 @@ def test_the_formats_that_models_take(head, kind):
 @pytest.mark.parametrize(
     "data", [b"", b"<svg></svg>", b"%PDF-1.7", b"RIFF\0\0\0\0WAVE", b"\x89PNG", None, "iVBORw0KGgo"]
 )
-def test_what_is_no_image_is_refused(data):
+def test_data_that_is_not_an_image_is_rejected(data):
     with pytest.raises(DataError, match=r"image.*png") as caught:
         image_part(data)
     assert "\n" not in str(caught.value)
@@ -46,7 +46,7 @@ def test_what_is_no_image_is_refused(data):
         ({"type": "image_url"}, "not a content part"),
         ({"type": "image_url", "image_url": "data:"}, "not a content part"),
         ({"type": "video_url"}, "video_url"),
-        ({"type": "text", "text": 3}, "must be a str"),
+        ({"type": "text", "text": 3}, "text: expected a str"),
         ("text", "not a content part"),
     ],
 )
@@ -56,7 +56,7 @@ def test_parts_that_cannot_be_shown(part, reason):
         check_parts([text_part("a"), part])
 
 
-def test_prefix_and_suffix_go_around_the_parts_and_text_alone_refuses_them():
+def test_prefix_and_suffix_go_around_the_parts_and_text_alone_rejects_them():
     shown = render_observation([image_part(PIXEL)], {"prefix": "before", "suffix": "after"})
     assert [part["type"] for part in shown] == ["text", "image_url", "text"]
     with pytest.raises(ConfigError, match="image_url"):
@@ -86,7 +86,7 @@ class TestDecoded:
         assert clear.getpixel((0, 0)) == (255, 255, 255)
         assert open_image(self.url(Image.new("RGB", (8, 8), (200, 200, 200)), "JPEG")).size == (8, 8)
 
-    def test_a_file_that_is_cut_is_one_clear_line(self):
+    def test_a_file_that_is_cut_is_reported_in_one_line(self):
         for data in (PIXEL[:40], PIXEL[:8], b"\xff\xd8\xff" + b"x" * 100):
             with pytest.raises(DataError, match=rf"image of {len(data)} bytes cannot be decoded"):
                 open_image(image_urls([image_part(data)])[0])

@@ -164,7 +164,7 @@ def test_missing_extra_names_the_command(tmp_path: Path, monkeypatch: pytest.Mon
         make("test:NoExtra-v0")
 
 
-def test_entry_points_that_do_not_exist() -> None:
+def test_nonexistent_entry_points() -> None:
     register("test:Gone-v0", "no_such_package.envs:Env")
     with pytest.raises(
         ConfigError, match=r"test:Gone-v0: entry point 'no_such_package.envs:Env' cannot be imported"
@@ -208,18 +208,18 @@ def test_specs_survive_json_and_pickle(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"id": "a"}', "no json"])
-def test_from_json_refuses_other_things(text: str) -> None:
+def test_from_json_rejects_other_things(text: str) -> None:
     with pytest.raises(ConfigError, match="not the JSON form of an EnvSpec"):
         EnvSpec.from_json(text)
 
 
-def test_from_json_refuses_unknown_fields() -> None:
+def test_from_json_rejects_unknown_fields() -> None:
     data = json.loads(gem_core.spec("game:GuessTheNumber-v0").to_json())
     with pytest.raises(ConfigError, match="color"):
         EnvSpec.from_json(json.dumps({**data, "color": "red"}))
 
 
-def test_kwargs_without_a_json_form_are_refused() -> None:
+def test_kwargs_without_a_json_form_are_rejected() -> None:
     with pytest.raises(ConfigError, match="must be JSON-serializable"):
         EnvSpec("a:B-v0", "module:Env", {"rng": object()}).to_json()
 
@@ -299,7 +299,7 @@ def test_malformed_wrapper_strings(text: str) -> None:
         wrap(ScriptedEnv(), text)
 
 
-def test_things_that_are_no_wrappers() -> None:
+def test_things_that_are_not_wrappers() -> None:
     for thing in (3, None, [None]):
         with pytest.raises(ConfigError, match="expected a config string"):
             wrap(ScriptedEnv(), thing)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ def test_the_version_has_a_changelog_entry_and_is_cited() -> None:
     assert gem_core.__version__ in headings
 
 
-def test_the_number_of_trainers_is_the_same_in_every_description() -> None:
+def test_every_description_gives_the_same_number_of_trainers() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     trainers = project.partition('[project.entry-points."gem_core.trainers"]')[2].partition("[")[0]
     number = {5: "five", 6: "six", 7: "seven"}[len(trainers.split("\n\n")[0].strip().splitlines())]

@@ -45,7 +45,7 @@ def test_parse(text, expected):
         "a(b={[]: 1})", "a(b=1)(c=2)",
     ],
 )  # fmt: skip
-def test_parse_refuses_with_an_example(text):
+def test_parse_rejects_with_an_example(text):
     with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
         EnvChoice.parse(text)
 
@@ -87,12 +87,12 @@ def test_another_seed_gives_other_rows():
         ([EnvChoice("a:A", {}, 1e308), EnvChoice("a:B", {}, 1e308)], 1, 1),
     ],
 )
-def test_refused_at_once(sources, num_tasks, group_size):
+def test_rejected_at_once(sources, num_tasks, group_size):
     with pytest.raises(ConfigError):
         make_tasks(sources, num_tasks, group_size=group_size)
 
 
-def test_a_row_makes_its_environment_after_a_trip_through_the_file(tmp_path):
+def test_a_row_survives_the_file_and_makes_its_environment(tmp_path):
     rows = list(make_tasks(MIX, 5))
     write_tasks(rows, tmp_path / "deep" / "rows.jsonl")
     read = [json.loads(line) for line in (tmp_path / "deep" / "rows.jsonl").read_text().splitlines()]
@@ -103,7 +103,7 @@ def test_a_row_makes_its_environment_after_a_trip_through_the_file(tmp_path):
             assert observation
 
 
-def test_a_task_comes_back_from_a_row():
+def test_a_row_gives_its_task_back():
     task = {"env_id": "game:Mastermind-v0", "env_kwargs": {"a": 3}, "seed": 5, "index": 2, "item": 7}
     assert read_task(task) == task
     assert read_task({**task, "env_kwargs": json.dumps(task["env_kwargs"])}) == task
@@ -125,7 +125,7 @@ def test_a_task_comes_back_from_a_row():
         ({"env_id": "a:B", "seed": 1, "env_kwargs": "{"}, "is not a task: Expecting"),
     ],
 )
-def test_a_row_without_a_task_is_refused(fields, message):
+def test_a_row_without_a_task_is_rejected(fields, message):
     with pytest.raises(ConfigError, match=message):
         read_task(fields)
 

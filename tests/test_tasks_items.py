@@ -1,4 +1,4 @@
-"""Items of data sets in task rows: one pass without replacement, evaluation items never trained on."""
+"""Items of datasets in task rows: one pass without replacement, evaluation items never trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    """Return a function that writes a data set of `rows` rows, with a column for each family."""
+    """Return a function that writes a dataset of `rows` rows, with a column for each family."""
 
     def write(rows, name="rows.jsonl"):
         path = tmp_path_factory.mktemp("items") / name

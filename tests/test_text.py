@@ -191,7 +191,7 @@ def test_boxed_answer_takes_linear_time(piece):
 
 
 @given(st.text(), st.text(alphabet=st.characters(exclude_characters="{}\\")))
-def test_a_box_at_the_end_is_found_behind_any_text(before, content):
+def test_a_box_at_the_end_is_found_after_any_text(before, content):
     assert last_boxed(f"{before} \\boxed{{{content}}}") == content
 
 
@@ -331,7 +331,7 @@ def test_integer_reads_signs_and_leading_zeros(text, number):
 @pytest.mark.parametrize(
     "text", ["", " 5", "5\n", "5.1", "5.", ".0", "1_000", "0x5", "five", "--5", "\u0665", "\u00b2"]
 )
-def test_integer_refuses_the_rest(text):
+def test_integer_rejects_the_rest(text):
     assert integer(text) is None
 
 

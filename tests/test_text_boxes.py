@@ -37,7 +37,7 @@ def played(id: str, after: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_an_empty_box_behind_the_answer_changes_nothing(id: str) -> None:
+def test_an_empty_box_after_the_answer_changes_nothing(id: str) -> None:
     if id.startswith("rg:") and not importlib.util.find_spec("reasoning_gym"):
         pytest.skip("needs the extra 'rg'")
     alone = played(id, "")

@@ -182,7 +182,7 @@ def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
 
 
 def data(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
-    """Return a table of the ids that read a data set, with the data set and the fields used."""
+    """Return a table of the ids that read a dataset, with the dataset and the fields used."""
     lines = ["| id | dataset | split | columns |", "|---|---|---|---|"]
     for id in ids:
         kwargs = gem_core.spec(id).kwargs

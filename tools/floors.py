@@ -169,7 +169,7 @@ def main() -> None:
     one.add_argument("out", type=Path)
     one.add_argument("--seeds", type=int, default=SEEDS)
     one.add_argument("--workers", type=int, default=2)
-    one.add_argument("--again", action="store_true", help="measure ids again that the file already has")
+    one.add_argument("--again", action="store_true", help="measure again the ids that the file already has")
     two = commands.add_parser("write")
     two.add_argument("records", type=Path)
     two.add_argument("out", type=Path)

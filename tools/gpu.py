@@ -41,7 +41,7 @@ STUDIES = {
 }
 STAGES = {
     "A": "advantages in fp32 and bf16, and gradients, against the CPU",
-    "B": "ReBN taken apart, five algorithms, and discounts",
+    "B": "an ablation of ReBN, five algorithms, and discounts",
     "C": "24 environments",
     "D": "models from 0.1 to 150 million parameters",
     "E": "critics",
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=8.0, help="start no run after this time")
     parser.add_argument("--jobs", type=int, default=16, help="runs at a time; 0 for this process only")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--toy", action="store_true", help="a size that only shows that it runs")
+    parser.add_argument("--toy", action="store_true", help="a small size, to check that the command runs")
     parser.add_argument("--state", type=Path, default=STATE, help="folder of the runs")
     arguments = parser.parse_args(argv)
     sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -2,7 +2,7 @@
 
     python tools/rg_examples.py gem_core/envs/rg/examples.json
 
-The examples come from a data set with a separate seed, so they answer no item that the environments show.
+The examples come from a dataset with a separate seed, so they answer no item that the environments show.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ CHOSEN = {
     "propositional_logic": "(A → B)",
     "rush_hour": "F+1 K+1 M-1 C+3",
 }
-"""Examples from questions, for data sets without answers; an example for a data set in which most answers are
-"No"; and examples of smaller problems, or with other letters, for data sets in which a copied answer is often
+"""Examples from questions, for datasets without answers; an example for a dataset in which most answers are
+"No"; and examples of smaller problems, or with other letters, for datasets in which a copied answer is often
 right."""
 
 

@@ -106,7 +106,7 @@ class Study:
         return seed if self.models is None else self.models[seed % len(self.models)]
 
     def toy(self) -> Study:
-        """Return the same study in a size that takes seconds and only shows that it runs."""
+        """Return the same study in a small size, which takes seconds, to check that it runs."""
         tiny = {"warm_start_steps": 2, "warm_start_tokens": 500, "corpus_episodes": 10, "layers": 1}
         return replace(
             self,

@@ -55,6 +55,7 @@ def unknown(
 
 
 def join_or(words: Iterable[str]) -> str:
-    """Join words as in "a, b or c"; an empty list gives "nothing"."""
+    """Join words as in "a, b, or c"; an empty list gives "nothing"."""
     *first, last = list(words) or ["nothing"]
-    return f"{', '.join(first)} or {last}" if first else last
+    comma = "," if len(first) > 1 else ""
+    return f"{', '.join(first)}{comma} or {last}" if first else last

@@ -1,4 +1,4 @@
-"""`Registry`: values by name, used for environments, wrappers, tools, estimators and other parts."""
+"""`Registry`: values by name, used for environments, wrappers, tools, estimators, and other parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO, GAE and others.
+"""Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO, GAE, and others.
 
 The functions of this package need numpy only and take lists of episodes. The same estimators for (rows,
 tokens) tensors are in `gem_core.advantages.tensors`, which needs torch. `gem_core.advantages.registry`

@@ -307,7 +307,7 @@ def standardized(
     """Return ``(x - mean) / (std + eps)`` with mean and std of each value's group; 0 where these are equal.
 
     Raises:
-        ConfigError: `ddof`, `eps` or `min_std` is out of range.
+        ConfigError: `ddof`, `eps`, or `min_std` is out of range.
         NonFiniteReward: The squared deviations overflow.
     """
     count, mean, gaps = deviations(values, groups, weights)
@@ -337,7 +337,7 @@ def normalized(
         min_std: Values count as equal if ``std <= min_std * max(1, |mean|)``.
 
     Raises:
-        ConfigError: `ddof`, `eps` or `min_std` is out of range.
+        ConfigError: `ddof`, `eps`, or `min_std` is out of range.
         NonFiniteReward: The squared deviations overflow.
     """
     if not isinstance(stats, ReturnStats):
@@ -357,7 +357,7 @@ def check_numbers(name: str, numbers: Sequence[Any]) -> FloatArray:
     try:
         array = np.asarray(numbers, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{name} is {describe(numbers)}; expected numbers: {error}") from error
+        raise ConfigError(f"{name} is {describe(numbers)}: expected numbers ({error})") from error
     if array.ndim != 1 or not np.isfinite(array).all():
         raise ConfigError(f"{name}: expected a sequence of finite numbers")
     return array

@@ -1,4 +1,4 @@
-"""Estimators that compare the episodes of a group by their return: GRPO, Dr. GRPO, RLOO, OPO and others.
+"""Estimators that compare the episodes of a group by their return: GRPO, Dr. GRPO, RLOO, OPO, and others.
 
 The score of an episode is its return from the first turn, ``R_i = G_0``. Every turn of an episode gets the
 same advantage. In a group of one episode, or of equal scores, the advantage is 0.
@@ -204,7 +204,7 @@ def maxrl(
     if (scores < 0).any():
         row = turns.rows[turns.starts][int(scores.argmin())]
         raise ConfigError(
-            f"maxrl: {turns.noun} {row} has the return {scores.min()}; expected returns of at least 0, such "
+            f"maxrl: {turns.noun} {row} has the return {scores.min()}: expected returns of at least 0, such "
             "as 1 for success and 0 otherwise"
         )
     groups = turns.keys("group_ids", group_ids)

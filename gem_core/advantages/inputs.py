@@ -1,4 +1,4 @@
-"""Checks that tell tensors, arrays of tokens and lists of episodes apart. Requires numpy only."""
+"""Checks that tell tensors, arrays of tokens, and lists of episodes apart. Requires numpy only."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ def episode_arrays(name: str, episodes: Sequence[ArrayLike]) -> list[NDArray[np.
         episodes: One sequence of floats per episode, one number per turn.
 
     Raises:
-        ConfigError: `episodes` is a tensor, an array or anything else that is not a list, or an episode is
+        ConfigError: `episodes` is a tensor, an array, or anything else that is not a list, or an episode is
             a tensor or not a one-dimensional sequence of numbers.
     """
     if not isinstance(episodes, Sequence) or isinstance(episodes, str | bytes):
         raise ConfigError(
-            f"{name} is {describe(episodes)}; expected a list with one sequence of numbers per episode, one "
+            f"{name} is {describe(episodes)}: expected a list with one sequence of numbers per episode, one "
             f"number per turn. {FOR_TOKENS}"
         )
     arrays = []
     for number, episode in enumerate(episodes):
         if is_tensor(episode):
             raise ConfigError(
-                f"{name}: episode {number} is {describe(episode)}; expected a list or numpy array with one "
+                f"{name}: episode {number} is {describe(episode)}: expected a list or numpy array with one "
                 f"number per turn, such as tensor.tolist(). {FOR_TOKENS}"
             )
         try:
             array = np.asarray(episode, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{name}: episode {number} is {describe(episode)}; expected one number per turn: {error}"
+                f"{name}: episode {number} is {describe(episode)}: expected one number per turn ({error})"
             ) from error
         if array.ndim != 1:
             raise ConfigError(
-                f"{name}: episode {number} has shape {array.shape}; expected one number per turn. "
+                f"{name}: episode {number} has shape {array.shape}: expected one number per turn. "
                 f"{FOR_TOKENS}"
             )
         arrays.append(array)

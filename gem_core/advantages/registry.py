@@ -83,7 +83,7 @@ class Estimator:
             rewards per episode, and as keyword arguments `gamma` and the arguments in `needs`; it returns one
             array per episode.
         tensor_function: The torch form, as ``module:attribute`` or a callable. It takes (rows, tokens)
-            tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids` and the arguments in
+            tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids`, and the arguments in
             `needs`; it returns `tensors.Advantages`.
         needs: Required arguments besides rewards and mask; see `NEEDS`. The torch form derives "lengths" from
             the mask.

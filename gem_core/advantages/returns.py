@@ -1,8 +1,8 @@
-"""Returns of turns, and the estimators that use nothing else: REINFORCE, ReBN and REINFORCE++.
+"""Returns of turns, and the estimators that use nothing else: REINFORCE, ReBN, and REINFORCE++.
 
 An episode is the list of its turn rewards; a batch is a list of episodes. Every turn gets one advantage,
 which `to_tokens` copies to the turn's response tokens. The steps of ReBN are separate functions, because a
-trainer may hold the rewards, the batch and the tokens in different processes:
+trainer may hold the rewards, the batch, and the tokens in different processes:
 
     gs = returns([[0, 0, 1], [0, 0]], gamma=0.9)      # per turn
     stats = ReturnStats.from_returns(gs)              # mergeable across ranks
@@ -77,7 +77,7 @@ def normalize(
         One float64 array per episode, of shape (turns,).
 
     Raises:
-        ConfigError: `returns` is not a list of sequences, or `ddof`, `eps` or `min_std` is out of range.
+        ConfigError: `returns` is not a list of sequences, or `ddof`, `eps`, or `min_std` is out of range.
         NonFiniteReward: The squared deviations in `stats` overflow.
     """
     arrays = episode_arrays("returns", returns)

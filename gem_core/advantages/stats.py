@@ -1,7 +1,7 @@
 """Mergeable statistics of returns, which data-parallel ranks exchange instead of the returns.
 
-The statistics are count, mean and M2 (the sum of squared deviations from the mean), in float64. They are
-merged by the formula of Chan, Golub and LeVeque (1979), which never subtracts large sums from each other, so
+The statistics are count, mean, and M2 (the sum of squared deviations from the mean), in float64. They are
+merged by the formula of Chan, Golub, and LeVeque (1979), which never subtracts large sums from each other, so
 returns of 1e8 +- 1 keep their standard deviation.
 """
 
@@ -87,7 +87,7 @@ class ReturnStats:
         return float(inverse_std(self.count, self.mean, self.m2, ddof=ddof, eps=eps, min_std=min_std))
 
     def metrics(self) -> dict[str, float]:
-        """Return number of turns, mean and population standard deviation, by the names that trainers log."""
+        """Return number of turns, mean, and population standard deviation, by the names that trainers log."""
         return {
             "rebn/turns": float(self.count),
             "rebn/return_mean": self.mean,
@@ -95,7 +95,7 @@ class ReturnStats:
         }
 
     def to_wire(self) -> tuple[float, float, float]:
-        """Return count, mean and M2 as three floats, for a float64 collective or a JSON list."""
+        """Return count, mean, and M2 as three floats, for a float64 collective or a JSON list."""
         return float(self.count), self.mean, self.m2
 
     @classmethod
@@ -103,7 +103,7 @@ class ReturnStats:
         """Create the statistics from the output of `to_wire`.
 
         Raises:
-            ConfigError: `wire` does not hold a non-negative whole count, a finite mean and a non-negative M2.
+            ConfigError: `wire` is not a non-negative whole count, a finite mean, and a non-negative M2.
         """
         numbers = [float(value) for value in wire]
         if (
@@ -118,7 +118,7 @@ class ReturnStats:
 
 
 def _merge(a: ReturnStats, b: ReturnStats) -> ReturnStats:
-    """Merge two sets of statistics by the formula of Chan, Golub and LeVeque."""
+    """Merge two sets of statistics by the formula of Chan, Golub, and LeVeque."""
     if not a.count or not b.count:
         return a if a.count else b
     count = a.count + b.count

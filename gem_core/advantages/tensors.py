@@ -174,7 +174,7 @@ _ARGUMENTS = {
 
 
 def _on_tensors(text: str) -> str:
-    """Return the docstring of a numpy form with the arguments, results and errors of the tensor form."""
+    """Return the docstring of a numpy form with the arguments, results, and errors of the tensor form."""
     for name, description in _ARGUMENTS.items():
         pattern = re.compile(rf"    {name}: .*?(?=\n    \S|\n\n)", re.DOTALL)
         text = pattern.sub(description.replace("\\", r"\\"), text)
@@ -230,7 +230,7 @@ def _masked(response_mask: torch.Tensor, truncated: Any) -> torch.Tensor:
     check_tensor("response_mask", response_mask)
     rows = torch.as_tensor(truncated, dtype=torch.bool, device=response_mask.device)
     if rows.shape != response_mask.shape[:1]:
-        raise ConfigError(f"truncated has shape {tuple(rows.shape)}; expected ({len(response_mask)},)")
+        raise ConfigError(f"truncated has shape {tuple(rows.shape)}: expected ({len(response_mask)},)")
     return response_mask.masked_fill(rows[:, None], 0)
 
 

@@ -46,7 +46,7 @@ def by_episode(
         Advantages and returns as (rows, tokens) tensors on the device of the mask, and the statistics.
 
     Raises:
-        ConfigError: The numbers of rows, episodes, turns or other entries differ, or the mask holds values
+        ConfigError: The numbers of rows, episodes, turns, or other entries differ, or the mask holds values
             other than 0 and 1.
         NonFiniteReward: The reward of a turn is not finite; the message names episode and turn by index.
     """

@@ -23,7 +23,7 @@ class TurnLayout(Turns):
     """The turns of a batch of rows, in row-major order. A row is an episode.
 
     A row is divided into segments, which are runs of tokens with the same mask and turn id. A turn covers the
-    segments from its first token up to the first token of the next turn. Finding segments, summing over them
+    segments from its first token up to the first token of the next turn. Finding segments, summing over them,
     and repeating a number over them accesses every token; all other work is per segment.
 
     Args:
@@ -56,7 +56,7 @@ class TurnLayout(Turns):
         check_tensor("response_mask", response_mask)
         if response_mask.ndim != 2:
             raise ConfigError(
-                f"response_mask has shape {tuple(response_mask.shape)}; expected (rows, tokens)"
+                f"response_mask has shape {tuple(response_mask.shape)}: expected (rows, tokens)"
             )
         self.shape = response_mask.shape
         self._device = response_mask.device
@@ -64,7 +64,7 @@ class TurnLayout(Turns):
         if turn_ids is not None:
             self._check_tokens("turn_ids", turn_ids)
             if turn_ids.is_floating_point() or turn_ids.is_complex() or turn_ids.dtype == torch.bool:
-                raise ConfigError(f"turn_ids has dtype {turn_ids.dtype}; expected integers")
+                raise ConfigError(f"turn_ids has dtype {turn_ids.dtype}: expected integers")
             labels.append(turn_ids.detach().contiguous())
 
         self._starts = _segment_starts(labels)
@@ -111,7 +111,7 @@ class TurnLayout(Turns):
         """Return the sums over each turn of a (rows, tokens, components) tensor."""
         check_tensor(name, data)
         if data.ndim != 3:
-            raise ConfigError(f"{name} has shape {tuple(data.shape)}; expected (rows, tokens, components)")
+            raise ConfigError(f"{name} has shape {tuple(data.shape)}: expected (rows, tokens, components)")
         sums = [self._sum(name, component) for component in data.unbind(2)]
         return self.check_finite(name, np.stack(sums, axis=1) if sums else np.zeros((len(self), 0)))
 
@@ -138,7 +138,7 @@ class TurnLayout(Turns):
         """Return the entries of the rows that have turns; `data` is a (rows,) tensor or a sequence."""
         if isinstance(data, torch.Tensor):
             if data.ndim != 1:
-                raise ConfigError(f"{name} has shape {tuple(data.shape)}; expected ({self.shape[0]},)")
+                raise ConfigError(f"{name} has shape {tuple(data.shape)}: expected ({self.shape[0]},)")
             data = data.tolist()
         return super().per_episode(name, data)
 
@@ -172,7 +172,7 @@ def check_tensor(name: str, value: object) -> None:
     """Raise a ConfigError unless `value` is a tensor."""
     if not isinstance(value, torch.Tensor):
         raise ConfigError(
-            f"{name} is {describe(value)}; expected a torch.Tensor, such as torch.as_tensor({name}). Lists "
+            f"{name} is {describe(value)}: expected a torch.Tensor, such as torch.as_tensor({name}). Lists "
             "of turn rewards go to gem_core.advantages, for example gem_core.advantages.rebn(turn_rewards)."
         )
 
@@ -188,7 +188,7 @@ def check_mask(response_mask: torch.Tensor) -> None:
 
 
 def _wrong_mask(value: object, row: int) -> str:
-    return f"row {row}: response_mask holds {value}; expected 1 on response tokens and 0 elsewhere"
+    return f"row {row}: response_mask holds {value}: expected 1 on response tokens and 0 elsewhere"
 
 
 def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:

@@ -116,7 +116,7 @@ class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore
         present = list(self.agents)
         if set(actions) != set(present):
             raise ConfigError(
-                f"got actions for {', '.join(sorted(map(str, actions)))}: expected one for each of "
+                f"actions for {', '.join(sorted(map(str, actions)))}: expected one for each of "
                 f"{', '.join(present) or 'no agent, because the episode is over'}"
             )
         self.ledger.step({agent: actions[agent] for agent in self.ledger.active()})
@@ -139,7 +139,7 @@ class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore
 class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
     """PettingZoo's AEC API: agents step one after another, including those that act simultaneously.
 
-    A finished agent is selected once more, takes the action None and then disappears.
+    A finished agent is selected once more, takes the action None, and then disappears.
     """
 
     def __init__(self, env: MultiAgentEnv) -> None:

@@ -111,7 +111,7 @@ def check_env(
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
         raise ConfigError(
-            f"unknown rules {sorted(unknown)}; the rules are: {', '.join(rule.name for rule in RULES)}"
+            f"unknown rules {sorted(unknown)}. Available: {', '.join(rule.name for rule in RULES)}"
         )
     subject = _subject(env, seeds, max_turns, patience, kwargs)
     _require_surroundings(subject)
@@ -170,18 +170,20 @@ def _subject(
     kwargs: dict[str, Any],
 ) -> Subject:
     if not seeds:
-        raise ConfigError("seeds is empty: expected one or more seeds to play")
+        raise ConfigError(f"seeds={seeds!r}: expected at least one seed")
     build: Callable[[], Env]
     if isinstance(env, Env):
         if kwargs:
-            raise ConfigError(f"keyword arguments {sorted(kwargs)} need an id or a factory, not an instance")
+            raise ConfigError(
+                f"keyword arguments {sorted(kwargs)}: expected an id or a factory, not an instance"
+            )
         build = env.spawn
     elif isinstance(env, (str, EnvSpec)):
         build = lambda: make(env, **kwargs)  # noqa: E731  # two more defs would be longer
     elif callable(env):
         build = lambda: env(**kwargs)  # noqa: E731
     else:
-        raise ConfigError(f"cannot check {env!r}: expected an id, a spec, a factory or an environment")
+        raise ConfigError(f"env={env!r}: expected an id, a spec, a factory, or an environment")
     with build() as first:
         require_one_agent(first, "the checker")
         name = first.spec.id if first.spec else type(first.unwrapped).__name__

@@ -31,8 +31,8 @@ _SPIN = 0.2
 class Host:
     """Snapshot of this process and its machine.
 
-    It covers the attributes of modules of the standard library (`builtins`, `sys`, `os` and others), numpy,
-    gem_core, reasoning-gym and the requested modules, and of the classes that these define; the environment
+    It covers the attributes of modules of the standard library (`builtins`, `sys`, `os`, and others), numpy,
+    gem_core, reasoning-gym, and the requested modules, and of the classes that these define; the environment
     variables; the working directory; a folder for files; and the processes with `token` in their command
     line, which the package's own workers never have.
 

@@ -424,5 +424,5 @@ def _check_json(name: str, value: Any) -> None:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         broken(
-            f"{name} is not JSON-serializable ({error}): {clip(value)}", "use str, numbers, lists and dicts"
+            f"{name} is not JSON-serializable ({error}): {clip(value)}", "use str, numbers, lists, and dicts"
         )

@@ -33,13 +33,13 @@ _CLASS = "<class "
 """Text that shows a class, as str.format writes it."""
 _ADVICE = (
     "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
-    "str.format, a shell or sympy in this process or in a reused worker; run programs in gem_core.sandbox"
+    "str.format, a shell, or sympy in this process or in a reused worker; run programs in gem_core.sandbox"
 )
 
 
 @rule(relies_on=("any_text_is_taken", "instances_are_independent"))
 def attacks_change_nothing(subject: Subject) -> None:
-    """Text that tries to execute code changes no file, process, module or grade, and is graded in time."""
+    """Text that tries to execute code changes no file, process, module, or grade, and is graded in time."""
     env = subject.fresh()
     seed = subject.seeds[0]
     read = find_readable_forms(env, seed, subject.max_turns)

@@ -218,7 +218,7 @@ def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
         return text, parse_kwargs(kwargs)
     source = EnvChoice.parse(text)
     if source.weight != 1:
-        raise ConfigError(f"{text!r}: a single environment has no weight; leave out ={source.weight:g}")
+        raise ConfigError(f"{text!r}: a single environment has no weight; omit ={source.weight:g}")
     return source.env_id, {**source.env_kwargs, **parse_kwargs(kwargs)}
 
 

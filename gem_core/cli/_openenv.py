@@ -33,7 +33,7 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="serve environments over OpenEnv's protocol",
         description="Serve environments over OpenEnv's WebSocket protocol. With one environment, clients use "
         "the address of the server; with several, http://HOST:PORT/ID. The first Ctrl-C or SIGTERM lets "
-        "running episodes end, the second one stops at once.",
+        "running episodes finish; the second one stops the server immediately.",
     )
     parser.add_argument(
         "ids", metavar="ID", nargs="+", help="environments, or 'ID(key=value)'; `gem-core envs` lists all"
@@ -42,7 +42,7 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, only this machine)"
     )
     parser.add_argument(
-        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free one (default 8000)"
+        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free port (default 8000)"
     )
     parser.add_argument(
         "--workers", type=whole_number(0), metavar="N",
@@ -50,33 +50,33 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )  # fmt: skip
     parser.add_argument(
         "--ray", action="store_true",
-        help="run the episodes in --workers actors of a Ray cluster (default: one per CPU): that of "
-        "$RAY_ADDRESS, else one that runs on this machine, else a new one",
+        help="run the episodes in --workers actors (default: one per CPU) of the Ray cluster at "
+        "$RAY_ADDRESS, or else of a running or new cluster on this machine",
     )  # fmt: skip
     parser.add_argument(
         "--threads", type=positive_int, metavar="N",
-        help="threads for environments that wait for something (default 32)",
+        help="threads for environments that wait for I/O (default 32)",
     )  # fmt: skip
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--max-sessions", type=positive_int, default=16_384, metavar="N",
-        help="concurrent sessions (default 16384)",
+        help="maximum concurrent sessions (default 16384)",
     )  # fmt: skip
     limits.add_argument(
         "--idle-timeout", type=number(0), default=3600.0, metavar="SECONDS",
-        help="end sessions without a message for this long; 0 for never (default 3600)",
+        help="end a session after this long without a message; 0 for never (default 3600)",
     )  # fmt: skip
     limits.add_argument(
         "--call-timeout", type=positive_float, default=300.0, metavar="SECONDS",
-        help="time for a reset or a step that does not run on the event loop (default 300)",
+        help="time limit for a reset or step that runs outside the event loop (default 300)",
     )  # fmt: skip
     limits.add_argument(
         "--drain-timeout", type=number(0), default=30.0, metavar="SECONDS",
-        help="time for running episodes at shutdown (default 30)",
+        help="time for running episodes to finish at shutdown (default 30)",
     )  # fmt: skip
     limits.add_argument(
         "--max-message", type=whole_number(1024), default=8 << 20, metavar="BYTES",
-        help="size of a message (default 8388608)",
+        help="maximum size of a message (default 8388608)",
     )  # fmt: skip
     access = parser.add_argument_group("access")
     access.add_argument(
@@ -184,7 +184,7 @@ def _drain_at_signals(server: object) -> None:
 
     def stop() -> None:
         if not tasks:
-            _console.note("shutting down; running episodes may end, a second signal cuts them")
+            _console.note("shutting down; running episodes may finish; a second signal stops them")
         tasks.append(asyncio.ensure_future(server.close() if tasks else server.drain()))
 
     for name in (signal.SIGINT, signal.SIGTERM):

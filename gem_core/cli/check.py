@@ -32,7 +32,7 @@ class EnvCheck:
 
     Attributes:
         id: Environment id.
-        status: ``ok``, ``failed`` or ``skipped``.
+        status: ``ok``, ``failed``, or ``skipped``.
         rules: Rules that the environment follows.
         not_applicable: Rules that do not apply to the environment.
         message: Failure message, or the reason why the environment was skipped.
@@ -99,7 +99,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     from gem_core.registration import list_envs
 
     if not args.ids and not args.all:
-        raise ConfigError("nothing to check: give an id, a pattern or --all")
+        raise ConfigError("nothing to check; pass an id, a pattern, or --all")
     chosen = list_envs() if args.all else []
     for text in args.ids:
         matching = list_envs(text) if is_pattern(text) else [text]

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trainer:
         return _report_trainer(args.trainer, args.arguments, args.json)
     if args.arguments:
-        raise ConfigError(f"{args.arguments[0]}: arguments to check need --trainer NAME")
+        raise ConfigError(f"{args.arguments[0]}: checking arguments requires --trainer NAME")
     from gem_core.sandbox import strongest  # here, because the other commands do not need it
     from gem_core.trainers.discovery import trainer_names
 
@@ -228,7 +228,7 @@ def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list
     if rows:
         _console.print_table(("extra", "state", "packages"), rows)
         print(
-            "To install an extra: pip install 'gem-core[EXTRA]', or the path of a clone instead of gem-core."
+            "To install an extra: pip install 'gem-core[EXTRA]', or pip install 'PATH[EXTRA]' from a clone."
         )
     else:
         print("gem-core runs from a source tree that is not installed, so extras are not listed.")

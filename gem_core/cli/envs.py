@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--extra",
         metavar="NAME",
-        help="only environments that need this extra of gem-core; 'none' for those that need numpy only",
+        help="only environments that need this extra of gem-core; 'none' for those that need only numpy",
     )
     add_json_flag(parser)
 
@@ -93,5 +93,5 @@ def _needs(spec: EnvSpec) -> list[str]:
     if spec.extra is not None:
         needs.append(f"pip install 'gem-core[{spec.extra}]'")
     if name := spec.kwargs.get("dataset_name"):
-        needs.append(f"the data set {name} of the Hugging Face hub, or dataset_name= a local copy")
+        needs.append(f"the dataset {name} on the Hugging Face Hub, or dataset_name= a local copy")
     return needs

@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rescore:
         return _rescore(args)
     if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
-        raise ConfigError(f"{' and '.join(missing)} must be given, or --rescore RUN; see --help")
+        raise ConfigError(f"missing {' and '.join(missing)}; only --rescore RUN works without; see --help")
     import dataclasses
 
     from gem_core.eval import EvalConfig, evaluate

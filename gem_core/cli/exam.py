@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stages",
         metavar="NAMES",
         default="initial,halfway",
-        help="initial, halfway, late (default: first two)",
+        help="initial, halfway, or late, comma-separated (default: the first two)",
     )
     parser.add_argument(
         "--batch-sizes", metavar="SIZES", default="8,64,512", help="episodes per batch (default 8,64,512)"
@@ -54,15 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group-sizes", metavar="SIZES", default="8", help="episodes per group (default 8)")
     parser.add_argument(
         "--gammas", metavar="NUMBERS", default="1",
-        help="discounts per turn; certificates are for the largest (default 1)",
+        help="discounts per turn, comma-separated; certificates use the largest (default 1)",
     )  # fmt: skip
     parser.add_argument(
         "--aggregation",
         default="token-sum",
         choices=("token-sum", "turn-mean", "episode-mean", "token-mean"),
         metavar="NAME",
-        help="token-sum, turn-mean, episode-mean, or token-mean: aggregation in the table; the JSON document "
-        "has all (default token-sum)",
+        help="aggregation shown in the table: token-sum, turn-mean, episode-mean, or token-mean; the JSON "
+        "document has all (default token-sum)",
     )
     parser.add_argument(
         "--budget", type=positive_int, default=60_000, metavar="TURNS",
@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes; the results do not depend on it (default: one per core)",
     )  # fmt: skip
     parser.add_argument(
-        "--resume", metavar="FOLDER", help="keep finished parts in this folder, and continue from them"
+        "--resume", metavar="FOLDER", help="save finished parts in this folder, and continue from them"
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with plots")
     add_json_flag(parser)

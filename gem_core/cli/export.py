@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--num",
         type=positive_int,
         metavar="N",
-        help="number of tasks (default for data sets: every item once)",
+        help="number of tasks (default for datasets: every item once)",
     )
     parser.add_argument("--seed", type=seed, default=0, metavar="S", help="seed of the rows (default 0)")
     parser.add_argument(

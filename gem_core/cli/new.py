@@ -51,7 +51,7 @@ class {name}(TurnBasedEnv[int]):
         return integer(text)
 
     def play(self, move: int) -> MoveResult:
-        """Return the reply, the reward, and "continue", "solved", "lost" or "illegal"."""
+        """Return the reply, the reward, and "continue", "solved", "lost", or "illegal"."""
         if not 1 <= move <= self.max_number:
             return f"The number is from 1 to {{self.max_number}}.", 0.0, "illegal"
         if move == self.secret:

@@ -115,10 +115,10 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
     """Return the response for a typed line, or None if the line was a command."""
     if line == ":random":
         action = _random_action(env)
-        print("This environment has no random moves." if action is None else action)
+        print("This environment has no random player." if action is None else action)
         return action
     if line == ":hint":
-        print(env.oracle_action() or "This environment has no oracle action.")
+        print(env.oracle_action() or "This environment has no oracle.")
         return None
     if line == ":help" or not line:
         print(HELP)

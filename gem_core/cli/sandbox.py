@@ -100,7 +100,9 @@ def _print_text(
             print(f"  - {line}")
     print()
     for outcome in unexpected:
-        print(f"WRONG: {outcome.attack} at level {outcome.level}: {outcome.verdict} ({outcome.evidence})")
+        print(
+            f"UNEXPECTED: {outcome.attack} at level {outcome.level}: {outcome.verdict} ({outcome.evidence})"
+        )
     if not unexpected:
         print("ok: " + _summary(outcomes))
 

@@ -37,13 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
 
-    search = kinds.add_parser("search", help="serve a search with the retrieval protocol of Search-R1")
-    search.add_argument("--corpus", default="multihop", help="file, folder or name (default: multihop)")
+    search = kinds.add_parser("search", help="serve a search engine over the retrieval protocol of Search-R1")
+    search.add_argument("--corpus", default="multihop", help="file, folder, or name (default: multihop)")
     search.add_argument("--index", metavar="FOLDER", help="existing BM25 index to use instead of a corpus")
     search.add_argument(
-        "--backend", choices=("bm25", "dense"), default="bm25", help="kind of search (default: bm25)"
+        "--backend", choices=("bm25", "dense"), default="bm25", help="search method (default: bm25)"
     )
-    search.add_argument("--model", help="model of the dense search: Hugging Face name or folder")
+    search.add_argument("--model", help="model for dense search: Hugging Face name or folder")
     search.add_argument(
         "--topk",
         type=positive_int,
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     search.add_argument("--host", default="127.0.0.1", help=HELP)
     search.add_argument(
-        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free one (default 8000)"
+        "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free port (default 8000)"
     )
     search.set_defaults(serve=serve_search)
 

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warm-start-steps",
         type=whole_number(0),
         metavar="N",
-        help="supervised steps on random legal actions (default 600)",
+        help="supervised training steps on random legal actions (default 600)",
     )
     parser.add_argument(
         "--seed", type=seed, metavar="N", help="seed of the weights and the random play (default 0)"

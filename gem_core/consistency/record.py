@@ -135,7 +135,7 @@ class Record:
                 raise TraceError(f"{path}: not a record")
             version = fields.pop("schema_version", None)
             if version != SCHEMA_VERSION:
-                raise TraceError(f"{path}: schema version {version!r}; expected {SCHEMA_VERSION}")
+                raise TraceError(f"{path}: schema version {version!r}: expected {SCHEMA_VERSION}")
             episodes = [Played(**episode) for episode in fields.pop("episodes")]
             return cls(episodes=episodes, **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -1,6 +1,6 @@
-"""Rows of data sets from local files, the Hugging Face hub, or a generator.
+"""Rows of datasets from local files, the Hugging Face Hub, or a generator.
 
-`open_rows` opens a data set. The returned object reads rows on demand, and all environments of the process
+`open_rows` opens a dataset. The returned object reads rows on demand, and all environments of the process
 share it.
 """
 

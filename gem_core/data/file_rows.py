@@ -1,7 +1,7 @@
-"""Rows in files: parquet, JSON Lines, JSON and CSV.
+"""Rows in files: parquet, JSON Lines, JSON, and CSV.
 
 Parquet files are read by row group through a memory map, JSON Lines files through an index of their lines, so
-a data set may be larger than memory. JSON and CSV files are read as a whole on first access.
+a dataset may be larger than memory. JSON and CSV files are read as a whole on first access.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FileRows:
     """The concatenated rows of several files, which are opened on first access.
 
     Args:
-        name: Name of the data set, for messages.
+        name: Name of the dataset, for messages.
         parts: Paths of local files, or functions that open a remote file for binary reading.
         suffix: Suffix that determines the format of all parts; one of `SUFFIXES`.
     """

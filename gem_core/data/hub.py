@@ -1,8 +1,8 @@
-"""Data sets on the Hugging Face hub: the files of a split and their location on this machine.
+"""Datasets on the Hugging Face Hub: the files of a split and their location on this machine.
 
 The client library transfers and caches the files, and its environment variables apply (``HF_ENDPOINT``,
 ``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection, the cache is used; if the cache lacks
-the data set, an error with advice is raised within `PATIENCE` seconds.
+the dataset, an error with advice is raised within `PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gem_core.errors import ConfigError, DataError, MissingDependency
 
 T = TypeVar("T")
 PATIENCE = 15.0
-"""Time limit in seconds for the list of files of a data set; a failing name lookup may take longer."""
+"""Time limit in seconds for the list of files of a dataset; a failing name lookup may take longer."""
 _ANSWER = 5.0
 """Time limit in seconds for one response of the hub."""
 
@@ -34,17 +34,17 @@ _KEYWORDS = {
 def hub_rows(
     id: str, split: str | None, subset: str | None, revision: str | None, streaming: bool
 ) -> FileRows:
-    """Return the rows of a data set on the hub.
+    """Return the rows of a dataset on the hub.
 
     Args:
-        id: Id of the data set, ``owner/name``.
-        split: Split of the data set; None if it has only one.
-        subset: Folder of the repository, for data sets with several subsets; None if there is only one.
-        revision: Branch, tag or commit; None means the newest.
+        id: Id of the dataset, ``owner/name``.
+        split: Split of the dataset; None if it has only one.
+        subset: Folder of the repository, for datasets with several subsets; None if there is only one.
+        revision: Branch, tag, or commit; None means the newest.
         streaming: Whether to read rows on demand over the network instead of downloading files.
 
     Raises:
-        DataError: The hub has no such data set, or cannot be reached and the cache lacks the data set.
+        DataError: The hub has no such dataset, or cannot be reached and the cache lacks the dataset.
         ConfigError: The split or subset does not exist, or one must be chosen.
         MissingDependency: The client library is not installed.
     """
@@ -52,7 +52,7 @@ def hub_rows(
         import huggingface_hub as hub
     except ModuleNotFoundError as error:
         raise MissingDependency(
-            f"the data set {id} needs the package 'huggingface_hub': pip install 'gem-core[data]'"
+            f"the dataset {id} needs the package 'huggingface_hub': pip install 'gem-core[data]'"
         ) from error
     endpoint = os.environ.get("HF_ENDPOINT") or None
     api = hub.HfApi(endpoint=endpoint)
@@ -64,7 +64,7 @@ def hub_rows(
     except Exception as error:  # the HTTP library depends on the version of the client
         if _absent(error):
             raise DataError(
-                f"the hub has no data set {id!r} that this account can read; check the id or set HF_TOKEN"
+                f"the hub has no dataset {id!r} that this account can read; check the id or set HF_TOKEN"
             ) from error
         return FileRows(id, *_cached(id, split, subset, revision, error))
     names = [sibling.rfilename for sibling in info.siblings or []]
@@ -84,13 +84,13 @@ def hub_rows(
         ]
     except Exception as error:
         raise DataError(
-            f"the data set {id} could not be downloaded ({error_line(error, 160)}); try again"
+            f"the dataset {id} could not be downloaded ({error_line(error, 160)}); try again"
         ) from error
     return FileRows(id, paths, suffix)
 
 
 def choose_files(name: str, files: Sequence[str], split: str | None, subset: str | None) -> list[str]:
-    """Select the files of a split among all files of a data set, by the naming rules of the hub.
+    """Select the files of a split among all files of a dataset, by the naming rules of the hub.
 
     ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; other files
     belong to train. A file whose name without suffix equals the requested split also belongs to that split.
@@ -106,7 +106,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
         data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _raise_unknown(
             "subset", subset, name, _folders(data)
         )
-    for suffix in SUFFIXES:  # a data set in several formats repeats its rows in each format
+    for suffix in SUFFIXES:  # a dataset in several formats repeats its rows in each format
         if same := [f for f in data if f.endswith(suffix)]:
             data = same
             break
@@ -145,7 +145,7 @@ def _folders(files: Sequence[str]) -> list[str]:
 
 
 def _is_about(file: str) -> bool:
-    """Return whether a file describes the data set rather than being part of it."""
+    """Return whether a file describes the dataset rather than being part of it."""
     path = PurePosixPath(file)
     return path.name in ("dataset_info.json", "dataset_infos.json", "state.json", "config.json") or any(
         part.startswith(".") for part in path.parts
@@ -174,9 +174,9 @@ def _cached(
         chosen = choose_files(id, files, split, subset)
     except Exception:
         raise DataError(
-            f"the data set {id} is not on this machine, and the hub cannot be reached "
+            f"the dataset {id} is not on this machine, and the hub cannot be reached "
             f"({error_line(error, 160)}); connect once to download it, or set dataset_name= to a parquet, "
-            "jsonl, json or csv file"
+            "jsonl, json, or csv file"
         ) from error
     return [folder / name for name in chosen], PurePosixPath(chosen[0]).suffix
 
@@ -191,7 +191,7 @@ def _opener(system: Any, path: str) -> Callable[[], BinaryIO]:
 
 
 def _absent(error: Exception) -> bool:
-    """Return whether the hub reported that the data set does not exist or is not accessible."""
+    """Return whether the hub reported that the dataset does not exist or is not accessible."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status in (401, 403, 404) or type(error).__name__ == "HFValidationError"
 

@@ -1,4 +1,4 @@
-"""`open_rows`: opens a data set, once per process."""
+"""`open_rows`: opens a dataset, once per process."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def open_rows(
     revision: str | None = None,
     streaming: bool = False,
 ) -> FileRows:
-    """Open a data set, or return it if it is open already; the environments of a process share it.
+    """Open a dataset, or return it if it is open already; the environments of a process share it.
 
     Args:
-        source: Path of a parquet, jsonl, ndjson, json or csv file, path of a folder of such files, or id of a
-            data set on the Hugging Face hub.
-        split: Split of the data set; None for a single file, or if there is only one split.
-        subset: Folder within the data set, if it has several subsets.
-        revision: Branch, tag or commit of a data set on the hub; None means the newest.
-        streaming: Whether to read a data set on the hub over the network on demand, without downloading it.
+        source: Path of a parquet, jsonl, ndjson, json, or csv file, path of a folder of such files, or id of
+            a dataset on the Hugging Face Hub.
+        split: Split of the dataset; None for a single file, or if there is only one split.
+        subset: Folder within the dataset, if it has several subsets.
+        revision: Branch, tag, or commit of a dataset on the hub; None means the newest.
+        streaming: Whether to read a dataset on the hub over the network on demand, without downloading it.
 
     Raises:
-        DataError: The data set cannot be found, reached or read, or has no rows.
+        DataError: The dataset cannot be found, reached, or read, or has no rows.
         ConfigError: The split or subset does not exist, or one must be chosen.
         MissingDependency: A package for the format is missing.
     """
@@ -69,7 +69,7 @@ def open_rows(
 def _open(path: Path, key: _Key) -> FileRows:
     if path.is_file():
         if path.suffix not in SUFFIXES:
-            raise ConfigError(f"{path} has an unsupported format; expected {', '.join(SUFFIXES)}")
+            raise ConfigError(f"{path} has an unsupported suffix: expected {', '.join(SUFFIXES)}")
         return FileRows(str(path), [path], path.suffix)
     if path.is_dir():
         files = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
@@ -77,6 +77,6 @@ def _open(path: Path, key: _Key) -> FileRows:
         return FileRows(str(path), [path / name for name in chosen], Path(chosen[0]).suffix)
     if not _HUB_ID.fullmatch(key.source) or path.suffix in SUFFIXES:
         raise DataError(
-            f"there is no file {key.source!r}, and it is not an id of the Hugging Face hub (owner/name)"
+            f"there is no file {key.source!r}, and it is not an id (owner/name) on the Hugging Face Hub"
         )
     return hub_rows(key.source, key.split, key.subset, key.revision, key.streaming)

@@ -1,4 +1,4 @@
-"""Seeded permutations of the items of a data set, computed without a list."""
+"""Seeded permutations of the items of a dataset, computed without a list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MASK = 2**64 - 1
 class Order:
     """A permutation of ``range(size)`` that is computed one position at a time.
 
-    For a large data set, a shuffled list would take milliseconds and megabytes at each seeded reset; this
+    For a large dataset, a shuffled list would take milliseconds and megabytes at each seeded reset; this
     permutation takes microseconds. It is a Feistel network of four rounds on the next larger power of four,
     repeated until the result is in range (fewer than four times on average).
 

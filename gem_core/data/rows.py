@@ -1,4 +1,4 @@
-"""`Rows`, the interface through which environments read data sets, and generated rows."""
+"""`Rows`, the interface through which environments read datasets, and generated rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Rows(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the data set, for messages."""
+        """Name of the dataset, for messages."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class GeneratedRows:
     Args:
         split: "train" or "test".
         size: Number of rows; the rows do not depend on it.
-        seed: Random seed of the data set.
+        seed: Random seed of the dataset.
     """
 
     columns: tuple[str, ...] = ()

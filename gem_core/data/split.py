@@ -1,7 +1,7 @@
-"""Splits of data sets into training and evaluation items, for data sets without their own split.
+"""Splits of datasets into training and evaluation items, for datasets without their own split.
 
 Both rules reserve about one item in `EVAL_SHARE` for evaluation, give the same split in every process, and
-keep an item in its split when the data set grows. In a data set with at least two different items, both
+keep an item in its split when the dataset grows. In a dataset with at least two different items, both
 splits have at least one.
 """
 
@@ -21,7 +21,7 @@ EVAL_SHARE = 8
 
 
 class ItemSplit(NamedTuple):
-    """Numbers of the items of a data set, in ascending order."""
+    """Numbers of the items of a dataset, in ascending order."""
 
     train: Sequence[int]
     eval: Sequence[int]
@@ -73,7 +73,7 @@ def split_by_number(size: int) -> ItemSplit:
 
 
 def undivided(size: int, eval_only: bool, split: Split) -> range:
-    """Return the items of an undivided data set, whose items all belong to one split.
+    """Return the items of an undivided dataset, whose items all belong to one split.
 
     Args:
         size: Number of items.

@@ -132,7 +132,7 @@ class Endpoint:
                 pause = self._patience.pause(attempt, began, _retry_after(error))
                 if pause is None:
                     raise ServiceError(
-                        f"{self.address} does not answer ({_reason(error)}); finished episodes are kept, run "
+                        f"{self.address} does not answer ({_reason(error)}); finished episodes are kept; run "
                         "the same command to continue"
                     ) from error
                 if not self._warned:

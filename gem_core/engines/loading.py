@@ -19,7 +19,7 @@ def load_tokenizer(source: str) -> Any:
     """Load the tokenizer of a model.
 
     Args:
-        source: Model folder, or name on the Hugging Face hub.
+        source: Model folder, or name on the Hugging Face Hub.
 
     Raises:
         ModelError: The tokenizer cannot be loaded or has no end-of-sequence token.
@@ -41,7 +41,7 @@ def load_processor(source: str) -> Any:
     """Load the `Processor` of a vision-language model, or the tokenizer of any other model.
 
     Args:
-        source: Model folder, or name on the Hugging Face hub.
+        source: Model folder, or name on the Hugging Face Hub.
 
     Raises:
         ModelError: The tokenizer or image processor cannot be loaded, or the tokenizer has no end-of-sequence
@@ -79,7 +79,7 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
     """Load a causal LM or vision-language model in evaluation mode.
 
     Args:
-        source: Model folder, or name on the Hugging Face hub.
+        source: Model folder, or name on the Hugging Face Hub.
         device: Device for the weights.
         dtype: Name of the torch dtype of the weights, such as "bfloat16".
 

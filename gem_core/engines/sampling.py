@@ -73,7 +73,7 @@ class BatchingPolicy:
         reuse_prefix: Whether to keep each episode's KV cache between turns. It occupies memory until
             `forget`.
 
-    Log-probabilities are computed under the distribution that was sampled from, after temperature, top_k and
+    Log-probabilities are computed under the distribution that was sampled from, after temperature, top_k, and
     top_p.
     """
 

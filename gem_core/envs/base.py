@@ -36,7 +36,7 @@ A plain tuple: building any other object would cost a fifth of a step.
 
 
 class TurnBasedEnv(Env, Generic[Move]):
-    r"""Base class of turn-based environments. A subclass defines the setup, the moves and the observations:
+    r"""Base class of turn-based environments. A subclass defines the setup, the moves, and the observations:
 
         class Coin(TurnBasedEnv[str]):
             state_fields = (*TurnBasedEnv.state_fields, "coin")
@@ -88,14 +88,14 @@ class TurnBasedEnv(Env, Generic[Move]):
         raise NotImplementedError
 
     def rules(self) -> str:
-        """Return the first observation: the task, the limits and the answer format."""
+        """Return the first observation: the task, the limits, and the answer format."""
         raise NotImplementedError
 
     def parse(self, text: str) -> Move | None:
         """Read a move from the stripped content of a box; None if it is not a move.
 
         `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$`` and the like
-        (`undecorated`), without brackets, quotation marks and a label (`plain`), and then the boxes before
+        (`undecorated`), without brackets, quotation marks, and a label (`plain`), and then the boxes before
         it. A response without a readable box is a format error.
         """
         raise NotImplementedError
@@ -229,7 +229,7 @@ def check_together(**sizes: object) -> None:
     """Reject sizes if only some of them are None, which means that they are drawn at each reset."""
     if len({value is None for value in sizes.values()}) > 1:
         listed = ", ".join(f"{name}={value}" for name, value in sizes.items())
-        raise ConfigError(f"give all of {', '.join(sizes)}, or none of them to draw them at reset: {listed}")
+        raise ConfigError(f"{listed}: expected values for all, or None for all to draw them at each reset")
 
 
 def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:

@@ -120,7 +120,7 @@ def from_atif(trajectory: Mapping[str, Any], *, reward: float | None = None) -> 
     try:
         version = str(trajectory["schema_version"])
         if not version.startswith("ATIF-v1."):
-            raise TraceError(f"schema version {version!r} is not supported; expected ATIF-v1.x")
+            raise TraceError(f"schema version {version!r} is not supported: expected ATIF-v1.x")
         steps = trajectory["steps"]
         if [step["step_id"] for step in steps] != list(range(1, len(steps) + 1)) or not steps:
             raise TraceError("expected steps with the ids 1, 2, 3, ...")

@@ -61,7 +61,7 @@ def paired_differences(base: Iterable[Episode], other: Iterable[Episode]) -> dic
 
 
 def _by_task(episodes: Iterable[Episode]) -> dict[tuple[str, Any, Any, Any], list[Episode]]:
-    """Group the scored episodes by environment, task number, seed and item."""
+    """Group the scored episodes by environment, task number, seed, and item."""
     tasks: dict[tuple[str, Any, Any, Any], list[Episode]] = {}
     for episode in episodes:
         if episode.error is None:

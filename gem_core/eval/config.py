@@ -37,7 +37,7 @@ class EvalConfig(EpisodeLimits):
             the name of an existing folder is a Hugging Face model and any other name a model at the endpoint.
         envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
         episodes: Maximum number of tasks per environment. The tasks are always the same, so that runs are
-            comparable. Each item of a data set with fewer evaluation items is played once.
+            comparable. Each item of a dataset with fewer evaluation items is played once.
         samples: Number of episodes per task; at least 2 for pass@k.
         seed: Random seed for sampling.
         out: Folder of the run.

@@ -54,7 +54,7 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
 
 
 def finished(folder: str | Path) -> dict[Key, Episode]:
-    """Return the episodes of a folder, ordered by environment, task and sample.
+    """Return the episodes of a folder, ordered by environment, task, and sample.
 
     Raises:
         TraceError: A line is damaged, or does not belong to an evaluation.

@@ -140,14 +140,14 @@ def _reward(sample: Mapping[str, Any], scorer: str | None) -> float | None:
         return None
     name = scorer or next(iter(scores))
     if name not in scores:
-        raise ConfigError(f"unknown scorer {name!r}; sample {sample['id']} has {', '.join(scores)}")
+        raise ConfigError(f"unknown scorer {name!r} of sample {sample['id']}. Available: {', '.join(scores)}")
     value = scores[name]["value"]
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, str) and value in _GRADES:
         return _GRADES[value]
     raise ConfigError(
-        f"score {name!r} of sample {sample['id']} is {value!r}: expected a number or C, P, I, N"
+        f"score {name!r} of sample {sample['id']} is {value!r}: expected a number, or C, P, I, or N"
     )
 
 

@@ -1,7 +1,7 @@
 """Interval estimates: bootstrap over tasks for means, Wilson for rates.
 
 Tasks are independent; the samples of a task are not. All functions take one group of values per task, give
-each task the same weight, and return a dictionary with the keys ``mean``, ``se`` (standard error), ``low``
+each task the same weight, and return a dictionary with the keys ``mean``, ``se`` (standard error), ``low``,
 and ``high`` (ends of the interval), each None where the values do not determine it.
 """
 
@@ -27,7 +27,7 @@ _PICKS_AT_ONCE = 1 << 18
 
 
 def estimate(values: Sequence[Sequence[float]], coverage: float = COVERAGE) -> Estimate:
-    """Return the mean, standard error and bootstrap interval of values, one group per task.
+    """Return the mean, standard error, and bootstrap interval of values, one group per task.
 
     Args:
         values: One group of values per task; empty groups are ignored.

@@ -1,4 +1,4 @@
-"""Comparison of evaluations on one web page with tables, plots and every episode: `write_report`.
+"""Comparison of evaluations on one web page with tables, plots, and every episode: `write_report`.
 
 The page is based on `gem_core.eval.viewer`, with the comparison above the episodes. It loads nothing from the
 network, and links can point to an episode. The comparison itself works without JavaScript.
@@ -44,7 +44,7 @@ class Run:
         folder: Folder of the evaluation.
         config: Options of the evaluation, from ``config.json``.
         summary: Results, from ``summary.json``.
-        episodes: Episodes, ordered by environment, task and sample.
+        episodes: Episodes, ordered by environment, task, and sample.
     """
 
     name: str

@@ -55,7 +55,7 @@ class EvalOutcome:
     Attributes:
         folder: Folder of the run.
         summary: Content of ``summary.json``.
-        episodes: Episodes, ordered by environment, task and sample.
+        episodes: Episodes, ordered by environment, task, and sample.
         played: Number of episodes played by this call; earlier calls played the others.
         repeated: Number of retries of requests to the endpoint.
     """

@@ -92,7 +92,7 @@ def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
 def pass_at_k(samples: int, solved: int, k: int) -> float:
     """Return the probability that at least one of `k` samples, drawn without replacement, is solved."""
     if not 1 <= k <= samples:
-        raise ValueError(f"k must be from 1 to the {samples} samples, not {k}")
+        raise ValueError(f"k={k}: expected a number from 1 to {samples}, the number of samples")
     return 1 - math.comb(samples - solved, k) / math.comb(samples, k)
 
 
@@ -106,7 +106,7 @@ def summarize_envs(envs: Mapping[str, Iterable[Episode]]) -> dict[str, Any]:
         A dictionary with these keys:
 
         - ``envs``: maps each environment to its `summarize`.
-        - ``overall``: ``episodes``, ``tasks``, ``errors``, ``prompt_tokens`` and ``response_tokens`` are
+        - ``overall``: ``episodes``, ``tasks``, ``errors``, ``prompt_tokens``, and ``response_tokens`` are
           sums. ``return`` and ``success`` average the environments with equal weights; the interval of
           ``return`` is a bootstrap over tasks stratified by environment, and the interval of ``success``
           combines the Wilson intervals.

@@ -27,7 +27,7 @@ UNBIASED, VANISHING, BIASED, UNDECIDED = "unbiased", "bias falls as 1/B", "biase
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything measured about one estimator on one task, policy and batch size.
+    """Everything measured about one estimator on one task, policy, and batch size.
 
     Attributes:
         task: Name of the task.
@@ -99,7 +99,7 @@ def certify(estimator: str, aggregation: str, cells: Sequence[Cell]) -> Certific
     Args:
         estimator: Name.
         aggregation: Key of `measure.AGGREGATIONS`.
-        cells: Measurements, for any number of tasks, stages and batch sizes.
+        cells: Measurements, for any number of tasks, stages, and batch sizes.
     """
     limits = _limits(cells)
     level = ERROR_RATE / (len(cells) + len(limits))

@@ -26,7 +26,7 @@ Reference: TypeAlias = Literal["return", "discounted", "per turn"]
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Exact quantities of a task under one policy, with T turns, S states and A actions.
+    """Exact quantities of a task under one policy, with T turns, S states, and A actions.
 
     Attributes:
         expected_return: ``E[G_0]``.
@@ -43,7 +43,7 @@ class Solution:
 
 
 def solve(task: TableTask, policy: FloatArray, gamma: float = 1.0) -> Solution:
-    """Compute values, advantages and visits.
+    """Compute values, advantages, and visits.
 
     Args:
         task: The task.

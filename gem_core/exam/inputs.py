@@ -102,7 +102,7 @@ class Candidate:
         lengths = [len(episode) for episode in result]
         if lengths != batch.lengths.tolist():
             raise ConfigError(
-                f"estimator {self.name!r} returned advantages for {lengths} turns; expected one per turn: "
+                f"estimator {self.name!r} returned advantages for {lengths} turns: expected one per turn, "
                 f"{batch.lengths.tolist()}"
             )
         return np.concatenate(result).astype(np.float64, copy=False)

@@ -35,7 +35,7 @@ CHUNK = 200_000
 
 @dataclass(frozen=True)
 class Measured:
-    """Gradients of estimators on one task, policy and batch size.
+    """Gradients of estimators on one task, policy, and batch size.
 
     Attributes:
         batches: Number of sampled batches; 0 if the expectations are exact.

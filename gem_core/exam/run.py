@@ -1,4 +1,4 @@
-"""Run the exam: play batches for every task, policy and batch size, and judge the estimators."""
+"""Run the exam: play batches for every task, policy, and batch size, and judge the estimators."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENUMERATED_SIZES = (2, 4)
 
 @dataclass(frozen=True)
 class Result:
-    """One row of the table: an estimator on one task, policy and batch size.
+    """One row of the table: an estimator on one task, policy, and batch size.
 
     Attributes:
         estimator: Name of the estimator.
@@ -95,7 +95,7 @@ class Exam:
     """The results of an exam.
 
     Attributes:
-        results: One row per estimator, aggregation, task, stage, discount and batch size.
+        results: One row per estimator, aggregation, task, stage, discount, and batch size.
         certificates: One per estimator and aggregation.
         config: Arguments of the exam, JSON-serializable.
         skipped: Maps registered estimators that were left out to the reasons.
@@ -130,7 +130,7 @@ class Exam:
 
 @dataclass(frozen=True)
 class _Job:
-    """One task, stage, discount and batch size, with all estimators."""
+    """One task, stage, discount, and batch size, with all estimators."""
 
     task: TableTask
     stage: str
@@ -187,7 +187,7 @@ def run(
         group_size: Episodes that share a first state, and a group id; or several such numbers.
         gamma: Discount per turn, or several; certificates are for the largest.
         aggregations: Keys of `measure.AGGREGATIONS`.
-        budget: Number of turns to play for each task, stage, discount, group size and batch size; at least
+        budget: Number of turns to play for each task, stage, discount, group size, and batch size; at least
             256 batches of up to 64 episodes, or 64 larger ones, and at most 1024 batches are played.
         seed: Seed of all randomness.
         workers: Number of processes. The results do not depend on it. With more than one, functions must be
@@ -284,7 +284,9 @@ def _check(
 ) -> None:
     check_int("budget", budget, 1)
     if not (stages and batch_sizes and groups and aggregations and gammas):
-        raise ConfigError("stages, batch_sizes, group_size, aggregations and gamma must not be empty")
+        raise ConfigError(
+            "stages, batch_sizes, group_size, aggregations, gamma: expected at least one value each"
+        )
     for stage in stages:
         check_choice("stages", stage, STAGES)
     for name in aggregations:

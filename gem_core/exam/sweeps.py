@@ -27,7 +27,7 @@ def sweep_gamma(estimators: Sequence[Chosen] | None = None, **settings: Any) -> 
 
 
 def sweep_groups(estimators: Sequence[Chosen] | None = None, **settings: Any) -> Exam:
-    """Run the exam on "stop", "guess", "tool" and "mixture" with several sizes of groups, in batches of 64.
+    """Run the exam on "stop", "guess", "tool", and "mixture" with several sizes of groups, in batches of 64.
 
     Args:
         estimators: As in `run`.

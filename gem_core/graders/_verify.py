@@ -13,7 +13,7 @@ _WARM = (
     (r"\begin{pmatrix}1&2\end{pmatrix}", "(1, 2)", "3"),
     (r"x\in[3,9)", "[3,9)", "[2,9)"),
 )
-"""An answer, an equal reference and an unequal one; the two comparisons take different paths."""
+"""An answer, an equal reference, and an unequal one; the two comparisons take different paths."""
 
 
 def warm_up() -> None:

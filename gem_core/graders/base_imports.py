@@ -1,4 +1,4 @@
-"""Names that data sets with function-style tests expect to be imported, as the original GEM does."""
+"""Names that datasets with function-style tests expect to be imported, as the original GEM does."""
 
 from __future__ import annotations
 

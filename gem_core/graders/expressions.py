@@ -22,7 +22,7 @@ _GREEK = frozenset(
 
 
 class ExpressionReader(Tokens):
-    """Recursive-descent reader of sums, products, powers and their operands."""
+    """Recursive-descent reader of sums, products, powers, and their operands."""
 
     def bracket(self, opening: str) -> Tree:
         """Read what follows the opening bracket that was just read."""
@@ -104,7 +104,7 @@ class ExpressionReader(Tokens):
         return True
 
     def argument(self) -> Tree:
-        r"""Read the argument of a power, root or fraction: a group, or the next digit, letter or command."""
+        r"""Read the argument of a power, root, or fraction: a group or the next digit, letter, or command."""
         if self.take("{"):
             tree = self.sum()
             self.need("}")

@@ -101,7 +101,7 @@ class _AnswerReader(ExpressionReader):
             items.append(self.element())
 
     def element(self) -> Tree:
-        """Read a relation, a union or a single value."""
+        """Read a relation, a union, or a single value."""
         operands, signs = [self.union()], []
         while self.next in ("=", "<", ">", "<=", ">=", "!="):
             signs.append(self.need("=", "<", ">", "<=", ">=", "!="))

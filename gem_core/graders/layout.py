@@ -62,7 +62,7 @@ _AFTER_NUMBER = re.compile(r"(?:[\d)}%]|\\circ)\s*\Z")
 
 
 def tidy(text: str) -> str:
-    """Return the text without layout commands, dollar signs, thousands separators and Unicode signs."""
+    """Return the text without layout commands, dollar signs, thousands separators, and Unicode signs."""
     text = _unquoted(text.strip())
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)

@@ -1,6 +1,6 @@
 """Grader of programs: runs tests from standard input to standard output, or calls of one function.
 
-Tests have the formats of common data sets: ``{"inputs": [...], "outputs": [...]}`` or a list of
+Tests have the formats of common datasets: ``{"inputs": [...], "outputs": [...]}`` or a list of
 ``{"input": ..., "output": ...}``, also as JSON text; ``fn_name`` next to them names a function to call with
 the arguments in each input. Each test runs in its own process, at the strongest fast isolation level that
 works on this machine (see `gem_core.sandbox.levels`).
@@ -64,7 +64,7 @@ class Report(NamedTuple):
 
 
 def read_tests(data: Any) -> ProgramTests:
-    """Read the tests in a column of a data set.
+    """Read the tests in a column of a dataset.
 
     Raises:
         DataError: The format is unknown, or there are no tests.
@@ -143,7 +143,7 @@ def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
         value, wanted = json.loads(text), json.loads(test.expected)
     except ValueError:
         return False
-    # Two of the known data sets wrap the result in a list of one value.
+    # Two of the known datasets wrap the result in a list of one value.
     return bool(mark) and bool(value == wanted or [value] == wanted)
 
 

@@ -1,4 +1,4 @@
-"""Exact match of short answers, as question-answering data sets define it."""
+"""Exact match of short answers, as question-answering datasets define it."""
 
 from __future__ import annotations
 

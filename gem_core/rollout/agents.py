@@ -5,7 +5,7 @@
     episodes["player_1"].total_reward
 
 `run_episode` plays each agent as if it were alone in the environment. A turn of an agent lasts until the
-agent acts again, and its reward is the sum of the agent's rewards in the meantime. Limits, contexts and
+agent acts again, and its reward is the sum of the agent's rewards in the meantime. Limits, contexts, and
 policies therefore mean the same as in `run_episode`.
 """
 

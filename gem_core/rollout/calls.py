@@ -1,4 +1,4 @@
-"""Calls that build, reset, step and close environments without blocking the event loop.
+"""Calls that build, reset, step, and close environments without blocking the event loop.
 
 Every failure inside an environment is raised as an `EnvError`, which `run_episode` and `EnvPool` turn into a
 failed episode.
@@ -156,7 +156,7 @@ def _log_hung(env: Env, seconds: float) -> None:
 
 
 class EnvCalls:
-    """Resets, steps and closes one environment.
+    """Resets, steps, and closes one environment.
 
     Args:
         env: The environment. It runs as coroutines on the event loop if it has its own `areset` or `astep`,
@@ -198,7 +198,7 @@ class EnvCalls:
                 f"step() must return (observation, reward, terminated, truncated, info): {error_line(error)}"
             ) from error
         if not math.isfinite(reward):
-            raise EnvError(f"step() returned the reward {reward}; rewards must be finite")
+            raise EnvError(f"step() returned the reward {reward}: expected a finite number")
         if all(ends):
             raise EnvError("step() returned both terminated and truncated as True")
         return StepResult(observation, float(reward), *ends, json_info)

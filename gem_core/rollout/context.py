@@ -285,7 +285,7 @@ class _Tokens:
 def _split_processor(
     tokenizer_or_processor: Any, chat_template: str | None
 ) -> tuple[Any, str | None, ImageProcessor | None]:
-    """Return tokenizer, chat template and image processor of a tokenizer or a processor.
+    """Return tokenizer, chat template, and image processor of a tokenizer or a processor.
 
     Raises:
         ConfigError: The processor is not of the Qwen2-VL family or has no chat template.

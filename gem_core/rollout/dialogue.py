@@ -162,7 +162,7 @@ def _check_generation(generation: Generation, max_tokens: int) -> None:
     if count > max_tokens:
         raise PolicyError(f"the policy returned {count} tokens, more than max_tokens={max_tokens}")
     if generation.finish_reason not in ("stop", "length"):
-        raise PolicyError(f"finish_reason must be 'stop' or 'length', not {generation.finish_reason!r}")
+        raise PolicyError(f"finish_reason={generation.finish_reason!r}: expected 'stop' or 'length'")
     if generation.logprobs is None:
         return
     if len(generation.logprobs) != count:

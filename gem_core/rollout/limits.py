@@ -22,7 +22,7 @@ class EpisodeLimits:
         on_length_cut: What the environment receives for a response that was cut by the token limit.
             "invalid" sends an empty text and marks the turn with ``invalid="length"``, because a cut text may
             contain a valid move by accident; "pass" sends the text.
-        step_timeout: Maximum number of seconds for the constructor, a reset or a step of a blocking
+        step_timeout: Maximum number of seconds for the constructor, a reset, or a step of a blocking
             environment, counted from the moment a thread starts the call, and for closing any environment.
             None means no limit (30 s for a close). A thread cannot be stopped: the call continues in it, and
             the environment is closed when the call returns.

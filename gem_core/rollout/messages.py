@@ -3,7 +3,7 @@
     context = MessagesContext(system_prompt="You play games.")
     episode = await run_episode(env, chat_policy, context, seed=0)
 
-Such an episode holds no tokens (`Episode.context_mode` is "messages"). It can be evaluated, read and
+Such an episode holds no tokens (`Episode.context_mode` is "messages"). It can be evaluated, read, and
 compared, but not trained on.
 """
 

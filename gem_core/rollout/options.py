@@ -30,7 +30,7 @@ class RolloutOptions(EpisodeLimits):
     """The limits of an episode and further options of a rollout.
 
     A plugin whose trainer needs more options adds them in a subclass. The value of a field is checked against
-    its type if that is a `Literal`, a str, a number or a bool.
+    its type if that is a `Literal`, a str, a number, or a bool.
 
     Attributes:
         max_tokens_per_turn: As in `EpisodeLimits`, but None uses the trainer's own limit.

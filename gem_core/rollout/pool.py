@@ -154,8 +154,8 @@ class EnvPool:
     ) -> list[Episode]:
         """Play a task row and return an episode for each agent.
 
-        A failure of the environment never raises here. If a constructor, reset or step raises, returns
-        malformed values or takes longer than `EpisodeLimits.step_timeout`, the episode has
+        A failure of the environment never raises here. If a constructor, reset, or step raises, returns
+        malformed values, or takes longer than `EpisodeLimits.step_timeout`, the episode has
         ``stop_reason="env_error"``, is not trainable, and says in `error` what failed. A failed constructor
         gives a single episode without turns for all agents. A failed close is logged.
 

@@ -4,7 +4,7 @@
         batch.add(row.token_ids, row.response_mask, row.rewards, row.logprobs)
 
 An episode becomes one row (``rows="episode"``) or one row per turn, whose prompt is everything that the
-policy saw (``rows="turn"``). Both hold the same response tokens, log-probs and rewards.
+policy saw (``rows="turn"``). Both hold the same response tokens, log-probs, and rewards.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ async def run_episode(
             `max_response_tokens` must be set. `on_env_error` and `max_env_retries` affect `EnvPool` only.
         seed: Seed for `Env.reset`; None continues the environment's own stream.
         options: Options for `Env.reset`.
-        max_total_tokens: Maximum number of tokens in prompt, responses and observations together; usually
+        max_total_tokens: Maximum number of tokens in prompt, responses, and observations together; usually
             the model's context length. None for no limit.
         max_response_tokens: Maximum number of tokens after the first prompt, observations included, for
             trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
@@ -93,11 +93,11 @@ async def run_episode(
             of many episodes together.
 
     Returns:
-        The episode. A failure of the environment, a limit or an empty generation ends it early;
+        The episode. A failure of the environment, a limit, or an empty generation ends it early;
         `Episode.stop_reason` and `Episode.error` give the reason.
 
     Raises:
-        ConfigError: An argument is out of range, or environment, policy and context are incompatible.
+        ConfigError: An argument is out of range, or environment, policy, and context are incompatible.
         PolicyError: The policy returned an invalid generation, such as more than the requested tokens.
     """
     require_one_agent(env, "run_episode")

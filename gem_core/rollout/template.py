@@ -1,9 +1,9 @@
 """The text that a chat template produces for a single message, determined by probing the template.
 
-A token-exact context needs the text between two responses: the end of the assistant's turn, the environment's
-message and the opening of the next assistant turn. `MessageFormat.between` returns that text for one message.
-It renders a short neutral conversation and returns the text after the neutral answer, so the cost does not
-grow with the number of turns.
+A token-exact context needs the text between two responses: the end of the assistant's turn, the
+environment's message, and the opening of the next assistant turn. `MessageFormat.between` returns that text
+for one message. It renders a short neutral conversation and returns the text after the neutral answer, so the
+cost does not grow with the number of turns.
 
 The result is correct only for templates whose messages do not depend on each other. The constructor of
 `MessageFormat` therefore probes the template with conversations of different lengths and contents, and raises
@@ -246,7 +246,7 @@ class MessageFormat:
                     text = self._after_history(history, message)
                     if text != expected:
                         raise UnsupportedTemplate(
-                            f"with this chat template the text of a {self._role} message depends on {cause} "
+                            f"with this chat template, the text of a {self._role} message depends on {cause} "
                             f"({expected!r} became {text!r}), so the tokens cannot be append-only; {_ADVICE}"
                         )
 
@@ -290,7 +290,7 @@ class MessageFormat:
         text = self._after_history(earlier, message)
         if text != expected:
             raise UnsupportedTemplate(
-                f"with this chat template the text of an image depends on the images before it "
+                f"with this chat template, the text of an image depends on the images before it "
                 f"({expected!r} became {text!r}), so the tokens cannot be append-only; {_ADVICE}"
             )
 

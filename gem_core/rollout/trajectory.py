@@ -1,8 +1,8 @@
-"""The result of a rollout: `Turn`, `Episode` and its `Row`s, which trainers consume.
+"""The result of a rollout: `Turn`, `Episode`, and its `Row`s, which trainers consume.
 
 An episode holds the sampled token ids, which are never decoded and encoded again. `Episode.episode_row`
 returns the episode as one row, `Episode.turn_rows` returns one row per turn. Both contain the same response
-tokens, log-probs and rewards.
+tokens, log-probs, and rewards.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Episode:
             episode has no turns.
         context_mode: Meaning of `Turn.context_ids`.
         env_kwargs: Keyword arguments of the environment, from its spec.
-        metadata: Arbitrary data that JSON can represent, such as group, training step or policy version.
+        metadata: Arbitrary data that JSON can represent, such as group, training step, or policy version.
         env_retries: Number of failed attempts at this episode before this one (`EnvPool.play`).
     """
 
@@ -293,7 +293,7 @@ class Episode:
         version = fields.pop("schema_version", None)
         if version not in (SCHEMA_VERSION, IMAGES_VERSION):
             raise TraceError(
-                f"trace schema version {version!r} is not supported; expected {SCHEMA_VERSION} or "
+                f"trace schema version {version!r} is not supported: expected {SCHEMA_VERSION} or "
                 f"{IMAGES_VERSION}"
             )
         try:

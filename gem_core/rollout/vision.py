@@ -1,6 +1,6 @@
 """Images as tokens, with a processor of the Qwen2-VL family.
 
-Such a processor consists of a tokenizer, an image processor and a chat template that writes one placeholder
+Such a processor consists of a tokenizer, an image processor, and a chat template that writes one placeholder
 per image. The placeholder is then repeated once per merged patch (two by two patches), so the text of a
 prompt and the sizes of its images determine its tokens. The pixels are passed separately.
 """

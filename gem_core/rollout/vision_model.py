@@ -24,7 +24,7 @@ def is_vision_language(config: Any) -> bool:
 def forbid_placeholders(model: Any) -> None:
     """Keep `model` from sampling image placeholders, for which there would be no image.
 
-    A forward hook changes the logits themselves, so sampling, log-probs and gradients agree.
+    A forward hook changes the logits themselves, so sampling, log-probs, and gradients agree.
 
     Raises:
         ConfigError: The model is not of the Qwen2-VL family.

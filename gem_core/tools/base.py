@@ -194,7 +194,7 @@ def _make(name: str, kwargs: Mapping[str, Any]) -> Sequence[Tool]:
 def _check(tool: Tool) -> None:
     for attribute in ("name", "description"):
         if not isinstance(getattr(tool, attribute, None), str) or not getattr(tool, attribute):
-            raise ConfigError(f"{type(tool).__name__} has no {attribute}")
+            raise ConfigError(f"{type(tool).__name__} does not define {attribute}")
     if not (tool.name[0].isalpha() and tool.name.isascii()) or not (
         tool.name.replace("_", "").replace("-", "").replace(".", "").isalnum()
     ):
@@ -202,4 +202,4 @@ def _check(tool: Tool) -> None:
             f"invalid tool name {tool.name!r}: expected a letter, then letters, digits, '_', '-', and '.'"
         )
     if not isinstance(tool.parameters, Mapping) or tool.parameters.get("type") != "object":
-        raise ConfigError(f"the parameters of tool {tool.name!r} must be a JSON schema of type 'object'")
+        raise ConfigError(f"parameters of tool {tool.name!r}: expected a JSON schema of type 'object'")

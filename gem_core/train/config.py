@@ -111,7 +111,7 @@ class TrainConfig(EpisodeLimits):
         int, "evaluation seeds to play before and after training; 0 disables evaluation"
     ] = 1000
     eval_every: Annotated[
-        int, "steps between further evaluations during training; 0 evaluates only before and after"
+        int, "steps between evaluations during training; 0 evaluates only before and after"
     ] = 0
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved"] = 50
     keep_checkpoints: Annotated[int, "number of checkpoints to keep"] = 2

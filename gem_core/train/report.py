@@ -139,7 +139,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:
-    """Plot success, return and turns by step, with the evaluations as dots."""
+    """Plot success, return, and turns by step, with the evaluations as dots."""
     figure, axes = new_figure(3)
     for axis, (metric, name, color) in zip(
         axes,

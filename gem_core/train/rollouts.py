@@ -20,7 +20,7 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
     """Return the tasks of a training step, which depend only on the options of the run and the step.
 
     No state has to be saved: a resumed run continues where the interrupted one stopped, even in the middle of
-    a pass over a data set.
+    a pass over a dataset.
 
     Args:
         config: Options of the run.

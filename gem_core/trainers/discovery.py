@@ -68,7 +68,7 @@ def load_trainer(name: str) -> TrainerPlugin:
     if not isinstance(plugin, TrainerPlugin):
         kind = type(plugin).__name__
         raise UnsupportedTrainer(
-            f"{entry.value} must be a gem_core.trainers.plugin.TrainerPlugin, not a {kind}"
+            f"{entry.value} is a {kind}: expected a gem_core.trainers.plugin.TrainerPlugin"
         )
     return plugin
 

@@ -79,7 +79,7 @@ class EstimatorChoice:
         options: Keyword arguments besides gamma.
         scope: Turns over which the statistics are computed; "trained" for an estimator without statistics.
         truncation: "keep" to treat truncated episodes as if they had terminated, "mask" to leave them out of
-            statistics, baselines and the loss.
+            statistics, baselines, and the loss.
     """
 
     name: str
@@ -279,7 +279,7 @@ def read_estimator(
         )
         if scope == "collected" and not plain:
             raise ConfigError(
-                f"{prefix}scope='collected' cannot be combined with statistics, weight or truncation; use "
+                f"{prefix}scope='collected' cannot be combined with statistics, weight, or truncation; use "
                 "'trained'"
             )
     estimator.check_options(chosen, prefix=prefix)

@@ -61,7 +61,7 @@ def expect_one_of(
             return function
     problem = "is missing" if function is None else f"takes ({', '.join(present)})"
     expected = " or ".join(f"({', '.join(signature)})" for signature in signatures)
-    raise unsupported(trainer, f"{_path(owner, name)} {problem}; expected {expected}")
+    raise unsupported(trainer, f"{_path(owner, name)} {problem}: expected {expected}")
 
 
 def expect_arguments(
@@ -126,7 +126,7 @@ def expect_fields(trainer: SupportedTrainer, cls: type, names: Sequence[str], *,
     fields = getattr(cls, "model_fields", None)
     present = tuple(fields if fields is not None else (field.name for field in dataclasses.fields(cls)))
     if present != tuple(names) if exact else not set(names) <= set(present):
-        problem = f"has the fields {', '.join(present)}; expected {', '.join(names)}"
+        problem = f"has the fields {', '.join(present)}: expected {', '.join(names)}"
         raise unsupported(trainer, f"{_path(cls)} {problem}")
 
 
@@ -171,7 +171,7 @@ def expect_listed(trainer: SupportedTrainer, section: str) -> None:
 
     Raises:
         UnsupportedTrainer: No supported version is installed, a class is missing, or see `expect`,
-            `expect_names` and `expect_fields`.
+            `expect_names`, and `expect_fields`.
     """
     trainer.require()
     for owners, members in trainer.read_table("interface.json", section).items():

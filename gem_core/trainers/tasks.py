@@ -57,9 +57,7 @@ def unpack_task(fields: Mapping[str, Any] | None, remedy: str) -> TaskRow:
     try:
         return read_task(fields or {})
     except ConfigError as error:
-        raise ConfigError(
-            f"extra_info of a row of the data set: {error}; generate the data with {remedy}"
-        ) from None
+        raise ConfigError(f"extra_info of a dataset row: {error}; generate the data with {remedy}") from None
 
 
 def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:
@@ -67,7 +65,7 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
 
     Args:
         path: Path of the file.
-        read: Function that returns the task of a row, or raises a `GemError`, ValueError or AttributeError.
+        read: Function that returns the task of a row, or raises a `GemError`, ValueError, or AttributeError.
 
     Yields:
         Location of the task, such as ``"tasks.jsonl, line 3"``, and the task.
@@ -179,7 +177,7 @@ def split_tasks(
     """Return the training or the evaluation tasks of a mix of environments, which never share a task.
 
     Args:
-        envs: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        envs: Environments, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``.
         split: Which tasks to return.
         number: Number of tasks. None means `EVAL_TASKS` for evaluation. For training it means `TRAIN_TASKS`,
             or the number that plays every item once (`tasks_per_epoch`) if that is larger or if all

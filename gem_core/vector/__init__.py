@@ -4,7 +4,7 @@
     observations, infos = envs.reset(seed=0)
     observations, rewards, terminated, truncated, infos = envs.step(actions)
 
-`make_vec` chooses a backend: the calling thread, threads, worker processes or Ray actors.
+`make_vec` chooses a backend: the calling thread, threads, worker processes, or Ray actors.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def make_vec(
         autoreset: What happens when an episode ends.
         timeout: Maximum number of seconds for one reset or step of one environment (an autoreset is part of
             its step); None means no limit. Threads that hang are abandoned, workers that hang are killed.
-        max_workers: Maximum number of threads, processes or actors. None means 64 threads, one process per
+        max_workers: Maximum number of threads, processes, or actors. None means 64 threads, one process per
             available core, or one actor per CPU of the Ray cluster; there are never more than `num_envs`.
         vec_kwargs: Constructor arguments of each environment, in addition to `kwargs`. An argument ``seed``
             among them seeds the environment's first reset.
@@ -91,12 +91,12 @@ def _specs(
     else:
         ids = list(id_or_ids)
         if num_envs not in (None, len(ids)):
-            raise ConfigError(f"num_envs={num_envs}, but {len(ids)} ids were given; omit num_envs")
+            raise ConfigError(f"num_envs={num_envs}: expected None or {len(ids)}, the number of ids")
     if not ids:
         raise ConfigError("a vector env needs at least one environment")
     if vec_kwargs is not None and len(vec_kwargs) != len(ids):
         raise ConfigError(
-            f"vec_kwargs: expected {len(ids)} dicts, one per environment, got {len(vec_kwargs)}"
+            f"vec_kwargs has {len(vec_kwargs)} entries: expected {len(ids)} dicts, one per environment"
         )
     specs = []
     for i, id in enumerate(ids):

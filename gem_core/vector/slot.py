@@ -93,7 +93,7 @@ class SlotPlan:
 
 
 class Slot:
-    """An environment with autoreset, checks and repair. No method raises if the environment fails."""
+    """An environment with autoreset, checks, and repair. No method raises if the environment fails."""
 
     def __init__(self, plan: SlotPlan, env: Env | None = None) -> None:
         """Use `env`, or else build the environment, unless the plan says that its episode is lost."""
@@ -269,9 +269,9 @@ def _checked(result: tuple[Any, ...]) -> StepResult:
     """Return the result with plain Python types, or raise an `EnvError` that says what is wrong."""
     observation, reward, terminated, truncated, info = result
     if not (isinstance(reward, Real) and math.isfinite(reward)):
-        raise EnvError(f"step() returned the reward {reward!r}; expected a finite number")
+        raise EnvError(f"step() returned the reward {reward!r}: expected a finite number")
     if not (isinstance(terminated, (bool, np.bool_)) and isinstance(truncated, (bool, np.bool_))):
-        raise EnvError(f"step() returned the flags {terminated!r} and {truncated!r}; expected two bools")
+        raise EnvError(f"step() returned the flags {terminated!r} and {truncated!r}: expected two bools")
     if terminated and truncated:
         raise EnvError("step() returned both terminated and truncated as True")
     _check_observation("step()", observation, info)
@@ -282,5 +282,5 @@ def _check_observation(call: str, observation: object, info: object) -> None:
     if not (isinstance(observation, (str, list)) and isinstance(info, dict)):
         raise EnvError(
             f"{call} returned an observation of type {type(observation).__name__} and an info of type "
-            f"{type(info).__name__}; expected a str or a list of content parts, and a dict"
+            f"{type(info).__name__}: expected a str or a list of content parts, and a dict"
         )

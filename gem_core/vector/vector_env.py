@@ -56,7 +56,7 @@ class VectorEnv(Closing):
             ready = envs.recv()
             envs.send({i: policy(result[0]) for i, result in ready.items()})
 
-    If an environment raises, exceeds the time limit, returns malformed values or loses its worker, its
+    If an environment raises, exceeds the time limit, returns malformed values, or loses its worker, its
     episode is cut: reward 0, truncated, an empty observation, and the reason in ``info["error"]``. The
     environment is rebuilt from its spec, with a seed derived from its last one; the others continue.
 

@@ -58,7 +58,7 @@ class ConcatChat(History):
         super().__init__(env, max_history=max_history)
         if not isinstance(tokenizer, str) and not hasattr(tokenizer, "apply_chat_template"):
             raise ConfigError(
-                f"tokenizer={tokenizer!r}: expected a folder, a hub name or an object with "
+                f"tokenizer={tokenizer!r}: expected a folder, a hub name, or an object with "
                 "apply_chat_template()"
             )
         self.tokenizer = tokenizer

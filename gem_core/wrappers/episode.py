@@ -8,11 +8,11 @@ from gem_core.wrapper import Wrapper
 
 
 class EpisodeStatistics(Wrapper):
-    """Counts steps, adds up rewards and reports both in the info dict.
+    """Counts steps, adds up rewards, and reports both in the info dict.
 
     Every info has ``step_counter`` and ``cumulative_rewards`` of the running episode; the info of `reset`
     also has ``prev_ep_step_counter`` and ``prev_ep_cumulative_rewards``, both None before the second
-    episode. The last step adds ``return``, ``turns``, ``invalid_actions`` and ``tool_calls`` to
+    episode. The last step adds ``return``, ``turns``, ``invalid_actions``, and ``tool_calls`` to
     ``info["metrics"]``.
     """
 

@@ -42,7 +42,7 @@ class History(Wrapper):
         self.history = []
 
     def entry(self, role: str, content: Observation) -> Any:
-        """Return the history entry for a message; `role` is "user", "assistant" or "tool"."""
+        """Return the history entry for a message; `role` is "user", "assistant", or "tool"."""
         return content
 
     def opening(self, content: Observation) -> Any:

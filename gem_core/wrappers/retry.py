@@ -39,8 +39,8 @@ class Retry(Wrapper):
         answers = getattr(env.unwrapped, "possible_answers", None)
         if answers is not None and answers <= max_attempts:
             raise ConfigError(
-                f"{env.unwrapped!r} has {answers} possible answers, so max_attempts={max_attempts} succeeds "
-                f"by trying all of them; expected max_attempts below {answers}"
+                f"max_attempts={max_attempts}: expected fewer than the {answers} answers that "
+                f"{env.unwrapped!r} can have, because trying all of them succeeds"
             )
         self.decay = float(check_number("decay", decay, 0, 1))
         self.attempts = 0

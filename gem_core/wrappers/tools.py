@@ -32,11 +32,11 @@ class Tools(Wrapper):
     `format_error_reward` replaces `tool_reward`, and the info has ``invalid``.
 
     The info of a tool turn has ``use_tool`` True, ``tool_type`` (names of the tools), ``parsed_action``
-    (the response up to the last call that was run), ``tool_results`` (name, ok and metadata of each call)
+    (the response up to the last call that was run), ``tool_results`` (name, ok, and metadata of each call)
     and, if a call failed, ``tool_error``. Every info has ``tool_use_counter`` and ``tool_success_counter``;
     the info of `reset` also has ``prev_ep_tool_use_counter`` and ``prev_ep_tool_success_counter``.
 
-    There may be any number of tools, calls per response and nested `Tools` wrappers: a call to a tool of an
+    There may be any number of tools, calls per response, and nested `Tools` wrappers: a call to a tool of an
     inner wrapper is passed on to that wrapper.
 
     An environment may have an attribute `tool_files` (name to text) with files of this episode, which tools
@@ -48,7 +48,7 @@ class Tools(Wrapper):
         env: The environment.
         tools: Config string such as ``"python(timeout=3), search"``, a tool, or a list of these. The wrapper
             closes only tools that it built from a config string.
-        format: How calls are written: "gem", "hermes" or "llama"; see `gem_core.tools.formats`.
+        format: How calls are written: "gem", "hermes", or "llama"; see `gem_core.tools.formats`.
         tool_reward: Reward of a turn with a call.
         tool_success_reward: Additional reward if all calls of the turn succeeded.
         tool_error_reward: Additional reward if a call of the turn failed or was malformed.

@@ -194,7 +194,7 @@ def train(trainer: str) -> str:
     """Write what the trainer reads, and return its command line.
 
     Args:
-        trainer: "verl", "openrlhf", "oat", "rl2", "roll" or "trl"; ROLL needs its checkout in ``ROLL_HOME``.
+        trainer: "verl", "openrlhf", "oat", "rl2", "roll", or "trl"; ROLL needs its checkout in ``ROLL_HOME``.
     """
     path = [str(FOLDER)]
     variables = {}
@@ -223,7 +223,7 @@ def train(trainer: str) -> str:
         command += ["--config_path", place, "--config_name", "own_env"]
         path.insert(0, home)
     else:
-        raise SystemExit(f"unknown trainer {trainer!r}; choose verl, openrlhf, oat, rl2, roll or trl")
+        raise SystemExit(f"unknown trainer {trainer!r}; choose verl, openrlhf, oat, rl2, roll, or trl")
     variables = {"PYTHONPATH": ":".join(path), **variables}
     return " ".join(
         [*(f"{name}={shlex.quote(value)}" for name, value in variables.items()), shlex.join(command)]

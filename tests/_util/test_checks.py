@@ -39,13 +39,13 @@ from gem_core.errors import ConfigError
         (lambda: check_names([3], ["k"]), "unknown option '3'. Available: k"),
     ],
 )  # fmt: skip
-def test_what_is_refused_and_how_it_is_said(check: Callable[[], Any], message: str) -> None:
+def test_rejections_and_their_messages(check: Callable[[], Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check()
     assert str(caught.value) == message
 
 
-def test_what_passes_comes_back() -> None:
+def test_results_are_returned() -> None:
     assert check_int("k", 1, 1, 1) == 1
     assert type(check_int("k", np.int64(3), 1)) is int
     assert check_int("k", None, 1, optional=True) is None

@@ -78,7 +78,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert path.is_fifo()
 
 
-def test_a_folder_is_refused(tmp_path):
+def test_a_folder_is_rejected(tmp_path):
     with pytest.raises(IsADirectoryError):
         write_atomically(tmp_path, ["text"])
 
@@ -99,7 +99,7 @@ def test_a_reader_that_looks_at_the_lock_does_not_stop_a_run(tmp_path, monkeypat
     assert not is_claimed(tmp_path)
 
 
-def test_a_line_that_is_being_written_is_left_out(tmp_path):
+def test_a_line_that_is_being_written_is_skipped(tmp_path):
     (tmp_path / "rows").write_text('{"a": 1}\n[2]\n{"a"')
     assert read_json_lines(tmp_path / "rows") == [{"a": 1}, [2]]
     (tmp_path / "rows").write_text('{"a"\n[2]\n')

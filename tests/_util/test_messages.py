@@ -15,7 +15,8 @@ def test_an_error_becomes_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "text"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c"), ([], "nothing")]
+    ("words", "text"),
+    [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b, or c"), ([], "nothing")],
 )
 def test_alternatives_are_joined(words: list[str], text: str) -> None:
     assert join_or(words) == text

@@ -33,7 +33,7 @@ def wait_until(condition: object) -> None:
         time.sleep(0.01)
 
 
-def test_threads_start_when_needed_and_are_used_again(pool: ThreadPool) -> None:
+def test_threads_start_when_needed_and_are_reused(pool: ThreadPool) -> None:
     assert running() == 0
     first = [pool.submit(threading.get_ident).result() for _ in range(5)]
     assert len(set(first)) == 1
@@ -129,7 +129,7 @@ def test_exceptions_of_async_callers() -> None:
     asyncio.run(call())
 
 
-def test_a_cancelled_caller_abandons_its_call(pool: ThreadPool) -> None:
+def test_a_canceled_caller_abandons_its_call(pool: ThreadPool) -> None:
     async def play() -> str:
         gate = threading.Event()
         tasks = [asyncio.create_task(call_in(pool, functools.partial(gate.wait, 10))) for _ in range(2)]

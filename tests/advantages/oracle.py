@@ -1,4 +1,4 @@
-"""A slow, exact and independent oracle with rational numbers and nested loops, and nothing from gem_core.
+"""A slow, exact, and independent oracle with rational numbers and nested loops, and nothing from gem_core.
 
 It writes the golden vectors:
 

@@ -132,7 +132,7 @@ def test_to_tokens_copies_and_is_zero_elsewhere():
     assert [row.tolist() for row in tokens] == [[0, 0.5, 0.5, 0, -1.0, 0], [0, 0]]
 
 
-def test_to_tokens_refuses_ids_without_a_turn():
+def test_to_tokens_rejects_ids_without_a_turn():
     with pytest.raises(ConfigError, match="episode 0: turn ids from -1 to 2 for 2 turns"):
         to_tokens([[0.5, -1.0]], [[-1, 0, 2]])
     with pytest.raises(ConfigError, match="1 episodes"):
@@ -174,7 +174,7 @@ def test_a_return_that_overflows_is_named():
         (lambda: gae([[1.0]], [[1.0]], bootstrap=[]), "bootstrap: 0 entries for 1 episodes"),
     ],
 )
-def test_wrong_arguments_are_refused(call, message):
+def test_wrong_arguments_are_rejected(call, message):
     with pytest.raises(ConfigError, match=message):
         call()
 
@@ -200,13 +200,13 @@ TAKES_EPISODES = {
         (np.zeros((1, 2, 3)), r"shape \(1, 2, 3\)"),
         (list(np.zeros((2, 1, 3))), r"episode 0 has shape \(1, 3\)"),
         ([0.0, 1.0], r"episode 0 has shape \(\)"),
-        (["a", "b"], "episode 0 is a str; expected one number per turn"),
-        ([[0.0], [None, []]], "episode 1 is a list; expected one number per turn"),
-        ("ab", "is a str; expected a list"),
-        ({0: [1.0]}, "is a dict; expected a list"),
+        (["a", "b"], "episode 0 is a str: expected one number per turn"),
+        ([[0.0], [None, []]], "episode 1 is a list: expected one number per turn"),
+        ("ab", "is a str: expected a list"),
+        ({0: [1.0]}, "is a dict: expected a list"),
     ],
 )
-def test_what_is_not_a_list_of_episodes_is_refused(name, episodes, message):
+def test_what_is_not_a_list_of_episodes_is_rejected(name, episodes, message):
     if name == "statistics":  # one array may hold the turns of all episodes
         message = message.replace("a numpy.ndarray of", "episode 0 has")
     with pytest.raises(ConfigError, match=message):
@@ -214,7 +214,7 @@ def test_what_is_not_a_list_of_episodes_is_refused(name, episodes, message):
 
 
 @pytest.mark.parametrize("name", TAKES_EPISODES)
-def test_tensors_are_refused_with_the_function_that_takes_them(name):
+def test_tensors_are_rejected_with_the_function_that_takes_them(name):
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     tokens = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     for episodes in (tokens, list(tokens), tokens.numpy()):

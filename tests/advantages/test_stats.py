@@ -74,7 +74,7 @@ def test_scale_is_zero_without_any_tolerance_too():
     assert ReturnStats.from_returns([[2.0, 2.0]]).scale(eps=0.0, min_std=0.0) == 0.0
 
 
-def test_wire_form_comes_back():
+def test_the_wire_form_round_trips():
     stats = ReturnStats.from_returns([[0.1, 0.2], [0.7]])
     assert ReturnStats.from_wire(stats.to_wire()) == stats
     assert all(type(value) is float for value in stats.to_wire())
@@ -83,13 +83,13 @@ def test_wire_form_comes_back():
 @pytest.mark.parametrize(
     "wire", [(1.0, 2.0), (1.5, 0.0, 0.0), (-1.0, 0.0, 0.0), (2.0, math.nan, 0.0), (2, 0, -1)]
 )
-def test_a_broken_wire_form_is_refused(wire):
+def test_a_broken_wire_form_is_rejected(wire):
     with pytest.raises(ConfigError, match="wire form"):
         ReturnStats.from_wire(wire)
 
 
 @pytest.mark.parametrize("values", [[1.0, math.nan], [math.inf], [1e200, -1e200], [1.7e308, 1.7e308]])
-def test_what_does_not_fit_is_an_error_and_not_nan(values):
+def test_an_overflow_is_an_error_and_not_nan(values):
     with pytest.raises(NonFiniteReward, match=f"{len(values)} returns"):
         ReturnStats.from_returns([values])
 
@@ -101,7 +101,7 @@ def test_a_merge_that_overflows_is_an_error_and_not_nan():
 
 
 @pytest.mark.parametrize("options", [{"ddof": 2}, {"eps": -1.0}, {"min_std": math.nan}])
-def test_options_out_of_range_are_refused(options):
+def test_options_out_of_range_are_rejected(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         ReturnStats(2, 0.0, 1.0).scale(**options)
 

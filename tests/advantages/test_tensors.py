@@ -1,4 +1,4 @@
-"""The tensor form equals the definition for every layout, dtype and mask of trainers."""
+"""The tensor form equals the definition for every layout, dtype, and mask of trainers."""
 
 from __future__ import annotations
 
@@ -277,7 +277,7 @@ def test_a_return_that_overflows_is_named():
         ([[0, -1, 1], [0, -1, -1]], "row 1: token 1 is a response token without a turn id"),
     ],
 )
-def test_turn_ids_that_break_the_rule_are_refused(ids, message):
+def test_turn_ids_that_break_the_rule_are_rejected(ids, message):
     ids = torch.tensor(ids)
     mask = ids >= 0
     mask[1, :2] = True
@@ -298,10 +298,10 @@ ESTIMATORS = {
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("value", [2, -1, 0.5, math.nan, math.inf])
 @pytest.mark.parametrize("inside", [True, False])  # next to a 1, or next to a 0
-def test_a_mask_of_other_numbers_than_0_and_1_is_refused(name, value, inside):
+def test_a_mask_of_other_numbers_than_0_and_1_is_rejected(name, value, inside):
     rewards, mask = torch.zeros(3, 6), torch.tensor([[0.0, 0, 1, 1, 1, 0]] * 3)
     mask[1, 3 if inside else 0] = value
-    with pytest.raises(ConfigError, match=f"row 1: response_mask holds {float(value)}; expected 1 on resp"):
+    with pytest.raises(ConfigError, match=f"row 1: response_mask holds {float(value)}: expected 1 on resp"):
         ESTIMATORS[name](rewards, mask)
     mask[1, 3 if inside else 0] = 1
     ESTIMATORS[name](rewards, mask)
@@ -310,14 +310,14 @@ def test_a_mask_of_other_numbers_than_0_and_1_is_refused(name, value, inside):
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_arrays_and_lists_are_refused_with_what_to_pass(name):
+def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
     rewards, mask = torch.zeros(3, 6), torch.ones(3, 6)
     with pytest.raises(
         ConfigError, match=r"response_mask is a numpy.ndarray of shape \(3, 6\).*as_tensor\(r"
     ):
         ESTIMATORS[name](rewards, mask.numpy())
     with pytest.raises(
-        ConfigError, match=r"response_mask is a list; .*gem_core.advantages.rebn\(turn_rewards"
+        ConfigError, match=r"response_mask is a list: .*gem_core.advantages.rebn\(turn_rewards"
     ):
         ESTIMATORS[name](rewards, mask.tolist())
     if name != "turn_ids_from_mask":
@@ -343,6 +343,6 @@ def test_arrays_and_lists_are_refused_with_what_to_pass(name):
         (lambda r, m: tensors.gae(r, m, r, bootstrap=torch.zeros(3)), "bootstrap: 3 entries for 2 rows"),
     ],
 )
-def test_wrong_arguments_are_refused(call, message):
+def test_wrong_arguments_are_rejected(call, message):
     with pytest.raises(ConfigError, match=message):
         call(torch.zeros(2, 3), torch.ones(2, 3))

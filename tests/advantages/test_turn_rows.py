@@ -81,7 +81,7 @@ def test_a_row_with_a_mask_of_any_type_and_a_return_beyond_float32() -> None:
     assert found.advantages.tolist() == [[0.0, float("inf")], [0.0, 2.0]]
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     tensors = get_estimator("rebn").tensors()
     two = torch.ones(2, 3)
     with pytest.raises(ConfigError, match="2 rows, but 1 episode ids and 2 turns"):

@@ -69,7 +69,7 @@ def test_one_end_flag_and_success():
         env.step("take")
 
 
-def test_the_own_turn_limit_is_no_success():
+def test_the_environments_own_turn_limit_is_not_a_success():
     env = Countdown(max_turns=4)
     env.reset(seed=0)
     for _ in range(3):

@@ -125,7 +125,7 @@ def test_no_native_call_runs_a_text(host: Host) -> None:
 
 
 @NEEDS_NAMESPACE
-def test_the_python_tool_keeps_what_it_runs_inside(host: Host) -> None:
+def test_the_python_tool_confines_what_it_runs(host: Host) -> None:
     tool = PythonTool()
     ran = 0
     for payload in panel(host):

@@ -140,7 +140,7 @@ def test_env_that_another_process_cannot_import() -> None:
         check_env(env, rules=["processes_change_nothing"])
 
 
-def test_a_player_that_solves_nothing_is_held_against_the_floor() -> None:
+def test_a_player_that_solves_nothing_is_compared_with_the_floor() -> None:
     spec = EnvSpec("test:Guessable-v0", "tests.checker.broken_envs:Guessable", {"limit": 6})
     rules = ["floor_holds"]
     with pytest.raises(CheckFailed, match=r"player '0', .* 20 of 20 episodes; no floor is documented"):
@@ -244,7 +244,7 @@ def test_flags_of_the_spec_excuse_from_exactly_their_rules() -> None:
         check_env(Noisy)
 
 
-def test_an_episode_that_a_replay_leaves_open_is_no_fault() -> None:
+def test_an_episode_that_a_replay_leaves_open_is_not_a_fault() -> None:
     seen = set()
 
     class Wanders(Sound):
@@ -290,13 +290,13 @@ def test_forms_of_the_argument() -> None:
     for env in (SOUND, Sound, Sound(), lambda: Sound(limit=3)):
         assert check_env(env, rules=rules).passed == ("step_results",)
     assert check_env(Sound, limit=2, rules=rules) == CheckReport("Sound", ("step_results",), {})
-    with pytest.raises(ConfigError, match="need an id or a factory"):
+    with pytest.raises(ConfigError, match="expected an id or a factory"):
         check_env(Sound(), limit=2)
-    with pytest.raises(ConfigError, match="cannot check 3"):
+    with pytest.raises(ConfigError, match="env=3: expected an id"):
         check_env(3)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="unknown rules"):
         check_env(Sound, rules=["tidiness"])
-    with pytest.raises(ConfigError, match="seeds is empty"):
+    with pytest.raises(ConfigError, match=r"seeds=\(\): expected at least one seed"):
         check_env(Sound, seeds=())
     with pytest.raises(UnknownEnv):
         check_env("game:NoSuchGame-v0")

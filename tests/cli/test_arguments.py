@@ -44,15 +44,15 @@ def test_kwargs_that_are_neither_say_what_was_expected(given):
         (["play", "game:GuessTheNumber-v0", "--seed", "-1"], "at least 0"),
         (["bench", "game:GuessTheNumber-v0", "--seconds", "0"], "above 0"),
         (["bench", "game:GuessTheNumber-v0", "--num-envs", "0"], "at least 1"),
-        (["check"], "give an id, a pattern or --all"),
+        (["check"], "pass an id, a pattern, or --all"),
         (["check", "no:such-*"], "no environment matches"),
         (["check", "no:such-?"], "no environment matches"),
-        (["play", "game:GuessTheNumber-v0(max_number=30)=2"], "leave out =2"),
+        (["play", "game:GuessTheNumber-v0(max_number=30)=2"], "omit =2"),
         (["play", "game:GuessTheNumber-v0(size=3)"], "accepted keyword arguments: min_number"),
         (["play", "game:GuessTheNumber-v0(3)"], "arguments need names"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_2(argv, expected, capsys):
+def test_a_mistake_is_reported_in_one_line_and_exit_2(argv, expected, capsys):
     assert main(argv) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -60,7 +60,7 @@ def test_a_mistake_is_one_line_and_exit_2(argv, expected, capsys):
     assert "error: " in shown.err.splitlines()[-1]
 
 
-def test_a_missing_extra_is_one_line_with_the_pip_command(capsys, own_registry):
+def test_a_missing_extra_is_reported_in_one_line_with_the_pip_command(capsys, own_registry):
     from gem_core import registration
 
     registration.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")

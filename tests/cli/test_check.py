@@ -83,7 +83,7 @@ def test_actions_replace_a_random_player(broken_env, capsys, monkeypatch):
     assert (verdict["rules"], verdict["not_applicable"]) == (["step_results"], ["random_actions_are_legal"])
 
 
-def test_a_missing_extra_skips_with_all_and_is_a_mistake_when_named(broken_env, capsys, monkeypatch):
+def test_a_missing_extra_is_skipped_with_all_and_is_an_error_by_name(broken_env, capsys, monkeypatch):
     from gem_core import registration
 
     monkeypatch.setattr(registration._envs, "_values", {"test:Far-v0": gem_core.spec("test:Far-v0")})

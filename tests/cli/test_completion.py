@@ -57,7 +57,7 @@ echo ---
 
 
 @pytest.mark.parametrize("script", ["zsh", "tcsh"], indirect=True)
-def test_other_shells_get_the_same_words(script, request):
+def test_other_shells_complete_the_same_words(script, request):
     for word in ("game:Wordle-v0-easy", "kwargs", "inline", "doctor"):
         assert word in script
     shell = "zsh" if "#compdef gem-core" in script else "tcsh"

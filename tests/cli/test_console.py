@@ -97,7 +97,7 @@ def test_a_progress_bar_on_standard_error_leaves_piped_output_alone(monkeypatch,
     assert "checking" in terminal.getvalue()
 
 
-def test_counted_reports_how_many_items_were_before():
+def test_counted_reports_the_number_of_earlier_items():
     done = []
     assert list(_console.counted("abc", done.append)) == ["a", "b", "c"]
     assert done == [0, 1, 2]

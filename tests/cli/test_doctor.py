@@ -64,7 +64,7 @@ def test_this_environment(capsys):
     ]  # fmt: skip
 
 
-def test_an_absent_trainer_is_no_failure_and_says_how_to_install(capsys):
+def test_an_absent_trainer_is_not_a_failure_and_says_how_to_install(capsys):
     verl = trainer(doctor(capsys), "verl")
     assert (verl["name"], verl["installed"], verl["status"]) == ("verl", None, "absent")
     assert verl["plugin_imports"]
@@ -185,7 +185,7 @@ def test_the_arguments_of_an_absent_trainer_are_not_checked(capsys, monkeypatch)
     ("words", "message"),
     [
         (["--trainer", "oats"], "unknown trainer 'oats'. Did you mean oat?"),
-        (["gamma=1"], "gamma=1: arguments to check need --trainer NAME"),
+        (["gamma=1"], "gamma=1: checking arguments requires --trainer NAME"),
         (["--trainer", "oat", "--", "gamma=1"], "gem_oat has no check of the trainer's arguments"),
     ],
 )
@@ -195,7 +195,7 @@ def test_arguments_that_cannot_be_checked(words, message, capsys, monkeypatch):
     assert message in capsys.readouterr().err
 
 
-def test_requirements_of_other_pythons_and_platforms_do_not_count(
+def test_requirements_of_other_python_versions_and_platforms_do_not_count(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 11))

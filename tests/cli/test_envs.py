@@ -59,7 +59,7 @@ def test_json_says_what_each_id_needs(capsys):
     assert len(envs) >= 180
     assert envs["math:GSM8K"]["needs"] == [
         "pip install 'gem-core[math]'",
-        "the data set axon-rl/GSM-8k of the Hugging Face hub, or dataset_name= a local copy",
+        "the dataset axon-rl/GSM-8k on the Hugging Face Hub, or dataset_name= a local copy",
     ]
     assert envs["rg:letter_counting"]["needs"] == ["pip install 'gem-core[rg]'"]
     assert envs["math:Arithmetic-v0"]["needs"] == []

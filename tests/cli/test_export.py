@@ -50,7 +50,7 @@ def test_without_a_number_every_item_is_there_once(tmp_path, capsys):
     assert f"set --num: {EASY} has no items" in capsys.readouterr().err
 
 
-def test_a_trainer_without_an_exporter_is_one_clear_line(tmp_path, capsys):
+def test_a_trainer_without_an_exporter_is_reported_in_one_line(tmp_path, capsys):
     argv = ["export", "--to", "oat", "--env", EASY, "--num", "1", "--out", str(tmp_path / "rows")]
     assert main(argv) == 2
     assert capsys.readouterr().err == (
@@ -93,14 +93,14 @@ def test_mistakes_leave_no_file(argv, expected, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_place_is_one_line(tmp_path, capsys):
+def test_an_unwritable_path_is_reported_in_one_line(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     argv = ["export", "--to", "tasks", "--env", EASY, "--num", "1", "--out", str(tmp_path / "file" / "rows")]
     assert main(argv) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_disk_that_fills_up_is_one_line_and_leaves_nothing(tmp_path):
+def test_a_disk_that_fills_up_is_reported_in_one_line_and_leaves_nothing(tmp_path):
     command = (
         f"ulimit -f 4; exec {sys.executable} -m gem_core export --to tasks --env {EASY} --num 1000 --out rows"
     )

@@ -37,14 +37,14 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
         build_parser().parse_args(words[1:])
 
 
-def test_a_wrong_command_is_one_clear_message(capsys):
+def test_a_wrong_command_is_reported_in_one_line(capsys):
     assert main(["tarin"]) == 2
     assert capsys.readouterr().err == (
         "gem-core: error: unknown command 'tarin'; did you mean 'train'? (for help: gem-core --help)\n"
     )
     assert main(["eval", "--model", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "--envs must be given, or --rescore RUN; see --help" in line
+    assert "missing --envs; only --rescore RUN works without; see --help" in line
 
 
 def test_the_help_is_light():
@@ -58,7 +58,7 @@ def test_the_help_is_light():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_one_line():
+def test_a_full_disk_is_reported_in_one_line():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "gem_core"], stdout=full, stderr=subprocess.PIPE, text=True

@@ -7,7 +7,7 @@ import pytest
 from gem_core.cli import main
 
 
-def test_the_file_is_there(capsys):
+def test_the_file_is_installed(capsys):
     name = "openrlhf-agent"
     assert main(["path", name]) == 0
     (line,) = capsys.readouterr().out.splitlines()

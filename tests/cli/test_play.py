@@ -115,8 +115,8 @@ def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
     monkeypatch.setattr("gem_core.registration._envs._values", {})
     gem_core.register("test:Bare-v0", Bare)
     shown = play(monkeypatch, capsys, ":random\n:hint\none\n", "test:Bare-v0")
-    assert "has no random moves" in shown
-    assert "has no oracle action" in shown
+    assert "has no random player" in shown
+    assert "has no oracle" in shown
     assert "left after 1 turn" in shown
     assert main(["bench", "test:Bare-v0"]) == 2
     assert "the benchmark plays random legal actions" in capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):
     assert "-- turn" not in shown
 
 
-def test_input_that_is_no_text_is_a_bad_answer_and_no_failure():
+def test_input_that_is_not_text_is_a_bad_answer_and_not_a_failure():
     done = subprocess.run(
         [sys.executable, "-m", "gem_core", "play", GAME, "--seed", "3"],
         input=b"\xff\xfe\n", capture_output=True, timeout=60, check=False,
@@ -194,7 +194,7 @@ def test_wrappers_and_kwargs_reach_the_game(monkeypatch, capsys):
     assert "out of turns after 1 turn" in shown
 
 
-def test_arguments_may_stand_behind_the_id(monkeypatch, capsys):
+def test_arguments_may_follow_the_id(monkeypatch, capsys):
     form = "game:GuessTheNumber-v0-easy(max_number=30, min_number=2)"
     assert "from 2 to 30" in play(monkeypatch, capsys, "", form)
     assert "from 2 to 40" in play(monkeypatch, capsys, "", form, "--kwargs", "max_number=40")

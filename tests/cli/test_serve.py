@@ -57,12 +57,12 @@ def test_a_search_is_served_until_it_is_ended(tmp_path, end):
         ([], "required: KIND"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, said, capsys):
+def test_a_mistake_is_reported_in_one_line(arguments, said, capsys):
     assert main(["serve", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_taken_port_is_one_line(tmp_path, capsys, monkeypatch):
+def test_a_taken_port_is_reported_in_one_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
     import socket
 

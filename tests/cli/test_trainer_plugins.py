@@ -67,7 +67,7 @@ def test_doctor_lists_it_and_says_in_one_line_what_is_broken(gem_core: Command) 
         "toy_trainer.broken:TRAINER cannot be imported: RuntimeError: this plugin fails on import\n" in shown
     )
     assert (
-        "toy_trainer.export:write must be a gem_core.trainers.plugin.TrainerPlugin, not a function" in shown
+        "toy_trainer.export:write is a function: expected a gem_core.trainers.plugin.TrainerPlugin" in shown
     )
 
 

@@ -42,7 +42,7 @@ def test_json_and_out(trace, tmp_path, capsys):
         ('{"schema_version": 1, "turns": []}\n', "line 1"),
     ],
 )
-def test_a_damaged_trace_is_one_line(content, expected, tmp_path, capsys):
+def test_a_damaged_trace_is_reported_in_one_line(content, expected, tmp_path, capsys):
     path = tmp_path / "traces.jsonl"
     path.write_text(content)
     assert main(["view", str(path)]) == 2
@@ -52,7 +52,7 @@ def test_a_damaged_trace_is_one_line(content, expected, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_unreadable_and_unwritable_places_are_one_line(trace, tmp_path, capsys):
+def test_unreadable_and_unwritable_paths_are_reported_in_one_line(trace, tmp_path, capsys):
     assert main(["view", str(tmp_path / "nothing.jsonl")]) == 2
     assert "nothing.jsonl" in capsys.readouterr().err
     assert main(["view", str(trace), "--out", str(trace / "page.html")]) == 2
@@ -61,7 +61,7 @@ def test_unreadable_and_unwritable_places_are_one_line(trace, tmp_path, capsys):
     assert "is the trace itself" in capsys.readouterr().err
 
 
-def test_a_folder_without_a_tokenizer_is_one_line(trace, tmp_path, capsys):
+def test_a_folder_without_a_tokenizer_is_reported_in_one_line(trace, tmp_path, capsys):
     pytest.importorskip("transformers", reason="needs the extra 'train'")
     (tmp_path / "empty").mkdir()
     assert main(["view", str(trace), "--tokenizer", str(tmp_path / "empty")]) == 2
@@ -70,12 +70,12 @@ def test_a_folder_without_a_tokenizer_is_one_line(trace, tmp_path, capsys):
     assert "tokenizer" in error
 
 
-def test_a_missing_transformers_is_one_line_with_the_pip_command(trace, capsys, monkeypatch):
+def test_a_missing_transformers_is_reported_in_one_line_with_the_pip_command(trace, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     assert main(["view", str(trace), "--tokenizer", "some/folder"]) == 2
     assert "pip install 'gem-core[train]'" in capsys.readouterr().err
 
 
-def test_a_discount_outside_0_to_1_is_refused(trace, capsys):
+def test_a_discount_outside_0_to_1_is_rejected(trace, capsys):
     assert main(["view", str(trace), "--gamma", "1.5"]) == 2
     assert "from 0 to 1" in capsys.readouterr().err

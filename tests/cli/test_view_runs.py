@@ -161,7 +161,7 @@ def test_only_runs_that_changed_are_read_again(runs, monkeypatch):
     assert again[runs / "trainer" / "eval.jsonl"].state == "damaged"
 
 
-def test_mistakes_are_one_line(runs, tmp_path, capsys):
+def test_mistakes_are_reported_in_one_line(runs, tmp_path, capsys):
     (runs / "index.html").write_text("<p>my own page")
     trace = runs / "trainer" / "eval.jsonl"
     for words, message in [

@@ -130,7 +130,7 @@ def test_datasets_have_gems_attributes() -> None:
     assert not hasattr(gem.make("game:GuessTheNumber-v0", dataset=None), "dataset")
 
 
-def test_a_data_set_can_be_replaced() -> None:
+def test_a_dataset_can_be_replaced() -> None:
     env = gem.make("qa:NaturalQuestions", dataset=ROWS)
     env.dataset = iter([{"problem": "Who?", "answer": "Sergei Fedorov"}])
     assert env.reset()[0].startswith("Who?")
@@ -153,7 +153,7 @@ def test_older_signatures_work_in_make_vec_and_rollouts(registry, id: str, backe
         assert not any("error" in info for info in infos)
 
 
-def test_a_class_that_is_no_environment_fails_with_one_line(registry) -> None:
+def test_a_class_that_is_not_an_environment_fails_with_one_line(registry) -> None:
     reason = r"^test:Foreign: Foreign is not an environment; .*\.Env.*$"
     with pytest.raises(ConfigError, match=reason):
         make_vec("test:Foreign", 2)
@@ -185,7 +185,7 @@ def test_vector_environments(async_mode: bool, capsys) -> None:
     assert "--- step 5" in capsys.readouterr().out
 
 
-def test_environments_in_other_processes_are_out_of_reach() -> None:
+def test_environments_in_other_processes_are_inaccessible() -> None:
     reason = "backend 'process' keeps its environments in other processes"
     with make_vec("game:GuessTheNumber-v0", 1, backend="process") as envs:  # noqa: SIM117  # for the reader
         with pytest.raises(ConfigError, match=reason):
@@ -261,7 +261,7 @@ class Shout(BaseTool):
         return "SHOUT" in action, "!" in action, "HEY", action
 
 
-def test_an_own_tool_and_the_reward_of_an_error() -> None:
+def test_a_custom_tool_and_the_reward_of_an_error() -> None:
     env = ToolEnvWrapper(gem.make("game:GuessTheNumber-v0"), tools=[Shout()], tool_execute_error_reward=-0.5)
     env.reset(seed=0)
     assert env.step("SHOUT")[:2] == ("HEY", 0.0)
@@ -315,7 +315,7 @@ class HubRows:
         return iter([{"problem": "Double it.", "tests": {"inputs": ["1"], "outputs": ["2"]}}])
 
 
-def test_environments_of_a_data_set_take_the_arguments_of_gems_constructors(own_registry) -> None:
+def test_environments_of_a_dataset_take_the_arguments_of_gems_constructors(own_registry) -> None:
     env = CodeEnv(
         dataset=HubRows(), dataset_name="one_example", max_tests=3, verbose=True, max_workers=2, seed=1
     )

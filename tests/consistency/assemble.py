@@ -114,7 +114,7 @@ def _joined(chain: Sequence[Row]) -> Row:
 
 
 def fill(made: Played, row: Row) -> None:
-    """Set tokens, turns and advantages from a row."""
+    """Set tokens, turns, and advantages from a row."""
     made.token_ids = row.prompt + row.response
     made.turn_ids = [-1] * len(row.prompt) + turn_ids_of(row.mask)
     made.read_advantages([0.0] * len(row.prompt) + row.advantages)
@@ -155,7 +155,7 @@ def lengths(played: Played) -> list[tuple[int, int]]:
 
 
 def episode_of(played: Played) -> Episode:
-    """Return an episode with the same tokens, rewards and advantages."""
+    """Return an episode with the same tokens, rewards, and advantages."""
     turns, start, ids = [], 0, played.token_ids
     values = zip(lengths(played), played.rewards or [], played.advantages, strict=True)
     for (context, size), reward, advantage in values:

@@ -97,7 +97,7 @@ def test_other_findings() -> None:
 
 
 @pytest.mark.parametrize("values", [[0.0, NAN, 0.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0, NAN]])
-def test_a_token_without_a_number_is_seen_in_the_spread(values: list[float]) -> None:
+def test_a_token_without_a_log_prob_is_visible_in_the_spread(values: list[float]) -> None:
     made = other()
     made.episodes[1].read_advantages(values)
     assert not compare(core(), made).levels[2].equal

@@ -11,7 +11,7 @@ from tests.support import needs
 pytestmark = needs("transformers", "train")
 
 
-def test_the_step_holds_every_way_for_an_episode_to_go() -> None:
+def test_the_step_contains_every_course_of_an_episode() -> None:
     core = scenario().core()
     assert {played.stop_reason for played in core.episodes} == {
         "terminated",

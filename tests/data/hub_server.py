@@ -1,4 +1,4 @@
-"""Stub of the Hugging Face hub, with the requests that its client makes to read a data set."""
+"""Stub of the Hugging Face Hub, with the requests that its client makes to read a dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub(StubServer):
-    """Serves `repositories`: id of a data set -> file name -> content. `requests` records the requests."""
+    """Serves `repositories`: id of a dataset -> file name -> content. `requests` records the requests."""
 
     def __init__(self, repositories: dict[str, dict[str, bytes]]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

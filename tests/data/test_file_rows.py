@@ -38,7 +38,7 @@ def test_every_kind_of_file(tmp_path, suffix):
     assert rows[0] == ROWS[0]
 
 
-def test_a_process_opens_a_file_once_and_again_when_it_changed(tmp_path):
+def test_a_process_opens_a_file_once_and_again_after_a_change(tmp_path):
     path = write(tmp_path / "data.jsonl")
     opened = []
     threads = [threading.Thread(target=lambda: opened.append(open_rows(str(path)))) for _ in range(8)]
@@ -147,10 +147,10 @@ def test_a_broken_row_is_an_error_when_it_is_read(tmp_path):
     [
         ("no/such/file.jsonl", "there is no file"),
         ("nothing", "there is no file"),
-        ("a.txt", "has an unsupported format"),
+        ("a.txt", "has an unsupported suffix"),
     ],
 )
-def test_what_is_not_there_is_an_error_at_once(tmp_path, monkeypatch, source, said):
+def test_a_missing_resource_is_an_immediate_error(tmp_path, monkeypatch, source, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises((DataError, ConfigError), match=said):

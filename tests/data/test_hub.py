@@ -70,7 +70,7 @@ def test_other_formats(server):
     assert open_rows("team/lines")[7] == ROWS[7]
 
 
-def test_an_environment_on_a_hub_data_set(server):
+def test_an_environment_on_a_hub_dataset(server):
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     env = gem_core.make("math:GSM8K", dataset_name="team/sums", split="test")
     env.reset(options={"index": 2})
@@ -97,21 +97,21 @@ def test_without_a_connection_the_cache_serves(server, monkeypatch):
         open_rows("team/sums", "test")
 
 
-def test_unreachable_is_one_line_that_says_what_to_do(monkeypatch):
+def test_unreachable_is_reported_in_one_line_that_says_what_to_do(monkeypatch):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(DataError, match="connect once to download it, or set dataset_name= to") as error:
         open_rows("team/sums")
     assert "\n" not in str(error.value)
 
 
-def test_a_hub_that_never_answers_is_given_up(server, monkeypatch):
+def test_a_hub_that_never_answers_is_abandoned(server, monkeypatch):
     monkeypatch.setattr(hub, "PATIENCE", 0.5)
     server.stalls.set()
     with pytest.raises(DataError, match="TimeoutError"):
         open_rows("team/sums")
 
 
-def test_an_address_that_swallows_everything_is_given_up(monkeypatch):
+def test_an_address_that_drops_all_packets_is_abandoned(monkeypatch):
     monkeypatch.setattr(hub, "PATIENCE", 0.5)
     with socket.socket() as listening:  # accepts connections but never answers
         listening.bind(("127.0.0.1", 0))
@@ -122,7 +122,7 @@ def test_an_address_that_swallows_everything_is_given_up(monkeypatch):
 
 
 def test_mistakes_in_the_name_are_reported(server):
-    with pytest.raises(DataError, match="the hub has no data set 'team/none'"):
+    with pytest.raises(DataError, match="the hub has no dataset 'team/none'"):
         open_rows("team/none")
     with pytest.raises(ConfigError, match=r"unknown split 'dev' of .*\. Available: test, train"):
         open_rows("team/sums", "dev")

@@ -7,7 +7,7 @@ from gem_core.data import Order
 
 
 @given(size=st.integers(1, 600), seed=st.integers(0, 2**32))
-def test_every_item_comes_once(size, seed):
+def test_every_item_occurs_once(size, seed):
     order = Order(size, seed)
     assert sorted(order[place] for place in range(size)) == list(range(size))
 

@@ -31,7 +31,7 @@ def test_splits_share_no_question():
 @pytest.mark.parametrize(
     "kwargs", [{"split": "dev"}, {"size": 0}, {"size": True}, {"seed": -1}, {"seed": "a"}]
 )
-def test_bad_arguments_are_refused(kwargs):
+def test_bad_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):
         Sums(**kwargs)
 

@@ -50,7 +50,7 @@ def test_by_content_the_share_is_kept_and_items_stay_where_they_are():
     assert list(half.eval) == [n for n in split.eval if n < 4000]
 
 
-def test_values_that_are_no_text_count_too():
+def test_values_that_are_not_text_count_too():
     split = split_by_content((f"Find x. {n % 2}", {"bytes": b"%d" % n}) for n in range(400))
     assert 20 < len(split.eval) < 90
     again = split_by_content((f"find  x. {n % 2}", {"bytes": b"%d" % n}) for n in range(400))

@@ -60,7 +60,7 @@ PAGES = [
 
 @pytest.mark.parametrize(("page", "records"), PAGES)
 def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
-    """After changing an id, an argument or a docstring, run `python tools/env_tables.py fill ...`."""
+    """After changing an id, an argument, or a docstring, run `python tools/env_tables.py fill ...`."""
     text = (ROOT / "docs" / "environments" / page).read_text()
     assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
 
@@ -92,7 +92,7 @@ IMPORTS = ("numpy", "sympy")
 
 
 @pytest.mark.parametrize("kind", ["game", "rg", "other"])
-def test_recorded_results_describe_the_environments_of_today(kind: str) -> None:
+def test_recorded_results_describe_the_current_environments(kind: str) -> None:
     """If this fails, measure the ids again with tools/floors.py and tools/env_tables.py."""
     if kind == "rg" and installed_version() != RG_VERSION:
         pytest.skip(f"the records are from version {RG_VERSION} of reasoning-gym")

@@ -26,7 +26,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_picture_shows_the_episode_of_today(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_shows_the_current_episode(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After changing an environment, run tools/pictures.py again."""
     monkeypatch.syspath_prepend(ROOT / "tools")
     pictures = load("pictures")

@@ -30,7 +30,7 @@ HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 
 
 class Article(HTMLParser):
-    """Collects headings, code blocks and counts of the other parts of a page's own text."""
+    """Collects headings, code blocks, and counts of the other parts of a page's own text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ def test_half_of_the_calls_fail_and_nothing_changes():
     assert flaky.failed >= 8
 
 
-def test_a_wrong_key_is_one_line():
+def test_a_wrong_key_is_reported_in_one_line():
     with (
         StubEndpoint(key="another") as endpoint,
         pytest.raises(ServiceError, match=r"rejects the key.*Incorrect"),
@@ -76,7 +76,7 @@ def test_a_wrong_key_is_one_line():
         ask(endpoint.url)
 
 
-def test_an_unknown_model_is_one_line():
+def test_an_unknown_model_is_reported_in_one_line():
     def nothing(request):
         return 404, {"error": {"message": "The model does not exist"}}
 
@@ -84,7 +84,7 @@ def test_an_unknown_model_is_one_line():
         ask(endpoint.url)
 
 
-def test_a_dead_endpoint_is_given_up():
+def test_a_dead_endpoint_is_abandoned():
     with StubEndpoint() as endpoint:
         url = endpoint.url
     began = time.monotonic()
@@ -93,7 +93,7 @@ def test_a_dead_endpoint_is_given_up():
     assert time.monotonic() - began < 60
 
 
-def test_an_endpoint_that_talks_nonsense_is_given_up():
+def test_an_endpoint_that_answers_nonsense_is_abandoned():
     with (
         StubEndpoint(lambda request: (200, {"hello": 1})) as endpoint,
         pytest.raises(ServiceError, match="not a compl"),
@@ -106,7 +106,7 @@ def test_a_call_that_always_fails_ends_although_others_succeed():
     assert [patience.pause(n, 0.0) is None for n in (1, 19, 20)] == [False, False, True]
 
 
-def test_an_exhausted_quota_is_not_asked_again():
+def test_an_exhausted_quota_is_not_retried():
     asked = []
 
     def broke(request):
@@ -132,7 +132,7 @@ def test_a_conversation_that_is_too_long(error):
         ask(endpoint.url)
 
 
-def test_a_request_that_is_refused_is_one_line():
+def test_a_request_that_is_rejected_is_reported_in_one_line():
     with (
         StubEndpoint(lambda request: (400, {"error": {"message": "temperature must be 1"}})) as endpoint,
         pytest.raises(ServiceError, match=r"rejects the request: .*temperature must be 1"),
@@ -170,7 +170,7 @@ def test_an_empty_answer_and_one_of_a_megabyte():
     assert (len(reply.text), reply.finish_reason) == (40 * 50, "length")
 
 
-def test_a_lone_surrogate_in_an_answer_is_mended():
+def test_a_lone_surrogate_in_an_answer_is_repaired():
     def halves(request):
         body = completion(request, "a \ud83d b")
         body["choices"][0]["message"]["reasoning_content"] = "\udfff"

@@ -70,7 +70,7 @@ def test_ten_environments_and_the_report(whole, tmp_path, capsys):
     assert "smollm2: return" in page.read_text()
 
 
-def test_killed_in_the_middle_it_continues_to_the_same_numbers(whole, endpoint, tmp_path):
+def test_a_killed_run_continues_to_the_same_numbers(whole, endpoint, tmp_path):
     words = command(endpoint, tmp_path / "cut")
     trace = tmp_path / "cut" / "episodes.jsonl"
     with open(tmp_path / "log.txt", "wb") as log:

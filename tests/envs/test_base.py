@@ -98,7 +98,7 @@ def test_format_error_ends_the_episode(coin, text):
 
 
 @pytest.mark.parametrize("form", [r"\text{%s}", r" \textbf{ %s } ", "$%s$", "**%s**", "%s.", r"\mathrm{%s}~"])
-def test_a_move_in_decoration_is_read(coin, form):
+def test_a_decorated_move_is_read(coin, form):
     _, reward, terminated, _, info = coin.step(rf"\boxed{{{form % 'heads'}}}")
     assert (reward, terminated, info["invalid"], info["parsed_action"]) == (1.0, True, None, "heads")
 
@@ -108,7 +108,7 @@ def test_decoration_around_no_move_is_a_format_error(coin, text):
     assert coin.step(text)[4]["invalid"] == "format"
 
 
-def test_format_error_on_the_last_turn_is_no_truncation(coin):
+def test_format_error_on_the_last_turn_is_not_a_truncation(coin):
     coin.step(WRONG)
     coin.step(WRONG)
     assert coin.step("")[1:4] == (-0.1, True, False)
@@ -125,7 +125,7 @@ def test_turn_limit_truncates(coin, last, earned):
         coin.step(RIGHT)
 
 
-def test_success_on_the_last_turn_is_no_truncation(coin):
+def test_success_on_the_last_turn_is_not_a_truncation(coin):
     coin.step(WRONG)
     coin.step(WRONG)
     assert coin.step(RIGHT)[1:4] == (1.0, True, False)
@@ -146,7 +146,7 @@ def test_without_a_best_move_there_is_no_oracle(coin):
     assert coin.oracle_action() is None
 
 
-def test_action_that_is_no_text(coin):
+def test_an_action_that_is_not_text(coin):
     with pytest.raises(TypeError, match="str, not int"):
         coin.step(5)
     assert coin.turn == 0
@@ -186,7 +186,7 @@ def test_damaged_state(coin, damage):
         coin.step(RIGHT)
 
 
-def test_state_that_is_no_mapping(coin):
+def test_a_state_that_is_not_a_mapping(coin):
     with pytest.raises(ConfigError, match="not a state of Coin"):
         coin.reset(options={"state": 5})
 

@@ -161,13 +161,13 @@ def test_fields_hold_all_that_an_episode_changes(id):
     assert set(vars(env)) - made <= set(env.state_fields)
 
 
-def test_unknown_arguments_are_refused():
+def test_unknown_arguments_are_rejected():
     for family in FAMILIES:
         with pytest.raises(TypeError, match="max_turn"):
             gem_core.make(f"game:{family}-v0", max_turn=3)
 
 
-def test_mixed_sizes_are_refused():
+def test_mixed_sizes_are_rejected():
     for family in FAMILIES:
         with pytest.raises(gem_core.GemError, match="or none of them"):
             gem_core.make(f"game:{family}-v0-random", max_turns=3)

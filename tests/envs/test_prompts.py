@@ -32,6 +32,6 @@ def test_a_prompt_shows_an_action_that_is_read(id: str) -> None:
         assert env.step(prompt)[4].get("invalid") != "format"
 
 
-def test_a_question_for_a_search_says_that_a_tool_is_needed() -> None:
+def test_a_search_question_says_that_a_tool_is_needed() -> None:
     prompt, _ = gem_core.make("qa:MultiHop-v0-search").reset(seed=0)
     assert "search it with a tool" in prompt

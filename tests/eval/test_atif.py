@@ -40,7 +40,7 @@ def episodes():
 
 
 @pytest.mark.parametrize("kind", list(episodes()))
-def test_an_episode_comes_back_as_it_was(kind, tmp_path):
+def test_an_episode_round_trips(kind, tmp_path):
     original = episodes()[kind]
     write_atif(tmp_path / "trajectory.json", to_atif(original, system_prompt="Play."))
     assert read_atif(tmp_path / "trajectory.json") == original

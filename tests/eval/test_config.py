@@ -56,7 +56,7 @@ def test_an_unknown_environment():
         EvalConfig("random", ["game:GuessTheNumbr-v0"])
 
 
-def test_the_identity_is_what_decides_the_results():
+def test_the_identity_consists_of_what_determines_the_results():
     one = EvalConfig("m", [EASY], api_key="secret", concurrency=4, price_in=1.0, out="a")
     same = EvalConfig("m", [f" {EASY} "], concurrency=9, timeout=3.0, out="b")
     assert one.identity() == same.identity()

@@ -43,7 +43,7 @@ def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == first
 
 
-def test_a_folder_that_is_no_model(tmp_path, capsys):
+def test_a_folder_that_is_not_a_model(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     words = ["eval", "--model", str(tmp_path / "empty"), "--envs", EASY, "--out", str(tmp_path / "out")]
     assert main(words) == 2

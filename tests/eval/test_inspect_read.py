@@ -108,13 +108,13 @@ def test_failed_samples_and_samples_without_a_score(tmp_path):
             json.dumps(log(sample())),
             "other",
             ConfigError,
-            "unknown scorer 'other'; sample one has match, speed",
+            r"unknown scorer 'other' of sample one\. Available: match, speed",
         ),
         (
             json.dumps(log(sample(scores={"a": {"value": {"x": 1}}}))),
             None,
             ConfigError,
-            "a number or C, P, I, N",
+            "a number, or C, P, I, or N",
         ),
     ],
 )

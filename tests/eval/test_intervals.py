@@ -19,7 +19,7 @@ def test_mean_error_and_interval():
     assert found == estimate([[value] for value in values])  # the same numbers again
 
 
-def test_the_interval_holds_the_truth_about_as_often_as_it_says():
+def test_the_interval_contains_the_truth_about_as_often_as_it_claims():
     random = np.random.default_rng(1)
     inside = 0
     for _ in range(200):
@@ -80,7 +80,7 @@ def test_samples_count_for_a_rate_as_far_as_they_are_independent():
     assert 0.8 * single / math.sqrt(8) < independent < 1.3 * single / math.sqrt(8)
 
 
-def test_the_interval_of_a_rate_holds_the_truth_about_as_often_as_it_says():
+def test_the_interval_of_a_rate_contains_the_truth_about_as_often_as_it_claims():
     random = np.random.default_rng(2)
     for rate in (0.05, 0.5, 0.9):
         inside = 0

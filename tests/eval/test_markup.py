@@ -67,7 +67,7 @@ def test_formulas_become_mathml(text, display):
     assert ("display", display) in attributes(trees)
 
 
-def test_what_is_no_formula_stays_text():
+def test_text_that_is_not_a_formula_stays_text():
     assert "math" not in names(parse("It costs $5 and $6, **really**."))
     assert parse(r"$\frac{$") == (["p", None, ["code", None, r"$\frac{$"]],)
 

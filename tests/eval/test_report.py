@@ -107,7 +107,7 @@ def test_a_run_is_listed_once(runs, tmp_path, capsys):
     assert "oracle is listed twice; list each run once" in capsys.readouterr().err
 
 
-def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
+def test_a_run_that_is_unfinished_or_does_not_exist(runs, tmp_path):
     with pytest.raises(ConfigError, match="`gem-core eval` has not been run there"):
         read_run(tmp_path)
     (tmp_path / "config.json").write_text((runs / "oracle" / "config.json").read_text())
@@ -117,7 +117,7 @@ def test_a_run_that_has_not_ended_or_never_was(runs, tmp_path):
         write_report([], tmp_path / "page.html")
 
 
-def test_files_of_something_else_are_one_line(runs, tmp_path, capsys):
+def test_unrelated_files_are_reported_in_one_line(runs, tmp_path, capsys):
     good = {name: (runs / "oracle" / name).read_text() for name in ("config.json", "summary.json")}
     for changed, said in (
         (

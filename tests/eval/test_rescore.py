@@ -152,7 +152,7 @@ def test_tokens_and_early_ends_are_kept(run, tmp_path):
     assert read_token_texts(tmp_path / "new" / "episodes.jsonl") == {1: "a", 2: "b"}
 
 
-def test_cut_and_empty_answers_and_failed_episodes(tmp_path):
+def test_truncated_and_empty_answers_and_failed_episodes(tmp_path):
     class Cut:
         async def reply(self, messages, *, max_tokens, request_id):
             return ChatReply("\\boxed{1} and so on", "length", 7, 2) if len(messages) > 1 else ChatReply("")
@@ -170,7 +170,7 @@ def test_cut_and_empty_answers_and_failed_episodes(tmp_path):
     assert new.episodes[0].turns == old.episodes[0].turns  # with the recorded texts of cut answers
 
 
-def test_mistakes_are_one_line(run, tmp_path, capsys):
+def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     for words, message in [
         (["--rescore", str(tmp_path / "empty")], "config.json does not exist"),

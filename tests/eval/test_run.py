@@ -63,7 +63,7 @@ def test_a_run_and_what_it_leaves(tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "warnings"), [({}, 1), ({"max_tokens_per_turn": 100}, 0)])
-def test_a_default_limit_that_cuts_answers_is_warned_about(limit, warnings, tmp_path, caplog):
+def test_a_default_limit_that_cuts_answers_triggers_a_warning(limit, warnings, tmp_path, caplog):
     class Talker:
         async def reply(self, messages, *, max_tokens, request_id):
             return ChatReply("Let me think.", "length")
@@ -76,7 +76,7 @@ def test_a_default_limit_that_cuts_answers_is_warned_about(limit, warnings, tmp_
 
 
 @pytest.mark.parametrize("on_env_error", ["mask", "retry"])
-def test_failed_episodes_are_counted_and_in_no_figure(on_env_error, tmp_path, monkeypatch):
+def test_failed_episodes_are_counted_but_excluded_from_all_figures(on_env_error, tmp_path, monkeypatch):
     monkeypatch.setenv("GEM_CHAOS", str(tmp_path))
     monkeypatch.setattr(gem_trouble, "_resets", collections.Counter())
     monkeypatch.setattr(gem_trouble, "_instances", itertools.count())
@@ -198,7 +198,7 @@ def test_episodes_of_something_else(tmp_path):
         evaluate(config(tmp_path / "run"), setup=PolicySetup(Guesser(), MessagesContext()))
 
 
-def test_a_model_that_says_nothing_and_one_that_says_too_much(tmp_path):
+def test_a_model_that_answers_nothing_or_too_much(tmp_path):
     class Says:
         def __init__(self, *reply):
             self.answer = ChatReply(*reply)
@@ -244,7 +244,7 @@ def test_half_of_the_calls_fail_and_no_result_changes(openai, tmp_path, capsys):
     assert endpoint.most_at_once <= 8
 
 
-def test_killed_in_the_middle_it_continues_to_the_same_numbers(openai, tmp_path, monkeypatch):
+def test_a_killed_run_continues_to_the_same_numbers(openai, tmp_path, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "a key")
     answered = []
 
@@ -277,7 +277,7 @@ def test_killed_in_the_middle_it_continues_to_the_same_numbers(openai, tmp_path,
     assert first == second
 
 
-def test_a_wrong_key_and_a_dead_endpoint_are_one_line(openai, tmp_path, capsys, monkeypatch):
+def test_a_wrong_key_and_a_dead_endpoint_are_reported_in_one_line(openai, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MY_KEY", "sk-wrong-123")
     with StubEndpoint(key="right") as endpoint:
         url = endpoint.url

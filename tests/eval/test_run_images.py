@@ -57,7 +57,7 @@ def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatc
     assert all(url in page for url in right)
 
 
-def test_retries_show_the_image_once_and_remember_it(tmp_path):
+def test_retries_show_the_image_once_and_keep_it(tmp_path):
     """Make three attempts at an item: the conversation begins with the image, and the trace holds it once."""
     outcome = evaluate(config(tmp_path, model="random", envs=["vision:Geometry-v0-retry"], max_turns=None))
     line = (tmp_path / "episodes.jsonl").read_text().splitlines()[0]

@@ -25,11 +25,11 @@ def test_pass_at_k_is_the_share_of_all_choices_of_k_samples(outcomes, data):
 
 
 def test_pass_at_k_of_more_samples_than_there_are():
-    with pytest.raises(ValueError, match="k must be from 1 to the 3 samples"):
+    with pytest.raises(ValueError, match="k=4: expected a number from 1 to 3"):
         pass_at_k(3, 1, 4)
 
 
-def test_what_some_episodes_say():
+def test_metrics_that_only_some_episodes_report():
     summary = summarize(
         [
             played(0, 1.0, True),

@@ -89,7 +89,7 @@ def test_return_to_go_uses_the_discount_of_the_episode_or_the_given_one(tmp_path
 
 
 @pytest.mark.parametrize("said", ["fast", None, 7, [0.5]])
-def test_metadata_called_gamma_that_is_no_discount_is_passed_over(said, tmp_path):
+def test_metadata_named_gamma_that_is_not_a_discount_is_ignored(said, tmp_path):
     page = page_of(tmp_path, [episode(turn(0.0), turn(1.0), metadata={"gamma": said})], gamma=0.5)
     assert page.lines("turns")[0][0]["return_to_go"] == 0.5
 
@@ -102,7 +102,7 @@ def test_numbers_that_json_lacks_travel_as_text(tmp_path):
     assert [entry["return_to_go"] for entry in turns] == [None, None]
 
 
-def test_a_response_without_an_action_is_put_together_from_tokens(tmp_path):
+def test_a_response_without_an_action_is_assembled_from_tokens(tmp_path):
     cut = turn(action="", finish_reason="length")
     assert page_of(tmp_path, [episode(cut)], token_text=TEXTS.get).lines("texts") == [
         [["Guess a number.", "\\boxed{7}é", ""]]
@@ -131,7 +131,7 @@ def test_the_last_observation_is_shown_as_an_image_and_not_as_digits(tmp_path):
     assert entry["final_images"] == image_urls(last)
 
 
-def test_text_that_utf8_lacks_is_no_failure(tmp_path):
+def test_text_that_utf8_lacks_is_not_a_failure(tmp_path):
     page = page_of(tmp_path, [episode(turn(observation="half \ud83d of a pair"))], title="odd \udcff name")
     assert page.lines("texts")[0][0][0] == "half \ud83d of a pair"
 
@@ -156,7 +156,7 @@ def test_a_trace_that_breaks_while_it_is_read_leaves_no_page(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_template_has_a_value_for_every_place(tmp_path):
+def test_the_template_has_a_value_for_every_placeholder(tmp_path):
     write_page([], tmp_path / "page.html")
     outside = re.sub(r"<script.*?</script>", "", (tmp_path / "page.html").read_text(), flags=re.DOTALL)
     assert not re.search(r"__[A-Z]+__", outside)

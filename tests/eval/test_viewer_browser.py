@@ -180,7 +180,7 @@ def test_an_address_leads_to_a_step_a_turn_and_a_row(tmp_path, browse):
     assert 0 <= card < height
 
 
-def test_thousands_of_episodes_are_listed_as_they_are_needed(tmp_path, browse):
+def test_thousands_of_episodes_are_listed_on_demand(tmp_path, browse):
     many = (episode(turn(0.1 * (i % 7)), seed=i) for i in range(3000))
     write_page(many, tmp_path / "page.html", token_text=TEXTS.get)
     document = browse("")

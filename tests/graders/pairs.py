@@ -335,7 +335,7 @@ e^-2x ~ xe^{-2}
 \$5 ~ 500 \text{ cents}
 14, ~ 14
 14; ~ 14
-# fonts, colors, quotation marks and labels
+# fonts, colors, quotation marks, and labels
 \boldsymbol{72} ~ 72
 \bm{72} ~ 72
 \bm{(1,2)} ~ (1,2)
@@ -417,7 +417,7 @@ y = x(x+1) = x^2+x ~ x^2+x
 3:4 ~ 3:4
 3 : 4 ~ 3:4
 12:30 ~ 12:30
-# times, ratios and scientific notation in plain text
+# times, ratios, and scientific notation in plain text
 10:30 \text{ a.m.} ~ 10:30 AM
 10:30 AM ~ 10:30 a.m.
 10:30 a.m. ~ 10:30 am
@@ -684,7 +684,7 @@ x<3 \text{ or } x>2 ~ (2,3)
 3 + 4 = 8 ~ 8
 Answer: 72 ~ 7
 The answer is not 72 ~ 72
-# times, ratios and scientific notation in plain text
+# times, ratios, and scientific notation in plain text
 10:30 a.m. ~ 10:30 PM
 10:30 ~ \frac{1}{3}
 10:6 ~ \frac{3}{5}

@@ -155,7 +155,7 @@ def test_math_verify_from_a_thread():
     assert verdicts == [MathVerdict(True, "symbolic")]
 
 
-def test_out_of_time_is_wrong_and_said(monkeypatch):
+def test_a_timeout_is_wrong_and_reported(monkeypatch):
     def out_of_time(*args, **kwargs):
         raise symbolic.CallTimeout
 
@@ -164,7 +164,7 @@ def test_out_of_time_is_wrong_and_said(monkeypatch):
     assert judge(r"\int_0^1 x dx", "1/2") == MathVerdict(False, "timeout")
 
 
-def test_without_math_verify_the_error_says_how_to_get_it(monkeypatch):
+def test_without_math_verify_the_error_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(symbolic, "find_spec", lambda name: None)
     symbolic.require.cache_clear()
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[math\]'"):

@@ -65,7 +65,7 @@ def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
         ("\n \n", "", 1),
     ],
 )
-def test_blanks_at_the_start_of_a_line_count(printed, expected, passed):
+def test_leading_spaces_count(printed, expected, passed):
     code = f"import sys; sys.stdout.write({printed!r})"
     assert report(code, {"inputs": [""], "outputs": [expected]}).passed == passed
 
@@ -76,7 +76,7 @@ def test_partial_credit_counts_every_test():
     assert report("n = int(input())\nprint(2 * n if n > 5 else 0)").passed == 0
 
 
-def test_the_longest_inputs_are_taken():
+def test_the_longest_inputs_are_accepted():
     tests = {"inputs": ["1", "22222", "333"], "outputs": ["1", "22222", "wrong"]}
     assert report("print(input())", tests, max_tests=1) == (1, 1, "")
     assert report("print(input())", tests, max_tests=2).passed == 1
@@ -101,7 +101,7 @@ def test_functions_are_called(code, given):
     "tests",
     ["", "{", "[]", {}, {"inputs": ["1"]}, {"inputs": ["1"], "outputs": []}, None, 7, [{"input": "1"}]],
 )
-def test_tests_of_no_known_form_are_refused(tests):
+def test_tests_of_no_known_form_are_rejected(tests):
     with pytest.raises(DataError):
         read_tests(tests)
 

@@ -27,7 +27,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_it_passes_at_the_first_try(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_passes_on_the_first_try(capsys: pytest.CaptureFixture[str]) -> None:
     Path("change.py").write_text(GAME)
     assert sum(bool(line.strip()) for line in GAME.splitlines()) <= 40
     assert main(["check", "change.py:Change", "--seeds", "1"]) == 0

@@ -93,7 +93,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
     ],
 )
-def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], message: str) -> None:
+def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(GemError) as refusal:
         recipe(PLAIN, **changed)
     assert message in str(refusal.value)
@@ -139,7 +139,7 @@ def test_what_cannot_be_honored_anywhere_is_refused(changed: dict[str, Any], mes
         ("roll", {"env": [f"{GUESS}=2", MASTERMIND]}, ["env: ROLL gives each environment a whole number"]),
     ],
 )
-def test_a_trainer_refuses_by_name(
+def test_a_trainer_rejects_by_name(
     trainer: str, changed: dict[str, Any], messages: list[str], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
@@ -148,12 +148,12 @@ def test_a_trainer_refuses_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_option_with_the_value_of_the_estimator_is_no_option() -> None:
+def test_an_option_that_equals_the_estimators_default_is_omitted() -> None:
     made = recipe(PLAIN, estimator_options={"ddof": 0, "eps": 1e-8, "scope": "collected", "min_std": 1e-3})
     assert made.changed_estimator_options == {"min_std": 1e-3}
 
 
-def test_the_index_version_of_rl2_is_left_out_by_name(tmp_path: Path) -> None:
+def test_the_index_version_of_rl2_is_excluded_by_name(tmp_path: Path) -> None:
     for changed, why in (
         ({"max_turns": None}, "max_turns: this version needs a number of turns"),
         ({"on_env_error": "retry"}, "on_env_error: this version keeps the responses of a failed episode"),
@@ -215,7 +215,7 @@ class Painted(ScriptedEnv):
 
 
 @pytest.mark.parametrize("trainer", WRITERS)
-def test_images_are_refused_where_the_trainer_has_no_place_for_them(
+def test_images_are_rejected_if_the_trainer_does_not_support_them(
     trainer: str, tmp_path: Path, own_registry: None
 ) -> None:
     registration.register("test:Painted", Painted)

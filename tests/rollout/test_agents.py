@@ -130,7 +130,7 @@ def test_an_agent_without_a_turn():
     assert (second.turns, second.trainable, second.error, second.terminated) == ([], False, None, True)
 
 
-# -- agents that do not yield, leave or fail --------------------------------------------------
+# -- agents that do not yield, leave, or fail --------------------------------------------------
 
 
 def test_a_policy_that_never_answers_forfeits():
@@ -153,7 +153,7 @@ def test_a_policy_that_never_answers_forfeits():
     assert episodes["player_1"].turns[-1].info["success"] is False
 
 
-def test_a_policy_in_a_hurry_is_shown_images_too():
+def test_a_policy_without_batching_is_shown_images_too():
     class Sees:
         takes_images = True
 
@@ -167,7 +167,7 @@ def test_a_policy_in_a_hurry_is_shown_images_too():
     assert not _TimeLimited(says("x"), 1.0).takes_images
 
 
-def test_leaving_is_no_way_out_of_a_loss():
+def test_leaving_does_not_avoid_a_loss():
     episodes = play(table(), RANDOM, seed=0, max_turns=1)
     first, second = episodes.values()
     assert first.stop_reason == "max_turns"
@@ -213,7 +213,7 @@ class Slow(Counting):
         return super()._process_actions(actions)
 
 
-def test_a_failure_of_the_environment_is_every_agents():
+def test_a_failure_of_the_environment_affects_every_agent():
     closed = []
     env = Breaking()
     env.close = lambda: closed.append(threading.current_thread().name)
@@ -277,7 +277,7 @@ def test_an_error_of_a_policy_is_passed_on_and_closes_the_environment():
         (RANDOM, CONTEXT, "give it a MessagesContext"),
     ],
 )
-def test_misuse_is_one_clear_line(policies, contexts, message):
+def test_misuse_is_reported_in_one_line(policies, contexts, message):
     with pytest.raises(ConfigError, match=message):
         play(table(), policies, contexts)
     with pytest.raises(ConfigError, match="has a single agent"):

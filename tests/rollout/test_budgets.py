@@ -16,7 +16,7 @@ def episode(turns: int, cut: int = 0, *, length: int = 8, trainable: bool = True
     return Episode("x", 0, rows, True, False, "terminated", trainable=trainable)
 
 
-def test_more_than_one_turn_in_a_hundred_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_than_one_turn_in_a_hundred_triggers_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     cut_turns = CutTurns(8, "gem.max_tokens_per_turn")
     for _ in range(5):
         cut_turns.add(episode(199), episode(1, 1))

@@ -28,7 +28,7 @@ def test_the_plain_format_is_used_without_a_template() -> None:
     assert context.end_of_turn_id == END
 
 
-def test_the_end_of_turn_is_looked_for_at_the_end_only() -> None:
+def test_the_end_of_turn_is_searched_only_at_the_end() -> None:
     context = AppendContext(CHARS)
     assert context.extend("Lower.", [END, 65])[0] == END
     assert context.extend("Lower.", [65, END])[0] != END
@@ -75,7 +75,7 @@ def test_responses_are_decoded_without_special_tokens() -> None:
     assert RebuildContext(CHARS).decode([72, 105, END]) == "Hi"
 
 
-def test_content_parts_are_joined_and_images_refused() -> None:
+def test_content_parts_are_joined_and_images_rejected() -> None:
     parts: list[dict[str, Any]] = [{"type": "text", "text": "board"}, {"type": "text", "text": "move"}]
     assert observation_text(parts) == "board\nmove"
     context = AppendContext(CHARS)
@@ -92,7 +92,7 @@ def test_rebuild_takes_the_observation_as_the_whole_prompt() -> None:
     assert raw.extend("all of it", [65]) == raw.first("all of it")
 
 
-def test_arguments_that_could_not_be_honored_are_refused() -> None:
+def test_arguments_that_could_not_be_honored_are_rejected() -> None:
     with pytest.raises(ConfigError, match="raw=True"):
         RebuildContext(CHARS, raw=True, system_prompt="S")
     with pytest.raises(ConfigError, match="apply_chat_template"):

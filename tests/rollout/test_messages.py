@@ -97,7 +97,7 @@ def test_silence_is_an_answer_to_the_environment_and_a_word_in_the_history():
     assert policy.asked[1][0][2] == {"role": "assistant", "content": "(no answer)"}
 
 
-def test_a_cut_answer_is_refused_and_its_text_kept():
+def test_a_cut_answer_is_rejected_and_its_text_kept():
     policy = Script(ChatReply("and so on", "length"), "a", "b")
     episode = play(policy)
     first = episode.turns[0]
@@ -167,7 +167,7 @@ def test_an_environment_without_such_a_player():
         EnvPlayer("best")
 
 
-def test_an_answer_that_utf_8_cannot_hold_is_mended_for_the_environment_and_the_next_request():
+def test_an_answer_that_utf_8_cannot_hold_is_repaired_for_the_environment_and_the_next_request():
     policy = Script(ChatReply("\\boxed{1} \ud83d"), ChatReply("\\boxed{2}"))
     with gem_core.make(EASY) as env:
         episode = asyncio.run(

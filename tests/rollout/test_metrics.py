@@ -56,7 +56,7 @@ def test_without_trainable_episodes_only_failures_and_retries_are_known() -> Non
     assert episode_metrics([]) == {}
 
 
-def test_a_metric_of_an_environment_that_is_no_number_is_left_out() -> None:
+def test_an_environment_metric_that_is_not_a_number_is_omitted() -> None:
     given = [
         {"level": "hard", "a": 2},
         {"level": None, "a": [1]},

@@ -22,7 +22,7 @@ class WithRows(RolloutOptions):
     share: float = 0.5
 
 
-def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
+def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
     options = WithRows.read({"max_turns": 3, "rows": "turn"})
     assert options == WithRows(max_turns=3, rows="turn")
     assert RolloutOptions.read({}) == RolloutOptions()
@@ -47,7 +47,7 @@ def test_what_a_config_gives_is_taken_and_the_rest_is_the_default() -> None:
         ({"share": "a"}, "share='a': expected a number"),
     ],
 )
-def test_what_is_wrong_is_refused_in_one_line(given: dict[str, object], message: str) -> None:
+def test_mistakes_are_rejected_in_one_line(given: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         WithRows.read(given, prefix="--gem.")
     assert "\n" not in str(caught.value)

@@ -48,7 +48,7 @@ def play(pool: EnvPool, count: int = 1, **kwargs: Any) -> list[Episode]:
     return asyncio.run(all_episodes())
 
 
-def test_an_environment_is_used_again() -> None:
+def test_an_environment_is_reused() -> None:
     pool = EnvPool()
     first, second = play(pool)[0], play(pool)[0]
     assert (len(made), first.rewards, second.seed) == (1, second.rewards, 4)
@@ -67,7 +67,7 @@ def test_one_that_failed_is_not() -> None:
     assert made[0].closed == 1
 
 
-def test_those_that_were_played_longest_ago_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_played_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "MAX_IDLE", 2)
     pool = EnvPool()
     for number in (1, 2, 1, 3):

@@ -71,7 +71,7 @@ def test_log_probs_that_an_engine_did_not_report() -> None:
 @pytest.mark.parametrize(
     ("mode", "kept"), [("append", [("a",), ("a",), ("a", "b")]), ("rebuild", [("a",), (), ("b",)])]
 )
-def test_a_row_has_the_images_that_its_prompt_shows(mode: str, kept: list[tuple[str, ...]]) -> None:
+def test_a_row_has_the_images_in_its_prompt(mode: str, kept: list[tuple[str, ...]]) -> None:
     parts = {name: image_part(b"\x89PNG\r\n\x1a\n" + name.encode()) for name in "ab"}
     urls = {name: part["image_url"]["url"] for name, part in parts.items()}
     played = episode(0.0, 0.0, 1.0, mode=mode)
@@ -118,6 +118,6 @@ def test_only_stop_is_a_response_that_ended(reason: str, finish: str) -> None:
 @pytest.mark.parametrize(
     ("ids", "finish"), [([1, 2, 3], "length"), ([1, 2, 9], "stop"), ([1, 2], "stop"), ([], "stop")]
 )
-def test_the_last_token_tells_a_cut_response_from_a_whole_one(ids: list[int], finish: str) -> None:
+def test_the_last_token_distinguishes_a_cut_response_from_a_complete_one(ids: list[int], finish: str) -> None:
     assert inferred_finish(ids, 3, {9}) == finish
     assert inferred_finish([], 0, {9}) == "stop"

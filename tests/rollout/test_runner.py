@@ -205,7 +205,7 @@ def test_an_end_in_the_last_allowed_turn_is_the_environments_own() -> None:
     assert play(cut_off, ScriptedPolicy([tokens("x")]), max_turns=2).stop_reason == "truncated"
 
 
-def test_each_response_may_take_what_the_budgets_leave() -> None:
+def test_each_response_may_use_the_remaining_budget() -> None:
     first = len(CONTEXT.first("seed 0 draw 864"))
     policy = ScriptedPolicy([tokens("x")])
     play(ScriptedEnv(), policy, seed=0, max_tokens_per_turn=20, max_total_tokens=first + 50)
@@ -269,7 +269,7 @@ def test_a_response_that_was_cut_reaches_the_environment_as_an_empty_text() -> N
     assert episode.turns[0].response_ids == tokens(r"\boxed{5}")[:-1]
 
 
-def test_a_cut_response_is_handed_over_on_request() -> None:
+def test_a_cut_response_is_passed_on_if_requested() -> None:
     env = ScriptedEnv([0.0, 1.0])
     episode = play(env, ScriptedPolicy([cut(r"\boxed{5}"), tokens("x")]), on_length_cut="pass")
     assert env.actions == [r"\boxed{5}", "x"]
@@ -293,7 +293,7 @@ def test_an_empty_generation_ends_the_episode_without_a_step() -> None:
         ({"on_length_cut": "ignore"}, "on_length_cut"),
     ],
 )
-def test_arguments_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+def test_arguments_out_of_range_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         play(ScriptedEnv(), ScriptedPolicy([tokens("x")]), **options)
 
@@ -302,7 +302,7 @@ def test_arguments_out_of_range_are_refused(options: dict[str, Any], message: st
 
 
 @pytest.mark.parametrize("blocking", [False, True])
-def test_a_failing_step_is_one_line_and_keeps_the_turns_before(
+def test_a_failing_step_is_reported_in_one_line_and_keeps_the_turns_before(
     blocking: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = ScriptedEnv([0.0] * 5, fail_at=2, blocking=blocking)
@@ -325,12 +325,12 @@ def test_a_failing_step_is_one_line_and_keeps_the_turns_before(
         (OneStep(("done", 1.0, True, {})), r"step\(\) must return"),
         (OneStep((None, 1.0, True, False, {})), "the observation is a NoneType"),
         (OneStep(("done", "1.0", True, False, {})), "the reward is a str"),
-        (OneStep(("done", math.nan, True, False, {})), "must be finite"),
-        (OneStep(("done", -math.inf, True, False, {})), "must be finite"),
+        (OneStep(("done", math.nan, True, False, {})), "expected a finite number"),
+        (OneStep(("done", -math.inf, True, False, {})), "expected a finite number"),
         (OneStep(("done", 1.0, True, True, {})), "terminated and truncated"),
     ],
 )
-def test_a_result_against_the_contract_ends_the_episode(env: Env, message: str) -> None:
+def test_a_result_that_breaks_the_contract_ends_the_episode(env: Env, message: str) -> None:
     episode = play(env, ScriptedPolicy([tokens("x")]))
     assert episode.stop_reason == "env_error"
     assert not episode.trainable
@@ -373,7 +373,7 @@ def test_log_probs_may_be_absent() -> None:
     assert episode.episode_row().logprobs is None
 
 
-def test_images_are_refused_with_the_reason() -> None:
+def test_images_are_rejected_with_the_reason() -> None:
     with pytest.raises(ConfigError, match="shows images, but this context supports text only"):
         play(ImageEnv(), ScriptedPolicy([tokens("x")]))
 
@@ -540,7 +540,7 @@ def test_an_unfinished_episode_does_not_keep_the_process_from_exiting() -> None:
 
 
 @pytest.mark.parametrize("kind", ["inline", "thread", "async"])
-def test_a_time_out_of_the_environment_is_its_own(kind: str) -> None:
+def test_a_timeout_of_the_environment_is_its_own(kind: str) -> None:
     class Asking(OneStep):
         blocking = kind == "thread"
 
@@ -655,7 +655,7 @@ def test_info_is_reduced_to_what_json_has() -> None:
     }
 
 
-def test_text_that_utf_8_cannot_hold_is_mended() -> None:
+def test_text_that_utf_8_cannot_hold_is_repaired() -> None:
     parts = [{"type": "text", "text": "go \ud83d"}]
     info = {"suffix": "\ud83d\ude00", "\udfff": ["é", "\udfff"]}
     for first in (("go \ud83d", info), (parts, info)):

@@ -125,7 +125,7 @@ def test_a_constructor_that_raises_is_a_failed_episode(caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(("env_id", "kwargs"), [("test:Truble", {}), ("test:Trouble", {"depth": 3})])
-def test_in_mid_run_a_wrong_id_is_a_failed_episode_and_an_error_when_it_is_tried(
+def test_a_wrong_id_is_a_failed_episode_mid_run_and_an_error_when_checked(
     env_id: str, kwargs: dict[str, Any]
 ) -> None:
     (episode,) = play(EnvPool(), tasks(env_id=env_id, **kwargs))
@@ -325,7 +325,7 @@ def test_after_the_last_attempt_it_is_a_failed_episode() -> None:
         ({"on_env_error": "retry", "on_turn": print}, "on_turn would report turns twice"),
     ],
 )
-def test_what_cannot_be_played_again_is_refused_before_anything_is_built(
+def test_tasks_that_cannot_be_retried_are_rejected_before_anything_is_built(
     options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -358,7 +358,7 @@ def test_an_update_without_anything_to_train_on_names_environment_seed_and_cause
 # -- steps on the event loop ------------------------------------------------------------------
 
 
-def test_a_slow_step_on_the_event_loop_is_warned_about_once(
+def test_a_slow_step_on_the_event_loop_triggers_one_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(calls_module, "inline_calls", InlineCalls())
@@ -372,7 +372,7 @@ def test_a_slow_step_on_the_event_loop_is_warned_about_once(
     assert not caplog.records
 
 
-def test_a_fast_environment_on_a_busy_machine_is_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fast_environment_on_a_busy_machine_triggers_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
     watch, env = InlineCalls(lambda: now), ScriptedEnv()
 

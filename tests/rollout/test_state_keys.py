@@ -29,7 +29,7 @@ def test_the_key_of_the_environment_replaces_the_hash() -> None:
     assert keys == [episode("a").state_keys()[0], "room 1", "room 1"]
 
 
-def test_the_reference_trainer_refuses_what_it_cannot_supply() -> None:
+def test_the_reference_trainer_rejects_what_it_cannot_supply() -> None:
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.train.config import TrainConfig
 

@@ -63,7 +63,7 @@ def test_growing_gives_the_tokens_of_the_whole_conversation(
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended", "cut"])
-def test_mistral_answers_begin_with_their_space(ended: bool) -> None:
+def test_mistral_answers_keep_their_leading_space(ended: bool) -> None:
     tok = tokenizer("mistral")
     answers = ["5", "3", "7"]
 
@@ -251,7 +251,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_a_template_without_token_exact_turns_is_refused_with_the_reason(name: str) -> None:
+def test_a_template_without_token_exact_turns_is_rejected_with_the_reason(name: str) -> None:
     template, reason = REFUSED[name]
     with pytest.raises(UnsupportedTemplate, match=reason):
         AppendContext(tokenizer("chatml"), chat_template=template)
@@ -281,7 +281,7 @@ def test_a_system_prompt_may_be_merged_into_the_first_message_and_no_other() -> 
         AppendContext(tok, chat_template=MERGES_SYSTEM_LAST, system_prompt="Play.")
 
 
-def test_a_system_prompt_that_the_template_refuses_is_an_error_at_once() -> None:
+def test_a_system_prompt_that_the_template_rejects_is_an_error_at_once() -> None:
     template = (
         "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
     )

@@ -49,7 +49,7 @@ def test_what_utf_8_cannot_hold_is_escaped(tmp_path: Path) -> None:
     assert list(read_traces(path)) == [episode(0, "half of it: \ud83d"), episode(1)]
 
 
-def test_images_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
+def test_images_are_stored_once_at_the_end_of_a_line(tmp_path: Path) -> None:
     first, second = image_part(b"GIF89a" + b"1" * 900), image_part(b"GIF89a" + b"2" * 900)
     seen: list[Any] = [[first], [first, {"type": "text", "text": "and"}, second]]
     turns = [Turn([1], [2], None, 0.0, parts, "", "stop", {"final_obs": [first]}) for parts in seen]
@@ -72,7 +72,7 @@ def test_images_stand_once_at_the_end_of_a_line(tmp_path: Path) -> None:
     assert seen[0] == [first], "the episode itself is left alone"
 
 
-def test_a_record_that_lacks_an_image_is_refused() -> None:
+def test_a_record_that_lacks_an_image_is_rejected() -> None:
     parts: Any = [image_part(b"GIF89a")]
     record = Episode(
         "X", 0, [Turn([1], [2], None, 0.0, parts, "", "stop")], True, False, "terminated"
@@ -102,7 +102,7 @@ def test_token_texts_travel_with_the_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 40, -1])
-def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(
+def test_an_incomplete_last_line_is_dropped_by_readers_and_removed_by_writers(
     tmp_path: Path, kept: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "traces.jsonl"
@@ -117,7 +117,7 @@ def test_a_torn_last_line_is_dropped_by_readers_and_cut_by_writers(
     assert list(read_traces(path)) == [episode(0), episode(1)]
 
 
-def test_a_file_of_one_torn_line_is_overwritten(tmp_path: Path) -> None:
+def test_a_file_with_one_incomplete_line_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(b"x" * 200_000)
     write(path, 1)
@@ -176,7 +176,7 @@ def test_a_full_disk_names_the_file() -> None:
     traces.close()
 
 
-def test_a_line_that_did_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_does_not_fit_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "traces.jsonl"
     real = os.write
     with TraceWriter(path) as traces:

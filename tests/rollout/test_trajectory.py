@@ -84,7 +84,7 @@ def test_dict_round_trip_through_json() -> None:
         ({"metadata": None}, "metadata cannot be None"),
     ],
 )
-def test_other_dicts_are_refused(change: dict[str, object], message: str) -> None:
+def test_other_dicts_are_rejected(change: dict[str, object], message: str) -> None:
     with pytest.raises(TraceError, match=message):
         Episode.from_dict({**episode(1.0).to_dict(), **change})
 

@@ -130,7 +130,7 @@ def test_a_context_of_whole_prompts_takes_images_too(processor):
     assert RebuildContext(processor, raw=True).image_processor is None
 
 
-def test_templates_that_cannot_be_exact_are_refused(processor):
+def test_templates_that_cannot_be_exact_are_rejected(processor):
     start = "{{ '<|vision_start|>"
     numbered = CHAT_TEMPLATE.replace(start, f"{{{{ messages[0]['content'] is string }}}}{start}")
     with pytest.raises(UnsupportedTemplate, match="depends on the images before it"):
@@ -144,7 +144,7 @@ def test_templates_that_cannot_be_exact_are_refused(processor):
         AppendContext(bare)
 
 
-def test_processors_of_another_kind_are_refused(processor):
+def test_processors_of_another_kind_are_rejected(processor):
     other = SimpleNamespace(tokenizer=processor.tokenizer, image_processor=object(), chat_template="x")
     with pytest.raises(ConfigError, match="not an image processor of the Qwen2-VL family"):
         ImageProcessor(other)
@@ -172,7 +172,7 @@ def test_an_image_that_cannot_be_shown_ends_its_episode_with_one_line(image, tex
         context.first(env.shown(""))
 
 
-def test_who_takes_text_only_refuses_before_the_first_episode(context, processor):
+def test_text_only_policies_are_rejected_before_the_first_episode(context, processor):
     env = ImageEnv()
     with pytest.raises(ConfigError, match="supports text only"):
         play(env, ScriptedPolicy([[1]]), AppendContext(processor.tokenizer))
@@ -224,7 +224,7 @@ def episodes(model, context):
 
 
 def test_log_probs_of_sampling_match_training(model, context, episodes):
-    """Positions, images and padding agree between the cached, left-padded sampler and one full pass."""
+    """Positions, images, and padding agree between the cached, left-padded sampler and one full pass."""
     for rows in ("episode", "turn"):
         batch = make_batch(episodes, rows=rows, image_processor=context.image_processor)
         with torch.no_grad():
@@ -268,12 +268,12 @@ def test_placeholders_are_never_sampled(model, context, processor):
     assert torch.isfinite(entropy).all()
 
 
-def test_a_batch_with_images_needs_to_know_them(model, episodes):
+def test_a_batch_with_images_needs_an_image_processor(model, episodes):
     with pytest.raises(ConfigError, match="pass the context's image_processor to make_batch"):
         compute_logprobs(model, make_batch(episodes))
 
 
-def test_models_of_another_kind_are_refused():
+def test_models_of_another_kind_are_rejected():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     small = LlamaConfig(

@@ -71,7 +71,7 @@ def call(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     made.close()
 
 
-def test_a_result_comes_back(call: Calls) -> None:
+def test_a_result_is_returned(call: Calls) -> None:
     assert call("add", [1], [None, "é\0\ud800"]) == [1, None, "é\0\ud800"]
 
 
@@ -88,7 +88,7 @@ def test_nothing_outlives_a_call(call: Calls) -> None:
 
 
 @needs_namespace
-def test_files_of_the_machine_are_out_of_reach(tmp_path: Path) -> None:
+def test_files_of_the_machine_are_inaccessible(tmp_path: Path) -> None:
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     (tmp_path / "secret").write_text("secret")
     call = Calls(tmp_path / "functions.py", packages=())
@@ -139,7 +139,7 @@ def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
     assert threading.active_count() <= before + 1
 
 
-def test_the_weaker_level_is_said_once(
+def test_the_weaker_level_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(calls, "strongest", lambda: LevelCheck("process", True, "unshare: not permitted"))

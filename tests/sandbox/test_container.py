@@ -90,7 +90,7 @@ def test_every_attack_is_blocked(sandbox):
     assert {o.attack: o.evidence for o in outcomes if o.verdict != "blocked"} == {}
 
 
-def test_an_image_that_is_not_there_is_an_error_that_says_so():
+def test_a_missing_image_is_an_error_that_says_so():
     with pytest.raises(SandboxError, match="the container did not start"):
         Container(image="localhost/no-such-image:1", engine=ENGINE).run("1")
 
@@ -128,7 +128,7 @@ def test_a_shell_with_the_whole_image(shell):
     assert "t.py" in shell.run("ls /tests").output
 
 
-def test_a_shell_in_an_image_that_is_not_there(monkeypatch):
+def test_a_shell_in_a_missing_image(monkeypatch):
     monkeypatch.setenv("GEM_CORE_SANDBOX_ENGINE", ENGINE)
     with pytest.raises(SandboxError, match="the container did not start"):
         open_shell("container", image="localhost/no-such-image:1")

@@ -52,7 +52,7 @@ def test_a_requested_link_is_not_followed(tmp_path):
     assert dict(result.files) == {"c": b""}
 
 
-def test_the_self_check_names_every_level():
+def test_the_self_test_names_every_level():
     checks = self_check()
     assert list(checks) == list(LEVELS)
     assert checks["none"].available
@@ -75,7 +75,7 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
         open_sandbox("jail")
 
 
-def test_a_program_that_gets_out_makes_a_level_unavailable(monkeypatch):
+def test_a_program_that_escapes_makes_a_level_unavailable(monkeypatch):
     monkeypatch.setattr(levels, "_make", lambda *_: open_sandbox("process"))
     check = levels._check("namespace")
     assert not check.available

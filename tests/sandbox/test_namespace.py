@@ -78,7 +78,7 @@ def test_a_program_is_a_main_module(sandbox):
     assert sandbox.run(code).stdout == "__main__ P(x=3) True\n"
 
 
-def test_what_was_written_before_a_time_out_is_there(sandbox):
+def test_output_before_a_timeout_is_kept(sandbox):
     result = sandbox.run(
         "print('before')\nimport time\ntime.sleep(60)", limits=ProgramLimits(wall_seconds=0.5)
     )
@@ -90,7 +90,7 @@ def test_output_beyond_the_limit_is_cut(sandbox):
     assert (len(result.stdout), result.cut) == (1000, True)
 
 
-def test_every_character_comes_back(sandbox):
+def test_every_character_is_returned(sandbox):
     text = "".join(chr(code) for code in range(32, 0x110000, 97) if not 0xD800 <= code < 0xE000)
     assert sandbox.run(f"print({text!r})").stdout == text + "\n"
 
@@ -156,7 +156,7 @@ def test_the_cpu_limit_of_a_session_is_one_of_each_program(sandbox):
     session.close()
 
 
-def test_a_program_cannot_talk_the_caller_into_anything(sandbox):
+def test_a_program_cannot_manipulate_the_caller(sandbox):
     code = (
         "import os, stat\n"
         "for number in range(3, 64):\n"

@@ -29,7 +29,7 @@ def test_output_and_input():
     assert (result.cut, result.level) == (False, "process")
 
 
-def test_standard_input_is_empty_unless_given():
+def test_standard_input_is_empty_by_default():
     assert run("import sys; print(repr(sys.stdin.read()))").stdout == "''\n"
 
 
@@ -91,7 +91,7 @@ def test_nothing_of_the_caller_is_inherited(monkeypatch):
     assert found.startswith("False [0, 1, 2, 3]")  # 3 belongs to the listing itself
 
 
-def test_the_folder_is_its_own_and_gone_afterwards():
+def test_the_folder_is_private_and_removed_afterwards():
     result = run("import os\nopen('a', 'w').write('b')\nprint(os.getcwd(), os.listdir())")
     folder = result.stdout.split()[0]
     assert not Path(folder).exists()
@@ -108,7 +108,7 @@ os.chdir("/")
 
 
 @pytest.mark.parametrize("level", ["process", "none"])
-def test_folders_however_deep_are_gone_afterwards(level, tmp_path, monkeypatch):
+def test_folders_of_any_depth_are_removed_afterwards(level, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert open_sandbox(level).run(DEEP).ending == "ok"
     assert list(tmp_path.iterdir()) == []
@@ -132,7 +132,7 @@ os.chmod("a/b", 0)
     assert (outside / "inner").stat().st_mode & 0o777 != 0
 
 
-def test_links_in_a_circle_are_no_files():
+def test_circular_links_are_not_files():
     result = run("import os; os.symlink('out', 'out')", fetch=["out/x"])
     assert (result.ending, result.files) == ("ok", {})
 
@@ -192,7 +192,7 @@ def test_any_text_is_a_program(code):
         {"processes": True},
     ],
 )
-def test_limits_that_are_none_are_refused(kwargs):
+def test_invalid_limits_are_rejected(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):
         ProgramLimits(**kwargs)
 

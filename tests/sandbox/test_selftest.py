@@ -37,7 +37,7 @@ def test_the_programs_of_a_shell_open_no_way_out():
     sandbox.close()
 
 
-def test_at_none_what_does_no_harm_gets_through_and_the_rest_is_not_run():
+def test_at_level_none_harmless_attacks_get_through_and_others_do_not_run():
     outcomes = {o.attack: o for o in attack_level("none")}
     assert {name: o.evidence for name, o in outcomes.items() if o.verdict == "blocked"} == {}
     assert {name for name, o in outcomes.items() if o.verdict == "gets through"} == HARMLESS
@@ -61,7 +61,7 @@ def test_destructive_attacks_are_never_handed_to_a_level_that_does_not_hold_them
     assert "file{number}" not in programs  # filling the disk
 
 
-def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
+def test_an_escape_is_detected_with_exit_code_1(monkeypatch, capsys):
     leaky = levels.open_sandbox("process")
     monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False, levels.os.getpid()): leaky})
     monkeypatch.setattr(
@@ -76,7 +76,7 @@ def test_an_escape_is_seen_and_is_exit_code_1(monkeypatch, capsys):
     assert verdicts["read environment variables"] == "blocked"
 
 
-def test_the_command_tells_levels_attacks_and_what_is_not_blocked(monkeypatch, capsys):
+def test_the_command_reports_levels_attacks_and_what_is_not_blocked(monkeypatch, capsys):
     monkeypatch.setattr(suite, "ATTACKS", [a for a in ATTACKS if a.name == "write a file outside"])
     assert main(["sandbox", "check", "--level", "none", "--level", "process"]) == 0
     told = capsys.readouterr().out

@@ -41,7 +41,7 @@ def test_nothing_but_the_files_is_left(shell):
     assert shell.read() == {}
 
 
-def test_a_path_that_leads_out_is_refused(shell):
+def test_a_path_that_leads_out_is_rejected(shell):
     with pytest.raises(SandboxError, match="relative"):
         shell.write({"../x": File(b"")})
 

@@ -21,8 +21,8 @@ class ScriptedEnv(Env):
     """Returns a fixed list of rewards, one per step, and records the actions.
 
     `fail_at` is the step (counted from 0) that raises, `delay` is the duration of every step, and `truncate`
-    ends the episode with truncated instead of terminated. The observation names the seed, the turn and a draw
-    from the environment's own generator.
+    ends the episode with truncated instead of terminated. The observation names the seed, the turn, and a
+    draw from the environment's own generator.
     """
 
     state_fields = ("turn", "actions", "seed")

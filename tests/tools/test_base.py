@@ -67,7 +67,7 @@ def test_tools_come_from_strings_objects_and_lists_of_both():
     assert {"counter", "two"} <= set(list_tools())
 
 
-def test_mistakes_are_said_in_one_line():
+def test_mistakes_are_reported_in_one_line():
     with pytest.raises(UnknownName, match="Did you mean counter"):
         make_tools("countr")
     with pytest.raises(TypeError, match="accepted keyword arguments: start"):
@@ -78,7 +78,7 @@ def test_mistakes_are_said_in_one_line():
         make_tools("counter(")
     with pytest.raises(ConfigError, match="invalid tool name 'no blanks'"):
         make_tools(Named("no blanks"))
-    with pytest.raises(ConfigError, match="has no name"):
+    with pytest.raises(ConfigError, match="does not define name"):
         make_tools(Named(""))
     with pytest.raises(ConfigError, match="already registered"):
         register_tool("counter", two)
@@ -92,7 +92,7 @@ def test_mistakes_are_said_in_one_line():
 def test_parameters_have_to_be_an_object():
     tool = Counter()
     tool.parameters = {"type": "string"}
-    with pytest.raises(ConfigError, match="must be a JSON schema of type 'object'"):
+    with pytest.raises(ConfigError, match="expected a JSON schema of type 'object'"):
         make_tools(tool)
 
 
@@ -128,7 +128,7 @@ async def _run_inside(tool, state):
     return loop.run(tool.call({}, state))
 
 
-def test_cancelling_reaches_the_background_loop():
+def test_canceling_reaches_the_background_loop():
     ended = threading.Event()
 
     async def forever():

@@ -51,7 +51,7 @@ def test_memory_is_limited(level):
     assert result.text.endswith("MemoryError")
 
 
-def test_files_lie_in_the_folder_of_the_program():
+def test_files_are_in_the_folder_of_the_program():
     (tool,) = make_tools("python(level='process', files={'data.csv': 'a,b'})")
     assert call(tool, "print(open('data.csv').read())").text == "a,b"
 
@@ -99,7 +99,7 @@ def test_the_event_loop_continues_while_programs_run(level):
     assert asyncio.run(play()) > 10
 
 
-def test_options_that_cannot_be_honored_are_refused():
+def test_options_that_cannot_be_honored_are_rejected():
     with pytest.raises(ConfigError, match="timeout=0"):
         PythonTool(timeout=0)
     with pytest.raises(SandboxError, match="no sessions"):
@@ -114,12 +114,12 @@ def test_options_that_cannot_be_honored_are_refused():
     "given",
     ["timeout=1e999", "memory_mb=512.0", "memory_mb='512'", "memory_mb=0", "files=5", "files={'a': 1}"],
 )
-def test_a_value_of_a_wrong_type_is_refused_before_a_program_runs(given):
+def test_a_value_of_a_wrong_type_is_rejected_before_a_program_runs(given):
     with pytest.raises(ConfigError, match=given.partition("=")[0]):
         make_tools(f"python({given})")
 
 
-def test_gems_presets_pay_as_there():
+def test_gems_presets_pay_as_in_gem():
     env = gem_core.make("math:Arithmetic-v0", wrappers="python_tool(tools='python(level=\"process\")')")
     env.reset(seed=0)
     assert env.step("```python\nprint(1)\n```")[1] == pytest.approx(0.3)
@@ -131,7 +131,7 @@ def test_gems_presets_pay_as_there():
     assert (observation, reward) == ("Result of python:\nZeroDivisionError: division by zero", 0.0)
 
 
-def test_a_sync_caller_gets_the_time_out_of_the_wrapper_too():
+def test_a_sync_caller_gets_the_timeout_of_the_wrapper_too():
     env = gem_core.make(
         "math:Arithmetic-v0", wrappers="tools(tools='python(level=\"process\", timeout=30)', timeout=0.3)"
     )

@@ -105,7 +105,7 @@ def test_critic_and_optimizer_are_resumed_too(critic, tiny_folder, tmp_path):
     assert torch.equal(*(state["learners"][""]["critic"]["weight"] for state in (first, second)))
 
 
-def test_a_run_that_is_complete_evaluates_again_and_stays_the_same(tiny_folder, tmp_path):
+def test_a_complete_run_evaluates_again_and_stays_the_same(tiny_folder, tmp_path):
     first = train(run(tiny_folder, tmp_path))
     before = played(tmp_path), read_metrics(tmp_path)
     second = train(run(tiny_folder, tmp_path))
@@ -113,7 +113,7 @@ def test_a_run_that_is_complete_evaluates_again_and_stays_the_same(tiny_folder, 
     assert (first.before, first.after) == (second.before, second.after)
 
 
-def test_other_options_are_refused_and_named(tiny_folder, tmp_path):
+def test_other_options_are_rejected_and_named(tiny_folder, tmp_path):
     train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0))
     with pytest.raises(CheckpointError, match=r"step-000002 was written with other options \(gamma, lr\)"):
         train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0, gamma=0.5, lr=0.1))

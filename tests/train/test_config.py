@@ -42,7 +42,7 @@ from gem_core.train.config import TrainConfig
         ({"on_length_cut": "drop"}, ConfigError, "on_length_cut='drop': expected"),
     ],
 )  # fmt: skip
-def test_a_bad_option_is_refused_before_anything_is_loaded(changes, error, said):
+def test_a_bad_option_is_rejected_before_anything_is_loaded(changes, error, said):
     with pytest.raises(error, match=said):
         TrainConfig(**changes)
 

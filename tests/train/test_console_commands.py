@@ -34,7 +34,9 @@ sys.exit(main({words!r}))
         (["train", "--out=x"], "transformers"),
     ],
 )
-def test_a_missing_package_is_one_line_with_the_command_that_installs_it(words, missing, tmp_path):
+def test_a_missing_package_is_reported_in_one_line_with_the_command_that_installs_it(
+    words, missing, tmp_path
+):
     code = BLOCKED.format(blocked=[missing], words=words)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=60
@@ -116,7 +118,7 @@ def test_tiny_prints_the_hash_that_is_in_the_folder(tmp_path, capsys):
         (["--hidden-size", "48"], "hidden_size=48: expected a multiple of 32"),
     ],
 )
-def test_a_mistake_in_the_options_of_tiny_is_one_line(words, said, tmp_path, capsys):
+def test_a_mistake_in_the_options_of_tiny_is_reported_in_one_line(words, said, tmp_path, capsys):
     pytest.importorskip("torch", reason="needs the extra 'train'")
     assert main(["tiny", "--json", f"--out={tmp_path / 'a'}", *words]) == 2
     shown = capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_a_model_that_fails_is_left_as_it_was(model):
     assert model(input_ids=batch.token_ids).logits.shape == expected
 
 
-def test_a_batch_has_one_row_an_episode_with_numbered_turns():
+def test_a_batch_has_one_row_per_episode_with_numbered_turns():
     batch = make_batch([EPISODES[1], EPISODES[2]])
     first, second = EPISODES[1].episode_row(), EPISODES[2].episode_row()
     assert batch.token_ids.tolist() == [first.token_ids + [0] * 3, second.token_ids]

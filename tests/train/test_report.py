@@ -122,7 +122,7 @@ def test_anything_else_gets_lines(tiny_folder, tmp_path, monkeypatch):
     assert f"{EASY}, 4 evaluation seeds, sampled policy: success" in shown
 
 
-def test_square_brackets_are_no_markup():
+def test_square_brackets_are_not_markup():
     stream = io.StringIO()
     ConsoleReporter(TrainConfig(), stream).note("[bold]not a style[/bold] [/]")
     assert stream.getvalue() == "> [bold]not a style[/bold] [/]\n"

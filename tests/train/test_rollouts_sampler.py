@@ -231,7 +231,7 @@ def test_the_end_token_stops_and_is_part_of_the_response(make_policy, prompts, t
             assert tokenizer.eos_token_id not in generation.token_ids
 
 
-def test_a_cancelled_request_is_not_sampled_and_does_not_disturb_others(make_policy, prompts):
+def test_a_canceled_request_is_not_sampled_and_does_not_disturb_others(make_policy, prompts):
     expected = ask(make_policy(), prompts)
     policy, sampled = make_policy(), []
     sample = policy.sample
@@ -257,7 +257,7 @@ def test_a_cancelled_request_is_not_sampled_and_does_not_disturb_others(make_pol
     assert sorted(sampled, key=int) == [str(n) for n in range(len(prompts)) if n != 3]
 
 
-def test_errors_of_the_model_reach_everybody_who_waits_and_later_requests_work(make_policy, model, prompts):
+def test_errors_of_the_model_reach_every_waiting_caller_and_later_requests_work(make_policy, model, prompts):
     policy = make_policy(max_batch=5)
 
     def fail(*_):
@@ -293,7 +293,7 @@ def test_after_forget_nothing_of_the_old_weights_is_left(make_policy, model, pro
     assert [g.logprobs for g in stale] != [pytest.approx(g.logprobs, abs=1e-4) for g in expected]
 
 
-def test_a_context_that_was_rebuilt_is_not_taken_for_a_longer_one(make_policy, prompts):
+def test_a_rebuilt_context_is_not_mistaken_for_a_longer_one(make_policy, prompts):
     policy = make_policy(eos_token_ids=[])
     ask(policy, prompts)
     rebuilt = [[5, 6, *prompt, 7, 8, 9, 10, 11, 12, 13] for prompt in prompts]

@@ -48,7 +48,7 @@ def test_making_a_model_leaves_torchs_random_state_and_threads_alone():
     assert torch.get_num_threads() == threads
 
 
-def test_no_oracle_is_asked(monkeypatch):
+def test_no_oracle_is_called(monkeypatch):
     def forbidden(self):
         raise AssertionError("the warm start asked an oracle")
 
@@ -83,7 +83,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_tiny_model_is_replaced_and_leaves_nothing_beside_it(tmp_path):
+def test_a_tiny_model_is_replaced_and_leaves_nothing_else(tmp_path):
     first = save_tiny(tmp_path / "a", TinyOptions(**QUICK))
     second = save_tiny(tmp_path / "a", TinyOptions(**QUICK, seed=1))
     assert folder_hash(tmp_path / "a") == second != first
@@ -167,7 +167,7 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
         ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),
     ],
 )
-def test_bad_options_are_refused(changes, said):
+def test_bad_options_are_rejected(changes, said):
     with pytest.raises(ConfigError, match=said):
         TinyOptions(**changes)
 

@@ -91,7 +91,7 @@ def test_a_run_that_is_resumed_sees_the_same(folder, tmp_path):
         assert [step[name] for step in again.history] == [step[name] for step in first.history]
 
 
-def test_a_model_of_text_refuses_at_the_start(tmp_path):
+def test_a_text_model_rejects_images_at_the_start(tmp_path):
     options = TinyOptions(warm_start_steps=0, corpus_episodes=2, hidden_size=32, layers=1, vocab_size=512)
     save_tiny(tmp_path / "text", options)
     with pytest.raises(ConfigError, match=r"test:Shades-v0 shows images, but this context supports text"):

@@ -94,7 +94,7 @@ def test_evaluation_plays_the_same_seeds_before_and_after(learned):
 # -- one step ---------------------------------------------------------------------------------
 
 
-def test_zero_advantages_leave_the_weights_as_they_were(tiny_folder, tmp_path):
+def test_zero_advantages_leave_the_weights_unchanged(tiny_folder, tmp_path):
     outcome = train(
         TrainConfig(**options(tiny_folder, tmp_path, zero_advantages=True, kl=0.0, entropy=0.0, lr=0.1))
     )
@@ -329,7 +329,7 @@ def test_only_the_newest_checkpoints_are_kept(tiny_folder, tmp_path):
     assert outcome.checkpoint == list_checkpoints(tmp_path)[-1]
 
 
-def test_the_folder_tells_what_was_run_and_what_came_out(learned):
+def test_the_folder_records_what_ran_and_its_results(learned):
     config = json.loads((learned.folder / "config.json").read_text())
     assert (config["env"], config["steps"], config["lr"]) == ([EASY], 30, 2e-3)
     evaluation = json.loads((learned.folder / "evaluation.json").read_text())

@@ -68,7 +68,7 @@ def assert_one_line(capsys, words, *said):
         ({"gamma": 2.0}, ["gamma=2.0: expected a number from 0 to 1"]),
     ],
 )  # fmt: skip
-def test_a_mistake_is_one_line_that_says_what_to_do(changes, said, tiny_folder, tmp_path, capsys):
+def test_a_mistake_is_reported_in_one_line_that_says_what_to_do(changes, said, tiny_folder, tmp_path, capsys):
     assert_one_line(capsys, arguments(tiny_folder, tmp_path, **changes), *said)
 
 
@@ -109,14 +109,14 @@ def test_a_mistake_found_while_starting_over_leaves_the_old_run(finished, tiny_f
         assert contents(finished) == before
 
 
-def test_resuming_with_other_options_is_one_line(finished, tiny_folder, capsys):
+def test_resuming_with_other_options_is_reported_in_one_line(finished, tiny_folder, capsys):
     before = contents(finished)
     words = arguments(tiny_folder, finished, trace_every=1, gamma=0.5)
     assert_one_line(capsys, words, "other options (gamma)", "another folder, or --no-resume")
     assert contents(finished) == before
 
 
-def test_a_file_in_the_place_of_the_folder(tiny_folder, tmp_path, capsys):
+def test_a_file_where_the_folder_should_be(tiny_folder, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
         assert_one_line(capsys, arguments(tiny_folder, out), "cannot be written")
@@ -161,7 +161,7 @@ def test_a_prompt_that_is_longer_than_the_context_of_the_model(tiny_folder, tmp_
         ("matplotlib", {}, "pip install 'gem-core[train]'"),
     ],
 )
-def test_a_package_that_is_needed_later_is_missed_at_once(
+def test_a_package_that_is_needed_later_is_checked_immediately(
     module, changes, said, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, module, None)
@@ -219,7 +219,7 @@ def test_when_all_episodes_fail_the_state_before_is_saved(tiny_folder, tmp_path,
     assert len(read_metrics(tmp_path)) == 5
 
 
-def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
+def test_a_failed_environment_is_not_reused(tiny_folder, tmp_path):
     config = options(tiny_folder, tmp_path, env=["faulty:Faulty-v0(nan_every=2)"], eval_episodes=0)
     train(TrainConfig(**config))
     assert len(Faulty.made) > 8  # each failure uses up one instance
@@ -227,7 +227,7 @@ def test_a_failed_environment_is_not_used_again(tiny_folder, tmp_path):
 
 
 @pytest.mark.parametrize(("limit", "warnings"), [(32, 1), (31, 0)])
-def test_a_default_limit_that_cuts_turns_is_warned_about(limit, warnings, tiny_folder, tmp_path, caplog):
+def test_a_default_limit_that_cuts_turns_triggers_a_warning(limit, warnings, tiny_folder, tmp_path, caplog):
     config = options(
         tiny_folder, tmp_path, max_tokens_per_turn=limit, temperature=50.0, steps=1, episodes_per_step=104,
         eval_episodes=0,
@@ -241,7 +241,7 @@ def test_a_default_limit_that_cuts_turns_is_warned_about(limit, warnings, tiny_f
 # -- the end ----------------------------------------------------------------------------------
 
 
-def test_ctrl_c_is_one_line_and_closes_everything(tiny_folder, tmp_path, capsys, caplog):
+def test_ctrl_c_is_reported_in_one_line_and_closes_everything(tiny_folder, tmp_path, capsys, caplog):
     words = arguments(
         tiny_folder, tmp_path, env=["faulty:Faulty-v0(interrupt_after=10)"], eval_episodes=0, save_every=1
     )

@@ -178,7 +178,7 @@ def test_a_resumed_run_of_two_models_equals_an_uninterrupted_one(player, tmp_pat
         (["player_2=tiny", "player_2=other"], "expected each agent at most once"),
     ],
 )
-def test_what_is_wrong_with_an_agents_model_is_said_at_once(player, tmp_path, given, message):
+def test_problems_with_an_agents_model_are_reported_immediately(player, tmp_path, given, message):
     given = [text.replace("tiny", str(player)) for text in given]
     with pytest.raises(ConfigError, match=message):
         run(player, tmp_path / "run", agent_model=given)

@@ -142,7 +142,7 @@ def _describe(node: Any) -> dict[str, Any]:
 
 
 def _code(node: Any) -> str:
-    """Return the syntax tree of a function without annotations, docstrings and positions."""
+    """Return the syntax tree of a function without annotations, docstrings, and positions."""
     tree = ast.parse(ast.unparse(node))
     for item in ast.walk(tree):
         if isinstance(item, ast.arg):

@@ -133,7 +133,7 @@ def played(spy: Path, tokenizer: Any) -> dict[str, Played]:
     """Return the episodes by the name that the spy environment gave them.
 
     The folder `spy` contains ``env.jsonl``, written by the spy environment, and ``engine.jsonl`` with the
-    keys ``prompt``, ``response`` (token ids), ``logprobs`` and ``finish_reason`` of each request. The
+    keys ``prompt``, ``response`` (token ids), ``logprobs``, and ``finish_reason`` of each request. The
     requests of an episode are in order. A request that continues an aborted one is joined with it.
     """
     rewards: dict[str, list[float]] = {}
@@ -211,7 +211,7 @@ def assert_update_is_right(
     collected: Iterable[str] | None = None,
     on_policy: bool = True,
 ) -> list[Played]:
-    """Check rows, advantages, gradient and weights of one update; return its episodes.
+    """Check rows, advantages, gradient, and weights of one update; return its episodes.
 
     Args:
         update: Inputs of the trainer's loss, and the resulting gradient.
@@ -265,7 +265,7 @@ def assert_same_direction(gradient: list[torch.Tensor | None], wanted: list[torc
 def assert_row_is_right(
     row: Row, episode: Played, advantages: list[float], row_kind: RowKind, on_policy: bool = True
 ) -> None:
-    """Compare tokens, mask, log-probs and advantages of a row with the engine's requests."""
+    """Compare tokens, mask, log-probs, and advantages of a row with the engine's requests."""
     if row_kind == "turn":
         turn = episode.turn_of(row.prompt, row.response)
         turns, requests = [turn] * len(row.response), [episode.requests[turn]]

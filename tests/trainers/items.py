@@ -16,7 +16,7 @@ KINDS = ["file", "generated", "service", *(["reasoning-gym"] if HAS_RG else [])]
 
 
 def source_of(kind: str, folder: Path) -> EnvChoice:
-    """Return a small data set: in a file, generated, of customers, or of reasoning-gym."""
+    """Return a small dataset: in a file, generated, of customers, or of reasoning-gym."""
     if kind == "file":
         path = folder / "rows.jsonl"
         rows = ({"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(50))

@@ -195,7 +195,7 @@ def model_hash(folder: Path) -> str:
 
 
 def planned(trainer: str) -> list[tuple[str, str, int]]:
-    """Return the budget, variant and seed of each run of a trainer.
+    """Return the budget, variant, and seed of each run of a trainer.
 
     They are all seeds with ReBN and one control of the game; for the reference trainer also its fault on all
     seeds.

@@ -20,7 +20,7 @@ class Recorded:
 
 
 async def play_again(episode: Episode, context: Context, pool: EnvPool) -> Episode:
-    """Play the same environment, seed and responses; the rewards must be the same."""
+    """Play the same environment, seed, and responses; the rewards must be the same."""
     task = TaskRow(env_id=episode.env_id, env_kwargs=episode.env_kwargs, seed=episode.seed or 0, index=0)
     again = await pool.play(
         task,

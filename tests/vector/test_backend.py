@@ -13,7 +13,7 @@ from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, VectorEnv, make_vec
 
 SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")
-# episodes of 1, 2 and 3 steps, a truncated one, and one that fails in its second step
+# episodes of 1, 2, and 3 steps, a truncated one, and one that fails in its second step
 VARIETY: list[dict[str, Any]] = [
     {"rewards": [1.0]},
     {"rewards": [0.0, 0.5]},

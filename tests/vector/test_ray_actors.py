@@ -32,7 +32,7 @@ def obedient(num_envs: int, **kwargs: Any) -> VectorEnv:
     return make_vec(OBEDIENT, num_envs, backend="ray", **kwargs)
 
 
-def test_ray_has_to_run_already(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_must_already_be_running(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ConfigError, match=r"ray\.init"):
         obedient(1)

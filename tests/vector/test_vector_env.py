@@ -134,7 +134,7 @@ def test_wrong_order_of_send_and_recv_is_named() -> None:
         assert list(envs.recv()) == [0]
 
 
-def test_next_step_refuses_send() -> None:
+def test_next_step_rejects_send() -> None:
     with scripted(autoreset=NEXT_STEP) as envs:
         envs.reset()
         with pytest.raises(ConfigError, match="NEXT_STEP"):
@@ -160,7 +160,7 @@ def test_bad_actions_are_type_errors(actions: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("actions", "error"), [({3: "a"}, IndexError), ({-1: "a"}, IndexError), ({0: 1}, TypeError)]
 )
-def test_bad_sends_are_refused_whole(actions: Any, error: type[Exception]) -> None:
+def test_bad_sends_are_rejected_whole(actions: Any, error: type[Exception]) -> None:
     with scripted() as envs:
         envs.reset()
         with pytest.raises(error):
@@ -207,7 +207,7 @@ def test_the_first_reset_uses_a_seed_in_vec_kwargs() -> None:
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a", "abc", [0, -1, 2], [0, "1", 2], np.array([0.0, 1.0, 2.0])])
-def test_a_seed_that_is_none_is_refused_and_no_failure_of_an_environment(seed: Any) -> None:
+def test_an_invalid_seed_is_rejected_and_not_an_environment_failure(seed: Any) -> None:
     message = "seed=.*: expected a whole number of at least 0"
     with scripted(seed=seed) as envs:
         with pytest.raises(ConfigError, match=message):
@@ -231,7 +231,7 @@ def test_seeds_and_options_per_env() -> None:
 
 
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_options_that_an_env_refuses_are_the_callers_error(backend: Any) -> None:
+def test_options_that_an_env_rejects_are_the_callers_error(backend: Any) -> None:
     with make_vec("game:GuessTheNumber-v0-easy", 2, backend=backend) as envs:
         envs.reset(seed=0)
         before = envs.step([r"\boxed{1}"] * 2).infos

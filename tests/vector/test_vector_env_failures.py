@@ -23,21 +23,21 @@ def first_observation(seed: int) -> str:
     ("action", "message"),
     [
         ("raise", "RuntimeError: told to raise"),
-        ("nan", "EnvError: step() returned the reward nan; expected a finite number"),
-        ("inf", "EnvError: step() returned the reward inf; expected a finite number"),
-        ("text reward", "EnvError: step() returned the reward '1'; expected a finite number"),
+        ("nan", "EnvError: step() returned the reward nan: expected a finite number"),
+        ("inf", "EnvError: step() returned the reward inf: expected a finite number"),
+        ("text reward", "EnvError: step() returned the reward '1': expected a finite number"),
         (
             "both flags",
             "EnvError: step() returned both terminated and truncated as True",
         ),
-        ("text flag", "EnvError: step() returned the flags 'no' and False; expected two bools"),
+        ("text flag", "EnvError: step() returned the flags 'no' and False: expected two bools"),
         ("no observation", "EnvError: step() returned an observation of type NoneType"),
         ("no info", "info of type NoneType"),
         ("four values", "ValueError: not enough values"),
         ("nothing", "TypeError: cannot unpack"),
     ],
 )
-def test_a_failed_step_cuts_its_own_episode(action: str, message: str) -> None:
+def test_a_failed_step_truncates_its_own_episode(action: str, message: str) -> None:
     with obedient() as envs:
         envs.reset(seed=0)
         step = envs.step(["go", action, "go"])
@@ -141,7 +141,7 @@ def test_an_exit_inside_a_worker_is_a_failure_like_any_other() -> None:
 # -- hung and dead workers ----------------------------------------------------------------------
 
 
-def test_a_hung_thread_is_abandoned_and_its_siblings_go_on() -> None:
+def test_a_hung_thread_is_abandoned_and_its_siblings_continue() -> None:
     with obedient(2, backend="thread", timeout=TIMEOUT, max_workers=1) as envs:
         envs.reset(seed=0)
         envs.send({0: "hang"})
@@ -204,7 +204,7 @@ def test_a_reset_that_hangs_is_answered(backend: str) -> None:
         RELEASE.set()
 
 
-def test_what_cannot_be_sent_back_is_a_failure_of_that_env() -> None:
+def test_a_result_that_cannot_be_sent_back_is_a_failure_of_that_env() -> None:
     with obedient(2, backend="process", max_workers=1) as envs:
         envs.reset(seed=0)
         step = envs.step(["unsendable", "go"])
@@ -227,6 +227,6 @@ def test_an_error_that_cannot_be_sent_keeps_its_text() -> None:
         make_vec(spec, 2, backend="process")
 
 
-def test_a_spec_that_cannot_be_sent_is_refused_with_advice() -> None:
+def test_a_spec_that_cannot_be_sent_is_rejected_with_advice() -> None:
     with pytest.raises(ConfigError, match="module:attribute"):
         make_vec(EnvSpec("test:Lambda-v0", lambda: Obedient()), 2, backend="process")

@@ -45,7 +45,7 @@ def open_files() -> int:
         (["cpu"], False, 1, "thread"),
     ],
 )
-def test_auto_goes_by_what_the_environments_say(
+def test_auto_follows_what_the_environments_declare(
     blocking: Any, concurrent: bool, cores: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(make_module, "_usable_cores", lambda: cores)
@@ -200,7 +200,7 @@ def test_a_worker_ends_with_its_parent() -> None:
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
-def test_async_calls_leave_the_loop_free_and_lose_nothing_when_cancelled(backend: str) -> None:
+def test_async_calls_leave_the_loop_free_and_lose_nothing_when_canceled(backend: str) -> None:
     async def play() -> dict[int, Any]:
         with obedient(2, backend=backend, autoreset=AutoresetMode.DISABLED) as envs:
             await envs.areset(seed=0)

@@ -76,14 +76,14 @@ def test_nothing_is_left_to_render() -> None:
 
 
 @pytest.mark.parametrize("wrapper", [ConcatChat, ConcatChatOnReset])
-def test_images_are_refused_and_text_parts_read(wrapper: type[ConcatChat]) -> None:
+def test_images_are_rejected_and_text_parts_read(wrapper: type[ConcatChat]) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert shown(wrapper(telling(parts, "end"), tokenizer=Tags()), "") == ["<user>a\nb</><assistant>"]
     with pytest.raises(ConfigError, match="parts of type image_url, which text cannot hold"):
         wrapper(telling([IMAGE, *parts]), tokenizer=Tags()).reset()
 
 
-def test_template_that_refuses_is_named() -> None:
+def test_template_that_rejects_is_named() -> None:
     env = ConcatChat(
         Telling([("rules", {}), ("result", {"use_tool": True})]), tokenizer=Tags(("user", "assistant"))
     )

@@ -48,7 +48,7 @@ def test_statistics_count_invalid_actions_and_tool_calls_beside_the_envs_own_met
     assert told[-1][1]["metrics"] == {"progress": 0.5}
 
 
-def test_statistics_of_an_episode_that_was_given_up() -> None:
+def test_statistics_of_an_abandoned_episode() -> None:
     env = wrap(ScriptedEnv(), "episode_statistics")
     env.reset()
     env.step("x")
@@ -83,7 +83,7 @@ def test_time_limit_makes_the_best_return_unknown() -> None:
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.0, "4"])
-def test_bad_time_limit_is_refused(value: Any) -> None:
+def test_bad_time_limit_is_rejected(value: Any) -> None:
     with pytest.raises(ConfigError, match="expected a whole number of at least 1"):
         wrap(ScriptedEnv(), f"time_limit(max_turns={value!r})")
 

@@ -95,12 +95,12 @@ def test_history_equals_its_definition(texts: list[str], max_history: int | None
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "3"])
-def test_bad_max_history_is_refused(value: Any) -> None:
+def test_bad_max_history_is_rejected(value: Any) -> None:
     with pytest.raises(ConfigError, match="expected a whole number of at least 1, or None"):
         wrap(ScriptedEnv(), f"concat(max_history={value!r})")
 
 
-def test_prefix_and_suffix_are_rendered_once_and_taken_out_of_info() -> None:
+def test_prefix_and_suffix_are_rendered_once_and_removed_from_info() -> None:
     env = wrap(telling("rules", "one", prefix="BOARD", suffix="MOVE?", own=1), "concat")
     observation, info = env.reset()
     assert observation == "BOARD\nrules\nMOVE?"

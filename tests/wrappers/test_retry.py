@@ -45,7 +45,7 @@ def test_the_last_attempt_truncates():
     assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
 
 
-def test_the_same_item_is_asked_again():
+def test_the_same_item_is_repeated():
     env = Retry(MathEnv(dataset=[{"problem": str(n), "answer": str(n)} for n in range(50)], symbolic=False))
     env.reset(seed=3)
     index = env.index
@@ -104,7 +104,7 @@ def test_an_environment_of_several_turns_keeps_its_own():
 @pytest.mark.parametrize(
     "kwargs", [{"max_attempts": 0}, {"max_attempts": True}, {"decay": 2}, {"decay": "1"}]
 )
-def test_bad_arguments_are_refused(kwargs):
+def test_bad_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError, match=next(iter(kwargs))):
         math_env(**kwargs)
 
@@ -130,7 +130,5 @@ def test_retry_never_shows_hidden_tests():
 
 
 def test_retry_rejects_environments_that_two_attempts_solve():
-    with pytest.raises(
-        ConfigError, match="2 possible answers, so max_attempts=2 succeeds by trying all of them"
-    ):
+    with pytest.raises(ConfigError, match="max_attempts=2: expected fewer than the 2 answers that"):
         gem_core.make("logic:Proofs-v0", wrappers="retry(max_attempts=2)")

@@ -191,7 +191,7 @@ def test_the_state_holds_counters_and_what_tools_keep():
     assert fresh.step("<upper>c</upper>")[4]["tool_use_counter"] == 2
 
 
-def test_what_tools_hold_is_let_go_of_with_the_episode():
+def test_resources_of_tools_are_released_with_the_episode():
     tool = Upper()
     env = make(tool)
     env.reset(seed=0)
@@ -223,12 +223,12 @@ def test_wrappers_with_tools_stack():
     assert env.unwrapped.actions == []
 
 
-def test_instructions_may_be_left_out_or_replaced():
+def test_instructions_may_be_omitted_or_replaced():
     assert "upper" not in make(instructions=False).reset(seed=0)[0]
     assert make(instructions="Use <upper>.").reset(seed=0)[0].endswith("\nUse <upper>.")
 
 
-def test_options_that_make_no_sense_are_refused():
+def test_options_that_make_no_sense_are_rejected():
     for wrong in ({"max_tool_uses": 0}, {"max_calls": None}, {"max_result_chars": -1}, {"timeout": 0}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
             make(**wrong)

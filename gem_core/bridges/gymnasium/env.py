@@ -1,7 +1,7 @@
 r"""``gymnasium:ID``: a Gymnasium environment as an environment of text.
 
 The first observation holds the docstring of the environment (its description, action and observation spaces,
-rewards and end), then the position. A position is the ``ansi`` rendering, if there is one, and the
+rewards, and end), then the position. A position is the ``ansi`` rendering, if there is one, and the
 observation with six decimals; a highlighted character is put in brackets.
 
 A response holds the action in ``\boxed{...}``: the name or number of a discrete action, and JSON for the

@@ -30,7 +30,7 @@ class GemEnv(gymnasium.Env[str, str]):
     follow the seed of the environment.
 
     Args:
-        env_id: Id, spec or instance; an instance is closed with this one.
+        env_id: Id, spec, or instance; an instance is closed with this one.
         render_mode: None or "ansi".
         **kwargs: Keyword arguments of `gem_core.make`.
 

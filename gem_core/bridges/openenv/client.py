@@ -169,7 +169,7 @@ class ClientSession(asyncio.Protocol):
             code, text = str(data["code"]), str(data["message"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             self.close()
-            raise EnvError(f"the server sent what is not an answer: {payload[:200]!r}") from error
+            raise EnvError(f"the server sent an unexpected message: {payload[:200]!r}") from error
         if code in (wire.SESSION_ERROR, wire.CAPACITY_REACHED):
             raise SessionLost(f"{text} ({code})")
         raise ServerError(f"{text} ({code})", code)

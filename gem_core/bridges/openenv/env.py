@@ -267,7 +267,7 @@ class OpenEnvEnv(ForeignEnv):
         required = [name for name in schema.get("required", ()) if name in fields]
         only = required if len(required) == 1 else list(fields) if len(fields) == 1 else []
         if self.field is not None and self.field not in fields:
-            raise ConfigError(f"field={self.field!r}: the action has the fields {', '.join(fields)}")
+            raise ConfigError(f"field={self.field!r}: expected a field of the action: {', '.join(fields)}")
         self._field_name = self.field or (only[0] if only else None)
         definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
         if self._field_name is None:

@@ -37,7 +37,7 @@ def write_package(id: str, folder: str | Path, kwargs: Mapping[str, Any] | None 
     """
     root = Path(folder)
     if root.exists() and any(root.iterdir()):
-        raise ConfigError(f"{root} is not empty; name a new folder")
+        raise ConfigError(f"{root} is not empty; choose a new folder")
     env_spec = spec(id)
     if not isinstance(env_spec.entry_point, str) or not env_spec.entry_point.startswith("gem_core."):
         raise ConfigError(f"{id}: a package installs gem-core only, which does not contain this environment")

@@ -120,7 +120,7 @@ class OpenEnvServer(Acceptor):
         super().__init__(limits or ServerLimits(), token)
         self.envs = {env.name: env for env in envs}
         if len(self.envs) < len(envs):
-            raise ConfigError("an environment was listed twice; each id has one address")
+            raise ConfigError("an environment is listed twice; list each id once, because ids are addresses")
         self.port = 0
         self._version = version
         self._listener: asyncio.Server | None = None

@@ -1,7 +1,7 @@
-"""``skyrl:ENV``: an environment of skyrl-gym over the rows of a data set.
+"""``skyrl:ENV``: an environment of skyrl-gym over the rows of a dataset.
 
-SkyRL's environments hold no tasks: a trainer passes them one row of its data set per episode. Here the rows
-are the items of the environment. They have the fields of SkyRL's data sets: "prompt" (messages),
+SkyRL's environments hold no tasks: a trainer passes them one row of its dataset per episode. Here the rows
+are the items of the environment. They have the fields of SkyRL's datasets: "prompt" (messages),
 "reward_spec" and, optionally, "extra_info" and others.
 """
 
@@ -33,8 +33,8 @@ class SkyRLEnv(ForeignEnv):
 
     Args:
         env_id: Id in skyrl-gym; ``module:id`` imports the module first, which registers the id.
-        rows: The rows, or a data set of them as in `gem_core.data.open.open_rows`.
-        split: Split of the data set; None if it has only one.
+        rows: The rows, or a dataset of them as in `gem_core.data.open.open_rows`.
+        split: Split of the dataset; None if it has only one.
         config: Configuration of the environment.
         max_turns: Turn limit, passed to the environment; None keeps the environment's own limit.
         success_at: Smallest return that counts as a success.
@@ -60,7 +60,7 @@ class SkyRLEnv(ForeignEnv):
                 raise ConfigError(f"skyrl:{env_id}: {module!r} cannot be imported: {error}") from error
         if self.env_id not in skyrl_gym.registry:
             known = ", ".join(sorted(skyrl_gym.registry))
-            raise ConfigError(f"skyrl-gym has no environment {self.env_id!r}. Available: {known}")
+            raise ConfigError(f"unknown skyrl-gym environment {self.env_id!r}. Available: {known}")
         self.rows: Any = open_rows(rows, split) if isinstance(rows, str) else list(rows)
         if not len(self.rows):
             raise ConfigError(f"skyrl:{env_id} needs rows, because environments of SkyRL hold no tasks")

@@ -1,4 +1,4 @@
-"""`GemTextEnv`: our environments as an environment of skyrl-gym, and the rows of a data set for them.
+"""`GemTextEnv`: our environments as an environment of skyrl-gym, and the rows of a dataset for them.
 
     register_gem()  # in the process that makes environments, before training
     rows = task_rows("game:Mastermind-v0", 1000)
@@ -99,7 +99,7 @@ def register_gem(id: str = ENV_CLASS) -> None:
 
 
 def task_rows(env: str, count: int, seed: int = 0, system: str = "") -> list[dict[str, Any]]:
-    """Return rows of a SkyRL data set with training tasks.
+    """Return rows of a SkyRL dataset with training tasks.
 
     Args:
         env: Id, or ``ID(key=value, ...)``.

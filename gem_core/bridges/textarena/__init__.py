@@ -54,13 +54,13 @@ def make_textarena(
     pattern = sample_pattern(game) if sample is None else check_pattern(sample)
     if number == 1:
         if opponent is not None or agent is not None:
-            raise ConfigError(f"textarena:{game} has one player: leave out opponent and agent")
+            raise ConfigError(f"textarena:{game} has one player; omit opponent and agent")
         return TextArenaEnv(game, pattern, max_turns, success_at, settings)
     if opponent is None:
         if pattern is None:
             raise ConfigError(
-                f"textarena:{game} has {number} players, and what is legal is unknown: give opponent='self' "
-                "or 'module:function', or a pattern of random actions, such as sample='[<0..8>]'"
+                f"textarena:{game} has {number} players, and its legal actions are unknown; pass "
+                "opponent='self' or 'module:function', or a pattern of actions, such as sample='[<0..8>]'"
             )
         opponent = "random"
     table = TextArenaTable(game, number, pattern, max_turns, success_at, settings)

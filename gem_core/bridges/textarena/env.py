@@ -55,6 +55,6 @@ class TextArenaEnv(ForeignEnv):
         self.require_reset()
         if self.sample is None:
             raise NotImplementedError(
-                f"{self.name}: what is legal is unknown; give sample='[<0..8>]' or the like"
+                f"{self.name}: the legal actions are unknown; pass a pattern such as sample='[<0..8>]'"
             )
         return draw_action(self.sample, self.action_random)

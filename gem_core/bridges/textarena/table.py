@@ -75,7 +75,7 @@ class TextArenaTable(MultiAgentEnv):
     def random_action(self, agent: str, random: Random) -> str:
         if self.sample is None:
             raise NotImplementedError(
-                f"{self.game.name}: what is legal is unknown; give sample='[<0..8>]' or the like"
+                f"{self.game.name}: the legal actions are unknown; pass a pattern such as sample='[<0..8>]'"
             )
         return draw_action(self.sample, random)
 

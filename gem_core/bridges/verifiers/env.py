@@ -65,7 +65,7 @@ class VerifiersEnv(ForeignEnv):
         if len(agents) != 1:
             raise ConfigError(f"{name} has the agents {', '.join(agents)}; only one agent is supported")
         if type(self.env.taskset).task_type().NEEDS_CONTAINER:
-            raise ConfigError(f"{name} needs a container of verifiers")
+            raise ConfigError(f"{name} needs a container, which this bridge does not support")
         self.timeout = check_number("timeout", timeout, above=0)
         self._source: Iterator[Any] = iter(self.env.taskset)
         endless = bool(getattr(type(self.env.taskset), "INFINITE", False))

@@ -107,7 +107,7 @@ class _Seat:
     @asynccontextmanager
     async def interaction(self, task: Any, **options: Any) -> AsyncIterator[_Interaction]:
         if task.toolsets(task.config):
-            raise ConfigError(f"{type(task).__name__} has tools, which need a harness of verifiers")
+            raise ConfigError(f"{type(task).__name__} has tools, which need verifiers' own harness")
         interaction = _Interaction(self, task)
         trace = interaction.trace
         await task.setup(trace, None)

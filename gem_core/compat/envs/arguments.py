@@ -15,7 +15,7 @@ IGNORED = frozenset(("use_mp", "verbose", "load_from_cache_file", "max_workers",
 
 
 def with_gems_arguments(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Return the constructor of a data set with GEM's arguments.
+    """Return the constructor of a dataset with GEM's arguments.
 
     It drops `IGNORED`, prefers ``dataset``, which may be a ``datasets.Dataset``, to ``dataset_name``, and
     seeds the first reset with ``seed``.
@@ -67,7 +67,7 @@ class Dataset(Sequence[Any]):
 
 
 class Attributes:
-    """Attributes of GEM's environments of a data set."""
+    """Attributes of GEM's environments of a dataset."""
 
     @property
     def dataset(self) -> Dataset:

@@ -1,4 +1,4 @@
-"""`make`, `make_vec` and `register` with GEM's arguments."""
+"""`make`, `make_vec`, and `register` with GEM's arguments."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class GemEnv(Attributes, Wrapper):
         *,
         options: ResetOptions | None = None,
     ) -> ResetResult:
-        """Start an episode; `idx` selects an item of a data set."""
+        """Start an episode; `idx` selects an item of a dataset."""
         if idx is not None:
             options = {**(options or {}), "index": idx}
         return super().reset(seed, options=options)
@@ -102,7 +102,7 @@ def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemEnv:
         seed: Seed for a first reset that is called without one.
         **kwargs: Arguments of the constructor. Those of GEM that have no meaning here (``use_mp``,
             ``verbose``, ``load_from_cache_file``, ``max_workers``, ``sandbox_type``, and ``max_turns`` of a
-            data set) and ``dataset=None`` are dropped if the constructor lacks them.
+            dataset) and ``dataset=None`` are dropped if the constructor lacks them.
     """
     return GemEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from gem_core.registration import register
 
 _GROUPS = {
-    "Shop": "customers, products and orders",
-    "Library": "books, members and loans",
-    "Clinic": "patients, doctors and visits",
-    "Fleet": "trucks, drivers and trips",
-    "School": "students, courses and grades",
+    "Shop": "customers, products, and orders",
+    "Library": "books, members, and loans",
+    "Clinic": "patients, doctors, and visits",
+    "Fleet": "trucks, drivers, and trips",
+    "School": "students, courses, and grades",
 }
 
 
@@ -19,7 +19,7 @@ def register_databases() -> None:
     tools = "tools(tools='sqlite', max_tool_uses=15)"
     register(
         "database:Tasks-v0", env, wrappers=tools, extra="mcp",
-        description="A task in an SQLite database, over MCP; what is left decides",
+        description="A task in an SQLite database, over MCP, graded by the final state",
     )  # fmt: skip
     for name, what in _GROUPS.items():
         described = f"A task in an SQLite database: {what}"

@@ -30,11 +30,11 @@ When the task is done, end with {end}."""
 class Databases(TurnBasedEnv[str]):
     r"""Follow an instruction in an SQLite database, with the tools of an MCP server.
 
-    Action: calls of the tools ``list_tables``, ``describe_table``, ``query`` and ``execute``, which the
+    Action: calls of the tools ``list_tables``, ``describe_table``, ``query``, and ``execute``, which the
     wrapper ``tools(tools='sqlite')`` of the registered ids provides; at the end ``\boxed{done}``, or the
     answer in the box if the task asks for one.
 
-    Rewards: for the box, 1 if every table, view and index of the database is as the task requires and the
+    Rewards: for the box, 1 if every table, view, and index of the database is as the task requires and the
     answer is right, else 0. A response with neither a call nor a box earns -0.1; the third one truncates the
     episode.
 

@@ -66,7 +66,7 @@ def change(path: Path, script: str) -> None:
 
 
 def differences(database: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
-    """Return the names of the tables, views, indexes and probes in which two databases differ.
+    """Return the names of the tables, views, indexes, and probes in which two databases differ.
 
     The order of rows does not matter, nor does the declaration of a table as long as its columns have the
     same names. A whole number equals a fraction of the same value.

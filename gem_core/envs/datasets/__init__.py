@@ -1,4 +1,4 @@
-"""Data sets as single-turn environments, and the table of their ids."""
+"""Datasets as single-turn environments, and the table of their ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROBLEM = {"question_key": "problem", "answer_key": "answer"}
 _QUESTION = {"question_key": "question", "answer_key": "answer"}
 _TESTS = {"question_key": "problem", "test_key": "tests"}
 
-# id, entry point, data set on the hub, split (None: its only one), arguments, extra
+# id, entry point, dataset on the hub, split (None: its only one), arguments, extra
 _TABLE: tuple[tuple[str, str, str, str | None, dict[str, Any], str], ...] = (
     ("math:ASDiv2K", _MATH, "axon-rl/ASDIV-2k", None, _PROBLEM, "math"),
     ("math:GSM8K", _MATH, "axon-rl/GSM-8k", None, _PROBLEM, "math"),
@@ -50,11 +50,11 @@ _TABLE: tuple[tuple[str, str, str, str | None, dict[str, Any], str], ...] = (
 
 
 _HAVE_TEST_SPLIT = ("code:CodeContest",)
-"""Ids whose data set has an evaluation split, so that all of their items are for training."""
+"""Ids whose dataset has an evaluation split, so that all of their items are for training."""
 
 
 def register_datasets() -> None:
-    """Register the ids of all data sets."""
+    """Register the ids of all datasets."""
     for id, entry_point, name, split, kwargs, extra in _TABLE:
         part = f", split {split}" if split else ""
         eval_kwargs = {}
@@ -65,7 +65,7 @@ def register_datasets() -> None:
         register(
             id,
             entry_point,
-            description=f"{name} of the Hugging Face hub{part}",
+            description=f"{name} on the Hugging Face Hub{part}",
             extra=extra,
             eval_kwargs=eval_kwargs,
             dataset_name=name,

@@ -1,4 +1,4 @@
-r"""`DataSetEnv`: one item of a data set, one answer, one score.
+r"""`DataSetEnv`: one item of a dataset, one answer, one score.
 
 | response | reward | effect |
 |---|---|---|
@@ -48,9 +48,9 @@ class Graded(NamedTuple):
 
 
 class DataSetEnv(Env):
-    """Base class of data set environments. A subclass shows an item, and reads and grades an answer.
+    """Base class of dataset environments. A subclass shows an item, and reads and grades an answer.
 
-    The rows come from a data set by name (`open`) or are passed to `use_rows`. Missing columns are reported
+    The rows come from a dataset by name (`open`) or are passed to `use_rows`. Missing columns are reported
     when the environment is created.
     """
 
@@ -120,12 +120,12 @@ class DataSetEnv(Env):
         `columns` maps the arguments that name a column to the required columns, as in `use_rows`.
 
         Raises:
-            ConfigError: There is no data set or more than one, or it lacks a required column.
-            DataError: The data set cannot be found, reached or read, or is empty.
+            ConfigError: There is no dataset or more than one, or it lacks a required column.
+            DataError: The dataset cannot be found, reached, or read, or is empty.
         """
         if (dataset_name is None) == (dataset is None):
             raise ConfigError(
-                "give dataset_name= (a file, a folder or a hub id) or dataset= (a list of rows)"
+                "give dataset_name= (a file, a folder, or a hub id) or dataset= (a list of rows)"
             )
         if dataset is not None:
             self.use_rows(_ListRows(dataset), columns)
@@ -185,7 +185,7 @@ class DataSetEnv(Env):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        check_options(options, ("index", "state"), "a data set")
+        check_options(options, ("index", "state"), "a dataset")
         options = options or {}
         state, index = options.get("state"), options.get("index")
         if state is not None and index is not None:

@@ -50,12 +50,12 @@ class CodeEnv(DataSetEnv):
         streaming: bool = False,
         eval_only: bool | None = None,
     ) -> None:
-        """Open the data set.
+        """Open the dataset.
 
         Args:
-            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+            dataset_name: A parquet, jsonl, json, or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Split of the data set; None if it has only one.
+            split: Split of the dataset; None if it has only one.
             dataset: The rows themselves, instead of a name.
             question_key: Column of the task.
             test_key: Column of the tests; see `gem_core.graders.programs` for the formats.
@@ -63,15 +63,15 @@ class CodeEnv(DataSetEnv):
             max_tests: Number of tests to run, those with the longest inputs; None means all.
             partial_credit: Whether the reward is the share of passing tests.
             timeout: Limit per test in seconds, of wall-clock time and of CPU time.
-            subset: Folder within the data set; None if it has only one.
-            streaming: Whether to read a hub data set over the network on demand.
+            subset: Folder within the dataset; None if it has only one.
+            streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
 
         Raises:
-            ConfigError: The split, subset or column does not exist, or a limit is out of range.
-            DataError: The data set cannot be found, reached or read.
+            ConfigError: The split, subset, or column does not exist, or a limit is out of range.
+            DataError: The dataset cannot be found, reached, or read.
             MissingDependency: A package for the data is missing.
         """
         self.set_tests(max_tests, partial_credit, timeout)

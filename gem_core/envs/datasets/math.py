@@ -44,28 +44,28 @@ class MathEnv(DataSetEnv):
         eval_only: bool | None = None,
         symbolic: bool = True,
     ) -> None:
-        """Open the data set.
+        """Open the dataset.
 
         Args:
-            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+            dataset_name: A parquet, jsonl, json, or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Split of the data set; None if it has only one.
+            split: Split of the dataset; None if it has only one.
             dataset: The rows themselves, instead of a name.
             question_key: Column of the problem.
             answer_key: Column of the answer, or of a list of accepted answers.
             image_key: Column of the images; None if the problems have none. With images, the observation is a
                 list of content parts, with an image at each ``<image>`` of the problem. An image is the bytes
                 of a file (also in a dict, as on the hub), a data URL, or the name of a file next to the data.
-            subset: Folder within the data set; None if it has only one.
-            streaming: Whether to read a hub data set over the network on demand.
+            subset: Folder within the dataset; None if it has only one.
+            streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
             symbolic: Whether to ask math-verify if the built-in comparison is inconclusive.
 
         Raises:
-            ConfigError: The split, subset or column does not exist.
-            DataError: The data set cannot be found, reached or read.
+            ConfigError: The split, subset, or column does not exist.
+            DataError: The dataset cannot be found, reached, or read.
             MissingDependency: A package for the data or the grading is missing.
         """
         if symbolic:
@@ -121,7 +121,7 @@ def _image(image: Any, rows: Rows) -> dict[str, Any]:
     """Return the content part of an entry of an image column.
 
     Raises:
-        DataError: The entry is not an image; the message names the data set.
+        DataError: The entry is not an image; the message names the dataset.
     """
     source = image
     if isinstance(image, dict):  # the format of the hub: bytes, and the original file name

@@ -40,25 +40,25 @@ class QaEnv(DataSetEnv):
         streaming: bool = False,
         eval_only: bool | None = None,
     ) -> None:
-        r"""Open the data set.
+        r"""Open the dataset.
 
         Args:
-            dataset_name: A parquet, jsonl, json or csv file, a folder of them, or an id of the Hugging Face
+            dataset_name: A parquet, jsonl, json, or csv file, a folder of them, or an id of the Hugging Face
                 hub.
-            split: Split of the data set; None if it has only one.
+            split: Split of the dataset; None if it has only one.
             dataset: The rows themselves, instead of a name.
             question_key: Column of the question.
             answer_key: Column of the answer, or of a list of accepted answers.
             extract_boxed: Whether the answer is in ``\boxed{}``, as the question asks.
-            subset: Folder within the data set; None if it has only one.
-            streaming: Whether to read a hub data set over the network on demand.
+            subset: Folder within the dataset; None if it has only one.
+            streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
 
         Raises:
-            ConfigError: The split, subset or column does not exist.
-            DataError: The data set cannot be found, reached or read.
+            ConfigError: The split, subset, or column does not exist.
+            DataError: The dataset cannot be found, reached, or read.
             MissingDependency: A package for the data is missing.
         """
         self.keys = question_key, answer_key

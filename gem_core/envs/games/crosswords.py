@@ -6,12 +6,11 @@ from functools import cache
 from random import Random
 from string import ascii_lowercase
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.crossword_maker import lay_out
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.grid import numbered_template
-from gem_core.errors import ConfigError
 from gem_core.text import integer, parts
 
 BLOCK, EMPTY = ".", "_"
@@ -54,8 +53,8 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
             check_int("num_words", num_words, 1, 20)
             check_int("max_turns", max_turns, 1)
             if max_turns < 4 * num_words:
-                raise ConfigError(
-                    f"{num_words} words need max_turns of at least {4 * num_words}, not {max_turns}"
+                raise expected(
+                    "max_turns", max_turns, f"at least {4 * num_words} turns for {num_words} words"
                 )
             self.size = (hardcore, max_turns, num_words)
 

@@ -19,7 +19,7 @@ _SEARCH = 2000
 class FifteenPuzzle(TurnBasedEnv[str]):
     r"""Slide the tiles of a square board into order, with the blank in the last corner.
 
-    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``: the direction in which a tile
+    Action: ``\boxed{up}``, ``down``, ``left``, or ``right``: the direction in which a tile
     moves into the blank, so ``up`` moves the tile below the blank. A move without such a tile is illegal.
 
     Rewards: 1 for the solved board. The last turn, if its move is legal, earns the fraction of cells

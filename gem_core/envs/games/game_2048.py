@@ -6,12 +6,11 @@ from functools import lru_cache
 from math import log2
 from random import Random
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.game_2048_player import best_direction
 from gem_core.envs.games.grid import DIRECTIONS
 from gem_core.envs.games.slide import moved
-from gem_core.errors import ConfigError
 from gem_core.text import direction
 
 _SIZES = ((16, 20), (32, 30), (64, 50))
@@ -20,7 +19,7 @@ _SIZES = ((16, 20), (32, 30), (64, 50))
 class Game2048(TurnBasedEnv[str]):
     r"""Slide all tiles; equal tiles that meet merge into one of twice the number. Make the target tile.
 
-    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move that changes nothing is illegal.
+    Action: ``\boxed{up}``, ``down``, ``left``, or ``right``. A move that changes nothing is illegal.
     After each move a 2 (nine times out of ten) or a 4 appears in an empty cell.
 
     Rewards: each doubling of the largest tile earns 1 / (doublings from the largest tile at the start
@@ -30,7 +29,7 @@ class Game2048(TurnBasedEnv[str]):
 
     `max_return` is 1, or None if the turns are too few for the target even if every new tile were a 4, as in
     the variants ``hard`` and ``extreme-hard``, which keep GEM's sizes. The oracle searches its move, the new
-    tile and its next move, and picks the best board by a fixed measure (empty cells, order, tiles that can
+    tile, and its next move, and picks the best board by a fixed measure (empty cells, order, tiles that can
     merge).
     """
 
@@ -57,7 +56,7 @@ class Game2048(TurnBasedEnv[str]):
         if target_tile is not None and max_turns is not None:
             check_int("target_tile", target_tile, 8, 1 << 100)
             if target_tile & (target_tile - 1):
-                raise ConfigError(f"target_tile must be a power of 2, not {target_tile}")
+                raise expected("target_tile", target_tile, "a power of 2")
             self.size = (target_tile, check_int("max_turns", max_turns, 1))
             if 4 * (max_turns + 2) < target_tile:
                 self.max_return = None

@@ -8,9 +8,8 @@ from math import perm
 from operator import eq
 from random import Random
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
-from gem_core.errors import ConfigError
 from gem_core.text import integers
 
 _SIZES = ((2, 4, 10), (4, 6, 20), (4, 8, 30))
@@ -65,9 +64,10 @@ class Mastermind(TurnBasedEnv[list[int]]):
                 check_int("max_turns", max_turns, 1),
             )
             if code_length > num_numbers and not duplicate_numbers:
-                raise ConfigError(
-                    f"a code of {code_length} different numbers needs num_numbers of at least "
-                    f"{code_length}, not {num_numbers}; or set duplicate_numbers=True"
+                raise expected(
+                    "num_numbers",
+                    num_numbers,
+                    f"at least code_length={code_length}, or duplicate_numbers=True",
                 )
 
     def new_game(self) -> None:

@@ -20,7 +20,7 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
     Action: ``\boxed{reveal r c}`` or ``\boxed{flag r c}``, row and column from 0. Revealing a cell
     without mines around it also reveals its neighbors. Mines are placed at the first reveal, none of them
     within one step of it. A flag only protects a cell; flagging it again removes the flag. Revealing a
-    flagged or revealed cell, flagging a revealed one and leaving the board are illegal moves.
+    flagged or revealed cell, flagging a revealed one, and leaving the board are illegal moves.
 
     Rewards: newly revealed cells / cells without a mine, 1 in total for a solved board, which ends
     the episode with success. A mine ends it with 0 and no success. Nothing is paid at the turn
@@ -60,7 +60,9 @@ class Minesweeper(TurnBasedEnv[tuple[str, int, int]]):
             check_int("max_turns", max_turns, 1)
             room = rows * cols - min(3, rows) * min(3, cols)
             if room < 1:
-                raise ConfigError(f"a board of {rows} x {cols} has no room for mines around the first reveal")
+                raise ConfigError(
+                    f"rows={rows}, cols={cols}: expected a board larger than the area of the first reveal"
+                )
             check_int("num_mines", num_mines, 1, room)
             self.size = (rows, cols, num_mines, max_turns)
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.grid import DIRECTIONS, OPPOSITE
 from gem_core.envs.games.sokoban_room import TARGET, WALL, make_room
 from gem_core.envs.games.sokoban_solver import solve
-from gem_core.errors import ConfigError
 from gem_core.text import direction
 
 _SIZES = ((6, 6, 2, 20), (8, 8, 5, 50))
@@ -22,7 +21,7 @@ _SEARCH = 1000
 class Sokoban(TurnBasedEnv[str]):
     r"""Push every box onto a target; boxes can only be pushed, one at a time.
 
-    Action: ``\boxed{up}``, ``down``, ``left`` or ``right``. A move into a wall, or into a box with a
+    Action: ``\boxed{up}``, ``down``, ``left``, or ``right``. A move into a wall, or into a box with a
     wall or a box behind it, is illegal.
 
     Rewards: 1 when every box is on a target. The last turn, if its move is legal, earns the fraction of
@@ -154,7 +153,7 @@ _WHERE = {"up": "above you", "down": "below you", "left": "to your left", "right
 
 def _pair(dim_room: Sequence[int]) -> tuple[int, int]:
     if not isinstance(dim_room, (list, tuple)) or len(dim_room) != 2:
-        raise ConfigError(f"dim_room must be rows and columns, such as [6, 6], not {dim_room!r}")
+        raise expected("dim_room", dim_room, "rows and columns, such as [6, 6]")
     rows, cols = (check_int(f"dim_room[{i}]", value, 5, 20) for i, value in enumerate(dim_room))
     return rows, cols
 

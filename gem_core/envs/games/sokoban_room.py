@@ -21,7 +21,7 @@ class Room:
     """An initial room.
 
     Attributes:
-        cells: Walls, floor and targets, row by row.
+        cells: Walls, floor, and targets, row by row.
         boxes: Cells of the boxes.
         player: Cell of the player.
         way: Moves of a solution, the next one last.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from random import Random
 
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.data import read_lines
 from gem_core.envs.games.sudoku_solver import candidates
-from gem_core.errors import ConfigError
 from gem_core.text import integers
 
 _SIZES = ((6, 12, 4), (31, 50, 9))
@@ -18,10 +17,10 @@ _FEWEST = {4: 4, 9: 24}
 
 
 class Sudoku(TurnBasedEnv[list[int]]):
-    r"""Fill the empty cells so that every row, column and box holds each number once.
+    r"""Fill the empty cells so that every row, column, and box holds each number once.
 
     Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a filled cell, or
-    repeats a number in its row, column or box is illegal. Any other number that differs from the solution is
+    repeats a number in its row, column, or box is illegal. Any other number that differs from the solution is
     rejected as wrong; that is a legal move and uses up the turn.
 
     Rewards: 1 / initially empty cells for each right number, 1 in total for the solved
@@ -54,7 +53,7 @@ class Sudoku(TurnBasedEnv[list[int]]):
         self.size: tuple[int, int, int] | None = None
         if clues is not None and max_turns is not None and scale is not None:
             if not isinstance(scale, int) or scale not in _FEWEST:
-                raise ConfigError(f"scale must be 4 or 9, not {scale!r}")
+                raise expected("scale", scale, "4 or 9")
             check_int("clues", clues, _FEWEST[scale], scale * scale - 1)
             self.size = (clues, check_int("max_turns", max_turns, 1), scale)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 @lru_cache(maxsize=4)
 def peers(scale: int) -> tuple[tuple[int, ...], ...]:
-    """Return, for each cell in row order, the other cells of its row, column and box."""
+    """Return, for each cell in row order, the other cells of its row, column, and box."""
     box = 2 if scale == 4 else 3
     place = [(r, c, r // box * box + c // box) for r in range(scale) for c in range(scale)]
     return tuple(

@@ -19,7 +19,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
     Each episode draws the target peg and a legal position in which the largest disk is on another peg, so no
     fixed sequence of moves wins every episode. The shortest solution has from 2**(n - 1) to 2**n - 1 moves.
 
-    Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC`` and ``A->C`` are read
+    Action: ``\boxed{A C}`` moves the top disk of A to C; ``A,C``, ``AC``, and ``A->C`` are read
     alike, in either case. A move that breaks the rules or names no peg is illegal.
 
     Rewards: 1 when all disks are on the target. The last turn, if its move is legal, earns the fraction

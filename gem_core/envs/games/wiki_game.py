@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from gem_core._util.checks import check_choice, check_int
+from gem_core._util.checks import check_choice, check_int, expected
+from gem_core._util.messages import join_or
 from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.envs.games.wiki_pages import BundledPages, Page, Pages, distances, within
 from gem_core.errors import ConfigError, ServiceError
@@ -80,8 +81,8 @@ class WikiGame(TurnBasedEnv[str]):
                 server draws its own random pages, so there a seed does not determine the episode.
             trawler_kwargs: Arguments of `MediaWikiPages` or `KiwixPages`; None means no arguments.
             page_summary_length: Length of the shown part of a page: a number and ``"characters"``,
-                ``"words"`` or ``"sentences"``.
-            variant: ``"noregrets"``, ``"oneback"``, ``"freenav"`` or ``"eidetic"``.
+                ``"words"``, or ``"sentences"``.
+            variant: ``"noregrets"``, ``"oneback"``, ``"freenav"``, or ``"eidetic"``.
 
         Raises:
             ConfigError: Only one of `max_turns` and `variant` is None, or a value is unknown.
@@ -228,28 +229,26 @@ class WikiGame(TurnBasedEnv[str]):
 def _summary_length(length: Sequence[Any]) -> tuple[int, str]:
     pair = tuple(length) if isinstance(length, (list, tuple)) else ()
     if len(pair) != 2 or pair[1] not in _UNITS:
-        raise ConfigError(
-            f"page_summary_length must be a number and one of {', '.join(_UNITS)}, not {length!r}"
-        )
+        raise expected("page_summary_length", length, f"a number and a unit: {join_or(_UNITS)}")
     return check_int("page_summary_length[0]", pair[0], 1), pair[1]
 
 
 def _pages(backend: str, kwargs: Mapping[str, Any]) -> Pages:
     if backend == "bundled":
         if kwargs:
-            raise ConfigError(f"trawler_kwargs are for a server; the backend 'bundled' takes none: {kwargs}")
+            raise ConfigError(f"trawler_kwargs={kwargs}: backend='bundled' takes none; they are for a server")
         return BundledPages()
     from gem_core.envs.games.wiki_servers import KiwixPages, MediaWikiPages  # urllib, for a few
 
     servers: dict[str, Any] = {"mw": MediaWikiPages, "kiwix": KiwixPages}
     if backend not in tuple(servers):
-        raise ConfigError(f"backend must be 'bundled', 'mw' or 'kiwix', not {backend!r}")
+        raise expected("backend", backend, "bundled, mw, or kiwix")
     try:
         pages: Pages = servers[backend](**dict(kwargs))
     except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"trawler_kwargs {kwargs} do not fit the backend {backend!r}: {error}") from error
+        raise ConfigError(f"trawler_kwargs={kwargs} do not fit backend={backend!r}: {error}") from error
     return pages
 
 

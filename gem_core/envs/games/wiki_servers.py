@@ -173,7 +173,7 @@ class KiwixPages(_Server):
 
 
 class _PageReader(HTMLParser):
-    """Reads the heading, the paragraphs and the links of an article."""
+    """Reads the heading, the paragraphs, and the links of an article."""
 
     def __init__(self) -> None:
         super().__init__()

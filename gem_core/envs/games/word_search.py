@@ -50,7 +50,7 @@ class WordSearch(TurnBasedEnv[list[int]]):
         """Set the size, or have it drawn at each reset.
 
         Args:
-            hardcore: Whether the words are longer, rarer and not listed; only their lengths are shown.
+            hardcore: Whether the words are longer, rarer, and not listed; only their lengths are shown.
             max_turns: Turn limit. None (together with the two others) draws `hardcore` at each reset, with
                 5 words and 20 turns.
             num_words: Number of hidden words, 1 to 30.

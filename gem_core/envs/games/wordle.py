@@ -18,7 +18,7 @@ class Wordle(TurnBasedEnv[str]):
     r"""Find a hidden English word; each guess reveals which of its letters are right.
 
     Action: ``\boxed{crane}``, in either case; blanks between the letters do not matter. A guess of the
-    wrong length, a repeated guess and (with `only_real_words`) a word outside the bundled dictionary are
+    wrong length, a repeated guess, and (with `only_real_words`) a word outside the bundled dictionary are
     illegal.
 
     Rewards: .5 / word_length for each position that is right for the first time, and .5 more for the word,

@@ -22,7 +22,7 @@ _WORDS = {"+": "plus", "-": "minus", "*": "times"}
 
 
 class ArithmeticRows(GeneratedRows):
-    """Sums, differences and products of `terms` numbers up to `max_number`."""
+    """Sums, differences, and products of `terms` numbers up to `max_number`."""
 
     columns: tuple[str, ...] = ("problem", "answer")
     key = "problem"
@@ -71,7 +71,7 @@ class ArithmeticEnv(LiteralEnv):
         """Set the ranges of the numbers.
 
         Args:
-            operations: The operations that occur, some of ``+``, ``-`` and ``*``.
+            operations: The operations that occur, some of ``+``, ``-``, and ``*``.
             terms: Number of numbers in a line, from 2 to 9.
             max_number: Largest number, at least 9.
             split: "train" or "test".

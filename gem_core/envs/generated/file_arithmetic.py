@@ -45,7 +45,7 @@ class FileArithmeticRows(GeneratedRows):
 
 
 class FileArithmeticEnv(LiteralEnv):
-    r"""Find the remainder of the sum, the largest or the smallest number in a file.
+    r"""Find the remainder of the sum, the largest, or the smallest number in a file.
 
     Action: the remainder in ``\boxed{...}``, in digits; the last box with an answer counts.
 

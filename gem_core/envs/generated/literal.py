@@ -12,8 +12,8 @@ from gem_core.graders.math import judge
 
 class LiteralEnv(MathEnv):
     r"""A problem that asks for a number. An expression with the same value is not accepted: ``17 + 4``,
-    ``\frac{42}{2}`` and ``\sqrt{441}`` earn nothing if 21 is right, because otherwise the question itself
-    would be an answer. A sign, decimals, thousands separators, a unit and a name in front (``x = 21``) are
+    ``\frac{42}{2}``, and ``\sqrt{441}`` earn nothing if 21 is right, because otherwise the question itself
+    would be an answer. A sign, decimals, thousands separators, a unit, and a name in front (``x = 21``) are
     allowed.
     """
 

@@ -164,7 +164,7 @@ class MultiHopEnv(QaEnv):
 
     Action: the name in ``<answer>...</answer>``; the last one counts.
 
-    Rewards: 1 for the right name, ignoring letter case, punctuation and articles; 0 for anything else. One
+    Rewards: 1 for the right name, ignoring letter case, punctuation, and articles; 0 for anything else. One
     step. `max_return` is 1; the oracle reaches it.
 
     With `documents`, the question contains the facts, among others; with 0, they must be found by searching

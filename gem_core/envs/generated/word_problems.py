@@ -64,7 +64,7 @@ _THINGS = [
 
 class _Template(NamedTuple):
     text: str
-    """Text of the problem, with {p} and {q} for names, {t} for things and a to d for numbers."""
+    """Text of the problem, with {p} and {q} for names, {t} for things, and a to d for numbers."""
     answer: Callable[[int, int, int, int], int]
     low: tuple[int, int, int, int] = (2, 2, 2, 2)
     high: tuple[int, int, int, int] = (40, 40, 12, 12)

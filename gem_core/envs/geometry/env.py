@@ -60,9 +60,9 @@ class GeometryEnv(MathEnv):
     Rewards: 1 for the right answer in any exact form (``5\sqrt{2}``, ``\sqrt{50}``), 0 for anything else.
     One step. `max_return` is 1; the oracle reaches it.
 
-    The observation is a list of content parts: the image, the question and the answer format. Only the image,
-    which is to scale, shows what the question is about. Items are generated on demand; the two splits share
-    no figure with the same values.
+    The observation is a list of content parts: the image, the question, and the answer format. Only the
+    image, which is to scale, shows what the question is about. Items are generated on demand; the two splits
+    share no figure with the same values.
     """
 
     shows_images = True

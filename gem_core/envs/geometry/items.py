@@ -37,7 +37,7 @@ def two_numbers(random: Random, low: int, high: int, ratio: float = 3.0) -> tupl
 
 
 def root(square: int) -> str:
-    r"""Return the square root of a positive whole number: ``5``, ``\sqrt{7}`` or ``3\sqrt{2}``."""
+    r"""Return the square root of a positive whole number: ``5``, ``\sqrt{7}``, or ``3\sqrt{2}``."""
     factor = math.isqrt(square)
     while square % (factor * factor):
         factor -= 1

@@ -14,7 +14,7 @@ _PACKAGE = "gem_core.envs.multiagent"
 _TABLE = (
     ("multi:TicTacToe-v0", "tic_tac_toe:make_tic_tac_toe", "Three in a row on a 3x3 board, two players"),
     ("multi:KuhnPoker-v0", "kuhn_poker:make_kuhn_poker", "A hand of poker with three cards, two players"),
-    ("multi:Bargaining-v0", "bargaining:make_bargaining", "Share things of private value, two players"),
+    ("multi:Bargaining-v0", "bargaining:make_bargaining", "Divide items of private value, two players"),
 )
 
 _LAZY = {

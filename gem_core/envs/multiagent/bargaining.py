@@ -25,7 +25,7 @@ class Bargaining(TurnGame[list[int] | str]):
     r"""Players take turns proposing a division of items until one of them accepts.
 
     There are 5 to 7 items of three kinds, worth 10 points in total to each player, who knows only their own
-    values. A move is a proposal, the numbers of books, hats and balls to keep (``\boxed{1 0 2}``), or
+    values. A move is a proposal, the numbers of books, hats, and balls to keep (``\boxed{1 0 2}``), or
     ``\boxed{accept}`` for the other player's last proposal. After a deal, each player is paid the value of
     their share over 10, from 0 to 1; without a deal by the turn limit, 0. A forfeit costs 0.1. The oracle is
     an arbiter that sees both tables of values: it proposes the division with the largest product of both

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from gem_core.core import Observation
 
 AgentState: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
-"""Observation, return so far, terminated, truncated and info of one agent."""
+"""Observation, return so far, terminated, truncated, and info of one agent."""
 
 
 class GemNames:
     """Mixin of `MultiAgentEnv`.
 
     Attributes:
-        shared_memory: Messages between agents: dicts with "from", "to" and "message".
+        shared_memory: Messages between agents: dicts with "from", "to", and "message".
         global_context: Free text for all agents.
     """
 

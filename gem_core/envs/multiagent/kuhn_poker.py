@@ -26,7 +26,7 @@ CHANCES = {
     "bet": (0.0, 1 / 3, 1.0),
     "check bet": (0.0, 2 / 3, 1.0),
 }
-"""An equilibrium: probability of the bold action with a Jack, a Queen and a King, by betting history."""
+"""An equilibrium: probability of the bold action with a Jack, a Queen, and a King, by betting history."""
 
 VALUE = -1 / 18
 """Expected chips per hand of `player_1` when both players follow an equilibrium."""

@@ -33,7 +33,7 @@ class MultiAgentEnv(GemNames, Env):
     """Base class of environments with several agents.
 
     A subclass sets `possible_agents` and `agent_selector` in its constructor and overrides `observe` and
-    `_process_actions`, and, where they apply, `new_episode`, `random_action` and `best_action`. Like every
+    `_process_actions`, and, where they apply, `new_episode`, `random_action`, and `best_action`. Like every
     environment, it draws from `self.random` and lists its own state in `state_fields`, after the fields of
     this class.
 
@@ -214,7 +214,7 @@ class MultiAgentEnv(GemNames, Env):
             agent = next(iter(self.active_agents()), None)
         if agent not in self.agents:
             names = ", ".join(self.agents) or "none"
-            raise ConfigError(f"unknown agent {agent!r}; agents in the episode: {names}")
+            raise ConfigError(f"unknown agent {agent!r}. Agents in the episode: {names}")
         return agent
 
     # -- state --------------------------------------------------------------------------------

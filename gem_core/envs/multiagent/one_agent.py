@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
+from gem_core._util.checks import expected
 from gem_core._util.entry_points import load_attribute
+from gem_core._util.messages import join_or
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, ResetOptions, ResetResult, Split, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
@@ -53,7 +55,7 @@ PLAYERS: dict[str, Player] = {"random": random_player, "oracle": best_player}
 
 
 def find_player(name: str | Player) -> Player:
-    """Return a player by name: "random", "oracle" or ``module:function``. A function is returned unchanged.
+    """Return a player by name: "random", "oracle", or ``module:function``. A function is returned unchanged.
 
     Raises:
         ConfigError: The player is unknown.
@@ -63,9 +65,7 @@ def find_player(name: str | Player) -> Player:
     if name in PLAYERS:
         return PLAYERS[name]
     if not isinstance(name, str) or name.count(":") != 1:
-        raise ConfigError(
-            f"unknown player {name!r}: expected {', '.join(map(repr, PLAYERS))} or 'module:function'"
-        )
+        raise expected("player", name, join_or([*PLAYERS, "module:function"]))
     player: Player = load_attribute("the player", name)
     return player
 
@@ -111,9 +111,11 @@ class OneAgent(Env):
 
     def __init__(self, env: MultiAgentEnv, agent: str | None = None, others: str | Player = "random") -> None:
         if not isinstance(env, MultiAgentEnv):
-            raise ConfigError(f"{env!r} has a single agent; expected a MultiAgentEnv")
+            raise ConfigError(f"{env!r} has a single agent: expected a MultiAgentEnv")
         if agent is not None and agent not in env.possible_agents:
-            raise ConfigError(f"unknown agent {agent!r}; {env!r} has {', '.join(env.possible_agents)}")
+            raise ConfigError(
+                f"unknown agent {agent!r} of {env!r}. Available: {', '.join(env.possible_agents)}"
+            )
         self.env = env
         self.chosen = agent
         self.player = find_player(others)

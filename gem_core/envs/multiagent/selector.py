@@ -52,7 +52,7 @@ class AgentSelector:
             ConfigError: The agent is not in the episode.
         """
         if agent not in self._agents:
-            raise ConfigError(f"unknown agent {agent!r}; agents in the episode: {', '.join(self._agents)}")
+            raise ConfigError(f"unknown agent {agent!r}. Agents in the episode: {', '.join(self._agents)}")
         self.selected, self.settled = agent, True
 
     def is_first(self) -> bool:

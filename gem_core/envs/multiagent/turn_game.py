@@ -23,7 +23,7 @@ PLAYERS = ("player_1", "player_2")
 
 
 class TurnGame(MultiAgentEnv, Generic[Move]):
-    """Base class of two-player games. A subclass defines the setup, the moves and the observations."""
+    """Base class of two-player games. A subclass defines the setup, the moves, and the observations."""
 
     state_fields: ClassVar[tuple[str, ...]] = (
         *MultiAgentEnv.state_fields, "turn", "turn_limit", "news", "moved"

@@ -1,4 +1,4 @@
-"""Every data set of the reasoning-gym package as an environment ``rg:name``.
+"""Every dataset of the reasoning-gym package as an environment ``rg:name``.
 
 The installed package provides the names. Importing it takes seconds, so the recorded names in ``names.txt``
 are used if their version, or no version, is installed.
@@ -21,12 +21,12 @@ def register_lazily() -> None:
 
 
 def register_all() -> None:
-    """Register an id for each data set."""
+    """Register an id for each dataset."""
     for name in names():
         register(
             f"rg:{name}",
             "gem_core.envs.rg.env:ReasoningGymEnv",
-            description="A mix of data sets of reasoning-gym"
+            description="A mix of reasoning-gym datasets"
             if name == "composite"
             else f"reasoning-gym: {name}",
             extra="rg",
@@ -36,7 +36,7 @@ def register_all() -> None:
 
 
 def names() -> list[str]:
-    """Return the names of the data sets of the installed reasoning-gym, or else the recorded names."""
+    """Return the names of the datasets of the installed reasoning-gym, or else the recorded names."""
     recorded, *known = Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split()
     return known if installed_version() in (None, recorded) else discover()
 

@@ -31,7 +31,7 @@ _CONCLUSION = re.compile(rf"{_LITERAL}(?:([{_JOINING}]){_LITERAL})?")
 
 
 class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
-    """The package's data set, with other items.
+    """The package's dataset, with other items.
 
     An item is drawn again until its premises are consistent and have a conclusion that follows from them
     together but from none of them alone. The variables get random letters, and each is negated everywhere or
@@ -69,7 +69,7 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
 
 
 def redrawn(data: Any) -> Any:
-    """Return a data set with its items of propositional_logic replaced, also inside a mix."""
+    """Return a dataset with its items of propositional_logic replaced, also inside a mix."""
     if type(data) is PropositionalLogicDataset:
         data = Conclusions(data.config)
         data[0]  # settings without items are rejected here

@@ -1,4 +1,4 @@
-"""One data set of reasoning-gym, or a weighted mix of several."""
+"""One dataset of reasoning-gym, or a weighted mix of several."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gem_core.text import boxed_answer, plain, undecorated
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 EXAMPLE_SEED = 5_000_011
-"""Seed of the data sets whose answers are shown as examples."""
+"""Seed of the datasets whose answers are shown as examples."""
 _CHUNK = 500
 _ENDLESS = 2**31
 _LONGEST = 20_000
@@ -54,10 +54,10 @@ _MADE_ELSEWHERE = {
     "polynomial_multiplication",
     "ransom_note",
 }
-"""Data sets that draw from sets: a process with a fixed order of sets generates them."""
+"""Datasets that draw from sets: a process with a fixed order of sets generates them."""
 _MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
-"""Metadata keys of a right answer, for data sets that accept many answers and name none."""
+"""Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
@@ -71,19 +71,19 @@ _MIX = [
 
 
 class ReasoningGymEnv(DataSetEnv):
-    r"""Answer an item of a reasoning-gym data set.
+    r"""Answer an item of a reasoning-gym dataset.
 
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
-    Rewards: the data set's own score of the content of the box, from 0 to 1 (many data sets pay a little for
+    Rewards: the dataset's own score of the content of the box, from 0 to 1 (many datasets pay a little for
     a wrong answer in the right format); 0 without a box. Spaces around the answer, ``\text{...}``,
-    ``$...$``, ``**...**``, quotation marks, backticks and ``Answer:`` cost nothing: the better score with or
+    ``$...$``, ``**...**``, quotation marks, backticks, and ``Answer:`` cost nothing: the better score with or
     without them counts. One step.
 
     The best return is 1. The oracle gives the item's own answer or the example in its metadata, and is None
     if there is neither.
 
-    No answer is ever evaluated as a program: `scorers` replaces the scoring of data sets that would do so.
+    No answer is ever evaluated as a program: `scorers` replaces the scoring of datasets that would do so.
     """
 
     format_error_reward = 0.0
@@ -99,25 +99,25 @@ class ReasoningGymEnv(DataSetEnv):
         eval_only: bool | None = None,
         example: bool = True,
     ) -> None:
-        """Create the data set.
+        """Create the dataset.
 
         Args:
-            name: Name of a data set of reasoning-gym.
+            name: Name of a dataset of reasoning-gym.
             size: Number of items. None means as many as there are seeds (2^31), generated in chunks.
-            seed: Seed of the data set.
-            config: Settings of the data set; None means its defaults.
+            seed: Seed of the dataset.
+            config: Settings of the dataset; None means its defaults.
             datasets: ``{"name", "weight", "config"}`` of each part of ``composite``; None means a small
                 mix.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 reserves items 7, 15, 23, ... for evaluation.
-            example: Whether the prompt shows the answer to another question of the data set.
+            example: Whether the prompt shows the answer to another question of the dataset.
 
         Raises:
-            ConfigError: The data set does not exist, rejects its settings, or belongs to another version of
+            ConfigError: The dataset does not exist, rejects its settings, or belongs to another version of
                 the package and would evaluate answers.
         """
         if name not in reasoning_gym.factory.DATASETS:
-            raise ConfigError(f"reasoning-gym has no data set {name!r}")
+            raise ConfigError(f"reasoning-gym has no dataset {name!r}")
         size = check_int("size", size, 1, optional=True)
         seed = check_int("seed", seed)
         if datasets is not None and name != "composite":
@@ -206,7 +206,7 @@ class ReasoningGymEnv(DataSetEnv):
 
 
 class _Items:
-    """Numbered items of a data set, generated in chunks if their number is unlimited."""
+    """Numbered items of a dataset, generated in chunks if their number is unlimited."""
 
     columns: tuple[str, ...] = ("question", "answer", "metadata")
 
@@ -262,7 +262,7 @@ class _Items:
         return item
 
     def score(self, answer: str, row: Row) -> float:
-        """Return the data set's own score of the answer, unchanged or without decoration.
+        """Return the dataset's own score of the answer, unchanged or without decoration.
 
         The unchanged answer comes first, because spaces and stars may be part of a drawing.
         """
@@ -275,7 +275,7 @@ class _Items:
         return score
 
     def _scored(self, answer: str, row: Row) -> float:
-        """Return the score; an answer that makes the data set's code fail is wrong."""
+        """Return the score; an answer that makes the dataset's code fail is wrong."""
         try:
             score = self._score(answer, row)
             if score.__class__ is float and 0.0 <= score <= 1.0:
@@ -287,7 +287,7 @@ class _Items:
 
 @lru_cache
 def _examples() -> dict[str, str]:
-    """Return an answer by data set, as ``tools/rg_examples.py`` wrote them."""
+    """Return an answer by dataset, as ``tools/rg_examples.py`` wrote them."""
     text = (Path(__file__).parent / "examples.json").read_text(encoding="utf-8")
     examples: dict[str, str] = json.loads(text)
     return examples
@@ -314,7 +314,7 @@ def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:
 
 @lru_cache(maxsize=32)
 def _shared(name: str, size: int, seed: int, settings: str) -> Any:
-    """Return the data set, shared by the environments of a process because some take a second to create."""
+    """Return the dataset, shared by the environments of a process because some take a second to create."""
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
@@ -334,7 +334,7 @@ def _log_prints() -> None:
 def _runs_text(name: str) -> bool:
     """Return whether the package's scoring would evaluate the model's text, judging by its source.
 
-    The data sets of the recorded version have been reviewed; this is for other versions.
+    The datasets of the recorded version have been reviewed; this is for other versions.
     """
     if name in SCORERS or name not in reasoning_gym.factory.DATASETS:
         return False

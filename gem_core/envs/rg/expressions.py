@@ -62,7 +62,7 @@ def is_antiderivative(answer: str, integrand: str, variable: str) -> bool:
     rounding (dual numbers).
 
     Args:
-        answer: Expression of numbers, the variable, ``C``, ``pi``, ``E`` and elementary functions.
+        answer: Expression of numbers, the variable, ``C``, ``pi``, ``E``, and elementary functions.
         integrand: The same, from the item.
         variable: Name of the variable.
     """

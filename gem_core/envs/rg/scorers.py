@@ -1,6 +1,6 @@
-"""Scorers for data sets whose own scoring evaluates the model's text or rewards text that solves nothing.
+"""Scorers for datasets whose own scoring evaluates the model's text or rewards text that solves nothing.
 
-A scorer takes the data set, the answer and the item, and returns a number from 0 to 1. On plain answers,
+A scorer takes the dataset, the answer, and the item, and returns a number from 0 to 1. On plain answers,
 right or wrong, it equals `score_answer` of reasoning-gym 0.1.25; the documentation of these environments
 lists the differences. Nothing here evaluates text; `expressions` parses it.
 """
@@ -34,7 +34,7 @@ _SHORT_FRACTION = re.compile(r"\s*[+-]?[0-9.]{1,60}(?:[eE][+-]?[0-9]{1,2}|/[0-9]
 
 
 def scorer(name: str, data: Any) -> Callable[[str, Row], float]:
-    """Return the scorer of a data set: our own if there is one, else the package's."""
+    """Return the scorer of a dataset: our own if there is one, else the package's."""
     if name == "composite":
         parts = {part: scorer(part, inner) for part, inner in data.datasets.items()}
         return lambda answer, row: parts[row["metadata"]["source_dataset"]](answer, row)
@@ -176,7 +176,7 @@ def _propositional_logic(data: Any, answer: str, row: Row) -> float:
 
 
 def _gsm_symbolic(data: Any, answer: str, row: Row) -> float:
-    """Read one number with its sign, separators and unit; the package takes the first digits of any text."""
+    """Read one number with its sign, separators, and unit; the package takes the first digits of any text."""
     if not any(map(str.isdigit, answer)):
         return 0.0
     right = is_number(answer) and judge(answer, row["answer"], symbolic=False).correct
@@ -204,4 +204,4 @@ SCORERS: dict[str, Scorer] = {
     "spiral_matrix": _spiral_matrix,
     "string_insertion": _string_insertion,
 }
-"""Scorers by data set. An exception of a scorer is a score of 0."""
+"""Scorers by dataset. An exception of a scorer is a score of 0."""

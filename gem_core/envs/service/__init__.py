@@ -1,4 +1,4 @@
-"""Customer service with an assistant, a user and a database, and the table of its ids."""
+"""Customer service with an assistant, a user, and a database, and the table of its ids."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def register_service() -> None:
     register(
         "service:Shop-v0",
         "gem_core.envs.service.ids:make_shop",
-        description="Serve the customers of an outdoor shop with tools, by its policy",
+        description="Serve the customers of an outdoor shop with tools, following its policy",
     )
     register(
         "service:TauBenchRetail-v0",

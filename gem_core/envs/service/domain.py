@@ -1,4 +1,4 @@
-"""The parts of a customer service: `Domain`, `Task` and `Operation`."""
+"""The parts of a customer service: `Domain`, `Task`, and `Operation`."""
 
 from __future__ import annotations
 

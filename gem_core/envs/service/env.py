@@ -28,7 +28,7 @@ ANYTHING_ELSE = "Is there anything else I can do for you?"
 
 
 class Service(MultiAgentEnv):
-    """A customer service with a policy, tools and tasks.
+    """A customer service with a policy, tools, and tasks.
 
     Both agents earn 1 if the conversation ends with the database of the goal and the assistant has told the
     user everything that the task requires, else 0; every earlier turn earns 0. An unreadable call sets

@@ -239,7 +239,7 @@ OPERATIONS = (
 def said_in_words(messages: str, outputs: Sequence[str]) -> bool:
     """Return whether each output occurs in the messages as a separate word or number.
 
-    1,077 and 1077.00 are 1077; 17, 7.50, 7-day and TR7 do not contain a 7. Numbers do not count if the
+    1,077 and 1077.00 are 1077; 17, 7.50, 7-day, and TR7 do not contain a 7. Numbers do not count if the
     messages contain more than `MOST_NUMBERS` different ones.
     """
     messages = _NOTHING_BEHIND.sub("", _THOUSANDS.sub("", messages.lower()))

@@ -1,6 +1,6 @@
 """The generated database of the shop.
 
-Every customer has a pending order, one in transit, one delivered recently and one delivered long ago.
+Every customer has a pending order, one in transit, one delivered recently, and one delivered long ago.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _master() -> str:
 
 
 def shop_database() -> Database:
-    """Return a new copy of the database: customers, orders and products by their numbers."""
+    """Return a new copy of the database: customers, orders, and products by their numbers."""
     database: Database = json.loads(_master())
     return database
 

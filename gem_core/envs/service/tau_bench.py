@@ -32,7 +32,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
 
     Args:
         root: Folder of the checkout, with ``tau_bench/envs/retail`` in it.
-        split: "test", "train" or "dev".
+        split: "test", "train", or "dev".
 
     Raises:
         ConfigError: The split is unknown.

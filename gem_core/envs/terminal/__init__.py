@@ -6,18 +6,18 @@ from gem_core.registration import register
 
 _GROUPS = {
     "Files": "names, folders, permissions, links, archives",
-    "Logs": "text to count, to change and to merge",
-    "Records": "CSV, JSON and tables",
+    "Logs": "text to count, change, and merge",
+    "Records": "CSV, JSON, and tables",
     "Programs": "programs to write, run on hidden input",
     "Repair": "broken programs and files",
-    "Search": "something to find out",
+    "Search": "facts to find",
 }
 
 
 def register_terminal() -> None:
     """Register the ids of the terminal."""
     env = "gem_core.envs.terminal.env:Terminal"
-    register("terminal:Tasks-v0", env, description="A task in a shell; tests decide")
+    register("terminal:Tasks-v0", env, description="A task in a shell, graded by tests")
     for name, what in _GROUPS.items():
         described = f"A task in a shell: {what}"
         register(f"terminal:{name}-v0", env, description=described, tasks=name.lower())

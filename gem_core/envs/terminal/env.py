@@ -101,7 +101,7 @@ class Terminal(TurnBasedEnv[str]):
             max_output: Maximum number of characters shown of a command's output; the middle of a longer
                 output is cut out.
             level: Isolation level, "namespace" or "container"; None means "namespace".
-            image: Container image; it needs bash, python3 and the usual programs. None means the environment
+            image: Container image; it needs bash, python3, and the usual programs. None means the environment
                 variable GEM_CORE_SANDBOX_IMAGE.
 
         Raises:

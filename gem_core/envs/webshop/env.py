@@ -1,7 +1,7 @@
 r"""`WebShop`: buy what an instruction asks for.
 
-An independent implementation of the benchmark of Yao et al. (2022): the same pages, actions and reward,
-without a server, a browser or Java.
+An independent implementation of the benchmark of Yao et al. (2022): the same pages, actions, and reward,
+without a server, a browser, or Java.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ ends the visit."""
 
 
 class WebShop(TurnBasedEnv[tuple[str, str]]):
-    r"""Find a product by search, choose its options and buy it.
+    r"""Find a product by search, choose its options, and buy it.
 
     Action: ``\boxed{search[red running shoes]}`` on any page, or ``\boxed{click[text]}`` with the text of a
-    button, a product code or an option of the page, in either case. Clicking something that is not on the
+    button, a product code, or an option of the page, in either case. Clicking something that is not on the
     page is illegal.
 
     Rewards: on buying, WebShop's score from 0 to 1: type * (attributes that fit + options that fit + 1 if the
@@ -78,7 +78,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
         Args:
             split: "train" or "test"; they share the products but no goal.
-            observation_mode: "html", "text" or "text_rich".
+            observation_mode: "html", "text", or "text_rich".
             data: Folder with WebShop's data files; None for the generated catalog.
             num_products: Number of products; None means all in the files.
             human_goals: Whether to use the instructions in `data` that people wrote instead of those from a

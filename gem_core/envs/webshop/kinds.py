@@ -10,7 +10,7 @@ class Kind(NamedTuple):
 
     Attributes:
         query: A customer's name for it; the title also ends with these words.
-        path: Department, shelf and kind.
+        path: Department, shelf, and kind.
         price: Lowest and highest price, in dollars.
         options: Names of the options to choose from.
         attributes: Possible attributes; each product has some of them.

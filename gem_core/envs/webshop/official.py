@@ -52,7 +52,7 @@ def official_catalog(folder: str, num_products: int | None, human_goals: bool) -
         human_goals: Whether to use the goals that people wrote, or one template goal per choice of options.
 
     Raises:
-        DataError: A file is missing, unreadable or malformed.
+        DataError: A file is missing, unreadable, or malformed.
     """
     path = _file(folder, _PRODUCTS)
     facts = _by_product(_file(folder, _INSTRUCTIONS))

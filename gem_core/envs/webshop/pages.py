@@ -71,7 +71,7 @@ def item_page(instruction: str, product: Product, chosen: Mapping[str, str]) -> 
 
 
 def tab_page(instruction: str, product: Product, tab: str) -> list[Part]:
-    """Return the description, the features or the reviews of a product."""
+    """Return the description, the features, or the reviews of a product."""
     paragraphs = {
         "Description": (product.description,),
         "Features": product.features,

@@ -51,9 +51,9 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
-            raise ConfigError(f"MCP server {self.name!r}: give command= or url=")
+            raise ConfigError(f"MCP server {self.name!r}: expected either command= or url=")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"MCP server {self.name!r}: url={self.url!r} is not http:// or https://")
+            raise ConfigError(f"MCP server {self.name!r}: url={self.url!r}: expected http:// or https://")
         check_choice("sessions", self.sessions, get_args(Sessions))
         for name in ("timeout", "connect_timeout"):
             check_number(name, getattr(self, name), above=0)

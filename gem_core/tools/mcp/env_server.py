@@ -122,7 +122,7 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
 
     @sdk.tool(server)
     async def reset(seed: int | None = None, index: int | None = None) -> str:
-        """Start an episode. The same seed gives the same one; index is an item of a data set."""
+        """Start an episode. The same seed gives the same one; index is an item of a dataset."""
         return await _as_json(episodes.reset(seed, index))
 
     @sdk.tool(server)

@@ -79,7 +79,7 @@ def mcp_tools(
         ServiceError: A server cannot be reached.
     """
     if sum(value is not None for value in (command, url, config)) != 1:
-        raise ConfigError("mcp: expected one of command=, url= and config=")
+        raise ConfigError("mcp: expected exactly one of command=, url=, and config=")
     try:
         if config is not None:
             servers = read_config(config, **options)
@@ -90,9 +90,7 @@ def mcp_tools(
     tools = [(server, tool) for server in servers for tool in loop.run(pool_of(server).tools())]
     names = [tool.name for _, tool in tools]
     if missing := [name for name in only or () if name not in names]:
-        raise ConfigError(
-            f"mcp: unknown tools {', '.join(missing)}; the servers have {', '.join(names) or 'no tools'}"
-        )
+        raise ConfigError(f"mcp: unknown tools {', '.join(missing)}. Available: {', '.join(names) or 'none'}")
     return [
         McpTool(
             server,

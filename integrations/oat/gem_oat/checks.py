@@ -14,9 +14,9 @@ from gem_oat import SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.tasks import progress_of, task_order
 
-NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 MAX_ROWS = 1_000_000
-"""Limit on the rows of a run: Oat lists the whole data set in memory before the first step."""
+"""Limit on the rows of a run: Oat lists the whole dataset in memory before the first step."""
 PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
 
 
@@ -39,7 +39,7 @@ def prepare(args: Args) -> Args:
         raise ConfigError(f"Oat rejects these arguments: {error}") from error
     if validated.max_queries > MAX_ROWS:
         raise ConfigError(
-            f"--max-train={validated.max_train}: more than {MAX_ROWS} turns; Oat lists them all in memory"
+            f"--max-train={validated.max_train}: expected at most {MAX_ROWS}; Oat lists all turns in memory"
         )
     # Oat counts one pass over the rows of a step when it plans the learning rate.
     validated.max_step_adjustment *= validated.num_ppo_epochs
@@ -54,7 +54,7 @@ def _check_environments(args: Args) -> None:
     options = args.rollout_options()
     if options.raw and (options.system_prompt is not None or options.template_kwargs):
         raise ConfigError(
-            "--raw passes the observation on unchanged; leave out --system-prompt and --template-kwargs"
+            "--raw passes the observation on unchanged; omit --system-prompt and --template-kwargs"
         )
     if options.raw and options.context != "rebuild":
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
@@ -88,7 +88,7 @@ def _reject_unsupported(args: Args) -> None:
     reject_changed(args, settings, prefix="--", written=lambda name: name.replace("_", "-"))
     if critic and args.zero_stage == 3:
         raise ConfigError(
-            "--zero-stage=3: not with a critic, because ranks evaluate different numbers of states"
+            "--zero-stage=3: expected at most 2 with a critic; ranks evaluate different numbers of states"
         )
     if args.temperature != 1 and args.tis_c is not None and os.environ.get("VLLM_USE_V1") != "0":
         # The learner divides logits by the temperature. So did vLLM's first engine, but V1 reports log-probs
@@ -125,6 +125,6 @@ def _check_batch(args: Args) -> None:
     if args.pi_buffer_maxlen_per_device not in (0, rows):
         raise ConfigError(
             f"--pi-buffer-maxlen-per-device={args.pi_buffer_maxlen_per_device}: an update takes {rows} turns "
-            "per learner, and a buffer of any other length would repeat or lose some; leave the flag out"
+            "per learner, and a buffer of any other length would repeat or lose some; omit the flag"
         )
     args.pi_buffer_maxlen_per_device = rows

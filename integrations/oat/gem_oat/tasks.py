@@ -65,7 +65,7 @@ def task_prompts(sources: Sequence[EnvChoice], rows: int, seed: int) -> list[tup
     """Return the training tasks as Oat's prompts, one for each row that will be trained on.
 
     An episode has at least one turn, so this many tasks always suffice. An actor keeps the tasks that it does
-    not need for later steps, so no item of a data set is skipped. Oat plans learning rates by the number of
+    not need for later steps, so no item of a dataset is skipped. Oat plans learning rates by the number of
     tasks.
 
     Args:

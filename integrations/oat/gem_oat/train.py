@@ -1,6 +1,6 @@
 """Train with Oat: ``python -m gem_oat.train <Oat's flags> --env-id game:GuessTheNumber-v0-easy``.
 
-Your own module can subclass `Actor`, `Learner` and `Args` and call `run`.
+Your own module can subclass `Actor`, `Learner`, and `Args` and call `run`.
 """
 
 from __future__ import annotations

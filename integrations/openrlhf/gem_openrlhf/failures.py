@@ -143,7 +143,7 @@ class _Groups:
 
         Raises:
             EnvError: All samples failed for `wanted` prompts in a row. Without this error, OpenRLHF would go
-                through its whole data set.
+                through its whole dataset.
         """
         self._group.append(sample)
         if len(self._group) < self._samples:

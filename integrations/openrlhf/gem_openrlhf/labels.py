@@ -1,4 +1,4 @@
-"""Rows for OpenRLHF's data set class, whose ``label`` carries the task to the agent and the episode back.
+"""Rows for OpenRLHF's dataset class, whose ``label`` carries the task to the agent and the episode back.
 
 OpenRLHF passes the label of a prompt to the agent and receives a label with each sample, as text that it
 never reads. Both the task and its episode are stored as JSON in this column, because OpenRLHF itself keeps
@@ -38,7 +38,7 @@ class Played(NamedTuple):
 
 
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
-    """Return the row of a task for OpenRLHF's data set class.
+    """Return the row of a task for OpenRLHF's dataset class.
 
     The input only names the task; the reset returns the first observation. Each task has a different input,
     because OpenRLHF's evaluation finds rows by their input.

@@ -180,7 +180,7 @@ def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]
             f"connect, or start it directly with {HOOK} as worker_process_setup_hook"
         )
     runtime_env = {"worker_process_setup_hook": HOOK, **(job.get("runtime_env") or {})}
-    hook = ("worker_process_setup_hook", HOOK, f"let that function call {HOOK}() and leave it out")
+    hook = ("worker_process_setup_hook", HOOK, f"let that function call {HOOK}() and omit it")
     reject_changed(runtime_env, [hook], prefix="the runtime environment of this job: ")
     runtime_env["env_vars"] = {**(runtime_env.get("env_vars") or {}), VARIABLE: options.to_text()}
     return {**job, "runtime_env": runtime_env}

@@ -77,7 +77,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         if unused := sorted(set(config.get("gem") or {}) - {"modules"}):
             raise ConfigError(
                 f"gem.{unused[0]} has no effect: rollout.env_path={config.rollout.env_path} plays the "
-                "episodes; leave one of the two out"
+                "episodes; omit one of the two"
             )
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout

@@ -1,4 +1,4 @@
-"""Task rows in RL2's data set, and `gem-core export --to rl2`.
+"""Task rows in RL2's dataset, and `gem-core export --to rl2`.
 
 In a row, ``extra_info`` holds the whole task.
 
@@ -17,7 +17,7 @@ from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers.tasks import check_tasks, local_tasks, pack_task, unpack_task
 
-NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
 def rl2_row(task: TaskRow) -> dict[str, Any]:

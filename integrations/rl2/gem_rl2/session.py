@@ -176,12 +176,12 @@ class Session:
             RL2's dict. The reward and the score are NaN once the environment has failed.
 
         Raises:
-            ConfigError: The row of the data set has a prompt, so RL2 did not call `reset`.
+            ConfigError: The row of the dataset has a prompt, so RL2 did not call `reset`.
             PolicyError: The response has no tokens.
         """
         if EPISODE not in extra_info:
             raise ConfigError(
-                "RL2 did not reset the environment, because a row of the data set has its own prompt; "
+                "RL2 did not reset the environment, because a row of the dataset has its own prompt; "
                 "generate the data with `gem-core export --to rl2`"
             )
         if not action_text:

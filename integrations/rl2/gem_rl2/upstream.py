@@ -44,14 +44,14 @@ class Upstream:
     def with_reinforce(self, function: Callable[..., Any]) -> AbstractContextManager[None]:
         """Replace the function behind the estimator "reinforce" inside a block.
 
-        It takes the tensors, the number of responses per prompt, ``global_norm`` and ``norm_var``; it returns
-        a dict with "advantages".
+        It takes the tensors, the number of responses per prompt, ``global_norm``, and ``norm_var``, and
+        returns a dict with "advantages".
         """
         name = "compute_reinforce_adv" if self.is_index else "_compute_reinforce_adv"
         return replaced(self.algorithms, name, function)
 
     def data_section(self, split: str) -> str:
-        """Return the config path of the section with the data set's ``path`` and the sizes of a rollout."""
+        """Return the config path of the section with the dataset's ``path`` and the sizes of a rollout."""
         return f"{split}_data" if self.is_index else f"rollout.{split}"
 
     def sampling_section(self, split: str) -> str:

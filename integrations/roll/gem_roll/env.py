@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 PREFIX = "gem_core:"
-NO_IMAGES = "ROLL's env managers support text only; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "ROLL's env managers support text only; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
 def register_placeholder() -> str:

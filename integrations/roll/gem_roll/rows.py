@@ -40,7 +40,7 @@ def pack_episode(
         length: Number of tokens to which every row is padded.
         pad_id: Padding token.
         with_logprobs: Whether the batch has log-probs of the engine.
-        fields: ROLL's ``env_ids``, ``group_ids`` and ``tags``, the same for all rows.
+        fields: ROLL's ``env_ids``, ``group_ids``, and ``tags``, the same for all rows.
     """
     rows = rows_of(episode, kind, pad_id=pad_id)
     batch = {

@@ -1,4 +1,4 @@
-"""Chooses the task of each episode by its tag, group and number, not by the seeds of ROLL's groups."""
+"""Chooses the task of each episode by its tag, group, and number, not by the seeds of ROLL's groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table_of(
     """
     tags, partition = list(section.tags), list(section.num_groups_partition)
     if tags.count(tag) != 1:
-        raise ConfigError(f"tag {tag!r} is in tags {tags.count(tag)} times; expected once")
+        raise ConfigError(f"tag {tag!r} is in tags {tags.count(tag)} times: expected once")
     position = tags.index(tag)
     first, groups = sum(partition[:position]), partition[position]
     rounds: int | None = section.max_traj_per_env if split == "eval" else None

@@ -11,10 +11,10 @@ from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed
 
 GROUPS = "belongs to TRL's own advantages, which are replaced; "
-SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or leave it out"
+SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or omit it"
 SETTINGS = (
     ("scale_rewards", "group", f"{GROUPS}use the options of the estimator"),
-    ("multi_objective_aggregation", "sum_then_normalize", f"{GROUPS}leave it out"),
+    ("multi_objective_aggregation", "sum_then_normalize", f"{GROUPS}omit it"),
     ("mask_truncated_completions", False, "would drop episodes after they counted in the statistics"),
 )
 """Settings of `GRPOConfig` with their neutral values, for every rollout."""

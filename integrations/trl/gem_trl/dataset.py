@@ -1,4 +1,4 @@
-"""Tasks as rows of a TRL data set. The prompt is the task, because a rollout function receives only it."""
+"""Tasks as rows of a TRL dataset. The prompt is the task, because a rollout function receives only it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gem_core.tasks import TaskRow, read_task
 from gem_core.trainers.tasks import check_tasks, read_rows, split_tasks
 
 REMEDY = "make the rows with gem_trl.tasks or `gem-core export --to trl`"
-NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF or `gem-core train`"
+NO_IMAGES = "gem_trl trains on text only; train on it with verl, OpenRLHF, or `gem-core train`"
 
 
 def tasks(envs: str | Sequence[str], num: int, *, seed: int = 0, split: Split = "train") -> Any:
     """Return a `datasets.Dataset` with one row per task; TRL repeats each row ``num_generations`` times.
 
     Args:
-        envs: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        envs: Environments, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``.
         num: Number of tasks. Evaluation tasks are shared evenly by the environments, and there are fewer if
-            a data set has fewer evaluation items.
+            a dataset has fewer evaluation items.
         seed: Random seed for the training tasks. Evaluation tasks are always the same.
         split: Whether the tasks are for training or evaluation, which never share a task.
 
@@ -62,10 +62,10 @@ def prompt_task(prompt: Any) -> TaskRow:
 
 
 def check_dataset(dataset: Any, name: str, wrappers: str, *, for_training: bool) -> None:
-    """Check the tasks of a data set, and build each environment once; a stream is checked when it is played.
+    """Check the tasks of a dataset, and build each environment once; a stream is checked when it is played.
 
     Args:
-        dataset: Data set, or mapping from names to data sets; None checks nothing.
+        dataset: Dataset, or mapping from names to datasets; None checks nothing.
         name: Name of the argument, for messages.
         wrappers: Wrappers around every environment.
         for_training: Whether to reject tasks with evaluation items.

@@ -23,10 +23,10 @@ PREFIX = "gem_"
 
 @dataclass(frozen=True)
 class TaskFlags:
-    """The tasks of a run, instead of TRL's data sets.
+    """The tasks of a run, instead of TRL's datasets.
 
     Attributes:
-        env: Environments to train on, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``. None uses
+        env: Environments to train on, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``. None uses
             ``--dataset_name``, with rows of `gem-core export --to trl`.
         num_tasks: Number of training tasks.
         eval_env: Environments to evaluate on; None uses the environments of `env`.
@@ -91,7 +91,7 @@ def _run(argv: Sequence[str] | None) -> None:
     trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
     if chosen.env is not None:
         if script.dataset_name or mixture.datasets:
-            raise ConfigError("--gem_env names the tasks; leave out --dataset_name and datasets")
+            raise ConfigError("--gem_env names the tasks; omit --dataset_name and datasets")
         script.dataset_name, splits = "gem", _splits(chosen, script, training)
         load = lambda *args, **kwargs: splits  # noqa: E731
     with replaced(trl, "GRPOTrainer", trainer), replaced(datasets, "load_dataset", load):

@@ -150,11 +150,11 @@ class ToolEnvironment:
             task = read_task(row)
         except ConfigError as error:
             raise ConfigError(
-                f"a row of the data set: {error}; make the data set with dataset() of the environment's class"
+                f"a row of the dataset: {error}; make the dataset with dataset() of the environment's class"
             ) from None
         if task["env_id"] != self._choice.env_id:
             raise ConfigError(
-                f"a row of the data set names {task['env_id']}, but this class plays {self._choice.env_id}; "
+                f"a row of the dataset names {task['env_id']}, but this class plays {self._choice.env_id}; "
                 "for several environments, pass a dict to environment_factory"
             )
         return task

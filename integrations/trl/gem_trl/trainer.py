@@ -24,7 +24,7 @@ from gem_trl.playing import Rollout
 
 upstream.check()
 NOT_BESIDE = (
-    "gem_trl plays the episodes itself; leave it out, or pass reward_funcs to use TRL's own rollouts with an "
+    "gem_trl plays the episodes itself; omit it, or pass reward_funcs to use TRL's own rollouts with an "
     "estimator of gem_core"
 )
 
@@ -32,7 +32,7 @@ NOT_BESIDE = (
 class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """TRL's GRPOTrainer; takes the arguments of that class and `gem`.
 
-    Without `reward_funcs`, the rows of the data sets are tasks (`gem_trl.tasks`), and GEM plays an episode
+    Without `reward_funcs`, the rows of the datasets are tasks (`gem_trl.tasks`), and GEM plays an episode
     for each. With `reward_funcs`, TRL runs its own rollouts, with or without tools, and the sum of a row's
     rewards is the reward of its last turn.
 
@@ -63,7 +63,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             check_dataset(bound.get("eval_dataset"), "eval_dataset", self.gem.wrappers, for_training=False)
             bound |= {"reward_funcs": episode_return, "rollout_func": self.gem_rollout}
         elif '"env_id"' in str(next(iter(bound.get("train_dataset") or [{}]))):
-            raise ConfigError("reward_funcs: the rows are tasks, whose reward is the return; leave it out")
+            raise ConfigError("reward_funcs: the rows are tasks, whose reward is the return; omit it")
         self._evaluated: list[tuple[str, Episode]] = []
         self._evaluation: tuple[str, int | None] = ("eval", None)
         super().__init__(**bound)

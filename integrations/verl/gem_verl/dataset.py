@@ -6,7 +6,7 @@
 
 ``data.train_max_samples`` is the number of training tasks, ``data.val_max_samples`` the number of evaluation
 tasks, shared evenly by the environments; ``data.seed`` chooses the training seeds. Without
-``data.train_max_samples``, an epoch of a data set plays every training item once.
+``data.train_max_samples``, an epoch of a dataset plays every training item once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
     environment.
 
     Args:
-        data_files: Environments, each ``ID``, ``ID=WEIGHT`` or ``ID(key=value, ...)=WEIGHT``.
+        data_files: Environments, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``.
         tokenizer: Ignored.
-        config: verl's section ``data``; the data set is for validation if `data_files` is its ``val_files``.
+        config: verl's section ``data``; the dataset is for validation if `data_files` is its ``val_files``.
         processor: Ignored.
         max_samples: Maximum number of tasks; -1 means the default of `split_tasks`.
 
@@ -75,7 +75,7 @@ class GemDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def _split(data_files: Any, config: Any) -> Split:
-    """Return which of the two data sets this is; verl builds both in the same way, from one config."""
+    """Return which of the two datasets this is; verl builds both in the same way, from one config."""
     train, val = option_at(config, "train_files"), option_at(config, "val_files")
     text = isinstance(data_files, str)
     if text and data_files == train == val:
@@ -87,11 +87,11 @@ def _split(data_files: Any, config: Any) -> Split:
 
 
 def check_dataset(config: Any, dataset: Any, *, for_training: bool) -> None:
-    """Check the rows of a data set with `check_data`; a data set that is neither ours nor verl's is not read.
+    """Check the rows of a dataset with `check_data`; a dataset that is neither ours nor verl's is not read.
 
     Args:
         config: The whole verl config.
-        dataset: Data set that verl created from the config.
+        dataset: Dataset that verl created from the config.
         for_training: As in `check_data`.
     """
     rows: Iterable[Mapping[str, Any]] = ()

@@ -1,7 +1,7 @@
 """Failed episodes of a training batch, which leave no row; GEM's trainer modes count them.
 
 verl stores whatever an agent loop returns, so returning nothing keeps a failed episode out of every baseline,
-filter, metric and loss, with any estimator. The other samples of its prompt remain in the batch. A prompt
+filter, metric, and loss, with any estimator. The other samples of its prompt remain in the batch. A prompt
 that has no sample left is marked as failed, as in verl: synchronous modes train on the rest of the batch;
 asynchronous modes and ``sync_refill_failed_groups`` replace the prompt.
 """

@@ -105,14 +105,14 @@ def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
 
 @register(AGENT_NAME)
 class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
-    """Plays the environment named in a row of the data set."""
+    """Plays the environment named in a row of the dataset."""
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> list[AgentLoopOutput]:
         """Play one episode and return its rows; an empty list if the episode failed in training.
 
         Args:
             sampling_params: verl's sampling parameters for training or validation.
-            fields: The row, with verl's uid, session_id and global_steps.
+            fields: The row, with verl's uid, session_id, and global_steps.
 
         Raises:
             EnvError: The episode failed in training, and so did all other samples of its prompt.

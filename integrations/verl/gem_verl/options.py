@@ -110,7 +110,7 @@ def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: 
 
     Args:
         config: The whole verl config.
-        rows: Rows of a data set, or of a batch; those of other agent loops are ignored.
+        rows: Rows of a dataset, or of a batch; those of other agent loops are ignored.
         for_training: Whether to reject rows whose item is for evaluation only.
 
     Raises:

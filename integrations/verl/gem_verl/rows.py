@@ -1,4 +1,4 @@
-"""Task rows in the format of verl's data sets, and `gem-core export --to verl`."""
+"""Task rows in the format of verl's datasets, and `gem-core export --to verl`."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def count_values(env, observation):
     return f"{np.size(observation)} values"
 
 
-def test_wrong_arguments_are_one_line():
+def test_wrong_arguments_are_reported_in_one_line():
     with pytest.raises(
         ConfigError, match=r"gymnasium:Nope-v0 cannot be made: Environment `Nope` doesn't exist"
     ):

@@ -50,7 +50,7 @@ def test_a_vector_environment_of_gymnasium_plays_it():
     envs.close()
 
 
-def test_what_has_no_text_form_is_rejected():
+def test_spaces_without_a_text_form_are_rejected():
     with pytest.raises(ConfigError, match="has several agents, but Gymnasium plays one"):
         GemEnv("multi:KuhnPoker-v0", opponent="self")
     (id,) = gem_core.list_envs("vision:*")[:1] or ["none"]

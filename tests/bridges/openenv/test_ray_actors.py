@@ -38,7 +38,7 @@ def served(cluster):
         yield running
 
 
-def test_ray_has_to_run_already(monkeypatch):
+def test_ray_must_already_be_running(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with pytest.raises(ConfigError, match=r"ray\.init"):
         serve_env(GUESS, ray=True)

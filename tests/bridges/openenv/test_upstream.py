@@ -136,7 +136,7 @@ def without_extras(steps):
 
 
 @pytest.mark.parametrize("source", ["json:dumps", f"{__name__}:GUESS"])
-def test_an_import_path_of_something_else_is_one_line(source):
+def test_an_import_path_of_something_else_is_reported_in_one_line(source):
     with pytest.raises(ConfigError, match=r"has no step\(\): expected 'module:Class'"):
         gem_core.make(f"openenv:{source}")
 

@@ -68,7 +68,7 @@ def test_agents_that_act_at_once_go_one_after_the_other():
     assert seen[-2:] == [("left", 3.0), ("right", -3.0)]
 
 
-def test_parallel_steps_take_an_action_of_everybody():
+def test_parallel_steps_take_an_action_of_everyone():
     env = ParallelEnv(table("multi:KuhnPoker-v0"))
     observations, infos = env.reset(seed=1)
     assert set(observations) == set(env.agents) == {"player_1", "player_2"}
@@ -82,10 +82,10 @@ def test_parallel_steps_take_an_action_of_everybody():
     assert env.agents == []
 
 
-def test_misuse_is_one_clear_line():
+def test_misuse_is_reported_in_one_line():
     env = ParallelEnv(table("multi:KuhnPoker-v0"))
     env.reset(seed=0)
-    with pytest.raises(ConfigError, match="got actions for player_1: expected one for each of"):
+    with pytest.raises(ConfigError, match="actions for player_1: expected one for each of"):
         env.step({"player_1": "a"})
     aec = AECEnv(table("multi:KuhnPoker-v0"))
     aec.reset(seed=0)

@@ -84,10 +84,10 @@ def test_the_verdict_of_an_environment_is_the_success():
         assert info["success"] == (answer == "yes")
 
 
-def test_wrong_arguments_are_one_line():
+def test_wrong_arguments_are_reported_in_one_line():
     with pytest.raises(ConfigError, match="skyrl:gsm8k needs rows"):
         gem_core.make("skyrl:gsm8k")
-    with pytest.raises(ConfigError, match=r"skyrl-gym has no environment 'nope'\. Available: aime, gsm8k"):
+    with pytest.raises(ConfigError, match=r"unknown skyrl-gym environment 'nope'\. Available: aime, gsm8k"):
         gem_core.make("skyrl:nope", rows=ROWS)
     with pytest.raises(ConfigError, match="skyrl:no_module:x: 'no_module' cannot be imported"):
         gem_core.make("skyrl:no_module:x", rows=ROWS)

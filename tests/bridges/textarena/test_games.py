@@ -105,7 +105,7 @@ def test_games_in_threads_do_not_mix_their_generators():
     assert together == alone
 
 
-def test_a_download_is_refused_with_the_command(monkeypatch):
+def test_a_download_is_rejected_with_the_command_to_run(monkeypatch):
     import nltk
 
     called = []
@@ -116,12 +116,14 @@ def test_a_download_is_refused_with_the_command(monkeypatch):
     assert not called
 
 
-def test_what_cannot_be_played_is_one_line():
+def test_unplayable_environments_are_reported_in_one_line():
     with pytest.raises(ConfigError, match=r"TextArena has no game 'TicTacTo-v0'\. Did you mean TicTacToe-v0"):
         gem_core.make("textarena:TicTacTo-v0")
-    with pytest.raises(ConfigError, match="LiarsDice-v0 has 2 players, and what is legal is unknown: give"):
+    with pytest.raises(
+        ConfigError, match="LiarsDice-v0 has 2 players, and its legal actions are unknown; pass"
+    ):
         gem_core.make("textarena:LiarsDice-v0")
-    with pytest.raises(ConfigError, match="GuessTheNumber-v0 has one player: leave out opponent"):
+    with pytest.raises(ConfigError, match="GuessTheNumber-v0 has one player; omit opponent"):
         gem_core.make("textarena:GuessTheNumber-v0", opponent="random")
     for sample in ("[<1..", "[<>]", 3):
         with pytest.raises(ConfigError, match=r"sample=.*: expected a pattern of actions such as"):

@@ -55,7 +55,7 @@ def test_a_state_in_the_middle_of_a_run():
     other.close()
 
 
-def test_what_cannot_be_played_is_one_line():
+def test_unplayable_environments_are_reported_in_one_line():
     with pytest.raises(ConfigError, match="verifiers:nope cannot be loaded: taskset 'nope' not found"):
         gem_core.make("verifiers:nope")
     with pytest.raises(ConfigError, match="config='env_id=x': expected a dict"):

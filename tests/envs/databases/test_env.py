@@ -74,7 +74,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("answers", "reward"), [(RIGHT, 1.0), (WRONG, 0.0)])
 @pytest.mark.parametrize("answer", RIGHT)
-def test_an_answer_counts_in_whatever_way_it_is_written(answer, answers, reward):
+def test_an_answer_counts_in_any_notation(answer, answers, reward):
     with gem_core.make("database:Tasks-v0", tasks="bestseller") as env:
         for given in answers[answer]:
             env.reset(seed=0)

@@ -13,7 +13,7 @@ SOURCE = TASKS.choose()
 EVERY = pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
 
 
-def test_there_are_enough():
+def test_there_are_enough_items():
     assert len(SOURCE) >= 20
     assert all(len(TASKS.makers[group]) >= 4 for group in TASKS.groups)
 
@@ -36,7 +36,7 @@ def test_seeds_draw_names_and_numbers(index):
 
 
 @EVERY
-def test_grading_takes_the_solution_and_refuses_what_is_close_by(index, tmp_path):
+def test_grading_accepts_the_solution_and_rejects_similar_ones(index, tmp_path):
     found, wanted = tmp_path / "found.db", tmp_path / "wanted.db"
     for seed in range(2):
         task = SOURCE.task(index, seed)

@@ -58,12 +58,12 @@ def test_an_index_is_honored_and_leaves_the_pass_alone():
 
 
 @pytest.mark.parametrize("index", [-1, 7, 10**30, "0", 1.5, True + 7, True, False])
-def test_an_index_out_of_range_is_refused(index):
+def test_an_index_out_of_range_is_rejected(index):
     with pytest.raises(ConfigError, match="index="):
         math_env().reset(options={"index": index})
 
 
-def test_an_index_and_a_state_do_not_go_together():
+def test_an_index_and_a_state_cannot_be_combined():
     env = math_env()
     env.reset(seed=0)
     state = env.get_state()
@@ -119,7 +119,7 @@ def test_numbers_are_answers_too():
         ([1], ConfigError, "list of dicts"),
     ],
 )
-def test_unfit_rows_are_refused_when_the_environment_is_made(rows, error, said):
+def test_unfit_rows_are_rejected_when_the_environment_is_made(rows, error, said):
     with pytest.raises(error, match=said):
         math_env(rows)
 
@@ -202,7 +202,7 @@ def test_references_with_signs_are_matched_as_before():
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "5", None, float("nan"), True])
-def test_a_timeout_that_is_none_is_named(timeout):
+def test_an_invalid_timeout_is_named(timeout):
     rows = [{"problem": "p", "tests": {"inputs": ["1"], "outputs": ["2"]}}]
     with pytest.raises(ConfigError, match=r"timeout=.*: expected a (finite )?number above 0"):
         CodeEnv(dataset=rows, timeout=timeout)
@@ -269,7 +269,7 @@ class TestOnAFile:
         report = gem_core.check_env(lambda **kwargs: MathEnv(dataset_name=path, symbolic=False, **kwargs))
         assert "best_return" in report.passed
 
-    def test_a_spec_travels(self, path):
+    def test_a_spec_survives_another_process(self, path):
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
         env = gem_core.make("math:GSM8K", dataset_name=path)
         again = gem_core.make(gem_core.EnvSpec.from_json(env.spec.to_json()))

@@ -1,4 +1,4 @@
-"""The ids of the data sets: each loads a local file with the columns of its data set."""
+"""The ids of the datasets: each loads a local file with the columns of its dataset."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_all_are_registered_with_what_they_need():
 
 @pytest.mark.parametrize("id", IDS)
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
+def test_a_local_file_in_the_schema_of_the_dataset(id, suffix, tmp_path):
     env_spec = spec(id)
     if env_spec.extra == "math":
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
@@ -93,7 +93,7 @@ def test_a_local_file_in_the_schema_of_the_data_set(id, suffix, tmp_path):
 
 
 def test_geometry3k_with_images_of_every_form(tmp_path):
-    """Test the schema of the hub's parquet files, answers as in that data set, and other forms."""
+    """Test the schema of the hub's parquet files, answers as in that dataset, and other forms."""
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
     file = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
@@ -134,7 +134,7 @@ def test_geometry3k_with_images_of_every_form(tmp_path):
         (7, "not int"),
     ],
 )
-def test_an_image_that_is_none_names_the_data_set(image, message, tmp_path):
+def test_an_invalid_image_names_the_dataset(image, message, tmp_path):
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     path = tmp_path / "items.jsonl"
     path.write_text(json.dumps({"images": [image], "problem": "<image>Find x.", "answer": "1"}) + "\n")
@@ -145,7 +145,7 @@ def test_an_image_that_is_none_names_the_data_set(image, message, tmp_path):
 
 
 @pytest.mark.parametrize("id", IDS[:1] + IDS[7:8] + IDS[15:16])
-def test_without_network_the_error_is_one_line(id, monkeypatch, tmp_path):
+def test_without_network_the_error_is_reported_in_one_line(id, monkeypatch, tmp_path):
     pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")

@@ -22,7 +22,7 @@ def start(turns: int = 30) -> Crosswords:
     return env
 
 
-def test_a_right_letter():
+def test_a_correct_letter():
     env = start()
     observation, reward, terminated, truncated, info = env.step(say("0 2 T"))
     assert (observation, reward) == ("t is right at 0 2.", pytest.approx(0.2))
@@ -163,6 +163,6 @@ def test_random_variant_draws_its_clues():
 @pytest.mark.parametrize(
     "kwargs", [{"num_words": 0}, {"num_words": 21}, {"num_words": None}, {"max_turns": 19}, {"max_turns": 0}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Crosswords(**kwargs)

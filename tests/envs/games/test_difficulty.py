@@ -28,7 +28,7 @@ def test_difficulty_is_ordered(family: str) -> None:
 
 
 @pytest.mark.parametrize("id", gem_core.list_envs("game:*"))
-def test_an_oracle_is_far_better_than_a_player_that_does_not_look(id: str) -> None:
+def test_an_oracle_is_far_better_than_a_blind_player(id: str) -> None:
     floor = documented(gem_core.spec(id))
     assert floor is not None
     best = RECORDS[id]["oracle"]["success"]

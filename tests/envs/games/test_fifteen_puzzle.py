@@ -81,7 +81,7 @@ def test_every_board_is_unsolved_and_can_be_solved_in_time(rows):
     assert len(drawn) > (8 if rows == 2 else 100)
 
 
-def test_the_known_way_stays_right_whatever_is_played():
+def test_the_known_solution_stays_valid_after_any_move():
     env = FifteenPuzzle(num_rows=3, max_turns=200)
     env.reset(seed=1)
     for _ in range(50):
@@ -111,7 +111,7 @@ def distances(rows: int, deepest: int) -> dict[tuple[int, ...], int]:
 
 
 @pytest.mark.parametrize(("rows", "deepest"), [(2, 6), (3, 14), (4, 8)])
-def test_the_search_finds_shortest_ways(rows, deepest):
+def test_the_search_finds_shortest_paths(rows, deepest):
     away = distances(rows, deepest)
     sample = list(away.items())[:: max(1, len(away) // 300)]
     assert max(depth for _, depth in sample) >= deepest - 1
@@ -139,6 +139,6 @@ def test_oracle_of_a_large_board_undoes_the_slides():
 @pytest.mark.parametrize(
     "kwargs", [{"num_rows": 1}, {"num_rows": None}, {"max_turns": 0}, {"num_rows": 11}, {"num_rows": 2.0}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         FifteenPuzzle(**kwargs)

@@ -125,6 +125,6 @@ def test_targets_out_of_reach_have_no_known_best_return():
     "kwargs",
     [{"target_tile": 48}, {"target_tile": 4}, {"target_tile": None}, {"max_turns": 0}, {"board_size": 1}],
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Game2048(**kwargs)

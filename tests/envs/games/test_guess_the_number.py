@@ -115,6 +115,6 @@ def test_random_variant_draws_its_range():
         {"max_number": True},
     ],
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         GuessTheNumber(**kwargs)

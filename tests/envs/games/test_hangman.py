@@ -101,6 +101,6 @@ def test_oracle_mostly_wins_with_few_turns():
 @pytest.mark.parametrize(
     "kwargs", [{"word_length": 2}, {"word_length": 11}, {"word_length": None}, {"max_turns": 0}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Hangman(**kwargs)

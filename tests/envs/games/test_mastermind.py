@@ -91,7 +91,7 @@ def test_duplicates_on_request():
 
 
 @pytest.mark.parametrize(("length", "numbers", "turns"), [(2, 6, 5), (4, 6, 6)])
-def test_oracle_needs_few_turns_for_every_code(length, numbers, turns):
+def test_the_oracle_needs_few_turns_for_every_code(length, numbers, turns):
     env = Mastermind(code_length=length, num_numbers=numbers, max_turns=20)
     most = 0
     for code in permutations(range(1, numbers + 1), length):
@@ -119,7 +119,7 @@ def test_oracle_wins(variant):
         assert info["success"]
 
 
-def test_oracle_plays_on_from_another_player_s_guesses():
+def test_the_oracle_continues_from_another_players_guesses():
     env = start([5, 2, 6, 1], num_numbers=8)
     for _ in range(5):
         env.step(env.sample_random_action())
@@ -155,7 +155,7 @@ def test_random_variant_draws_its_size():
         {"max_turns": None},
     ],
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Mastermind(**kwargs)
 

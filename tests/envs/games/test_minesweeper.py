@@ -42,7 +42,7 @@ def test_golden_game_ends_with_success():
     assert info["suffix"].startswith("    0  1  2  3\n 0  .  1  0  0\n")
 
 
-def test_a_mine_loses():
+def test_revealing_a_mine_loses():
     env = start([0, 5])
     reveal(env, 3, 3)
     _, reward, terminated, truncated, info = reveal(env, 0, 0)
@@ -61,7 +61,7 @@ def test_revealing_a_flagged_mine_is_illegal_and_does_not_lose():
     assert reveal(env, 0, 0)[2]
 
 
-def test_the_flood_leaves_flagged_cells():
+def test_the_flood_fill_skips_flagged_cells():
     env = start([0])
     flag(env, 2, 2)
     _, reward, terminated, _, _ = reveal(env, 3, 3)
@@ -179,6 +179,6 @@ def test_random_variant_draws_its_size():
         {"max_turns": 0},
     ],
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Minesweeper(**kwargs)

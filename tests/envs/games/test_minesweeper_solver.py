@@ -30,7 +30,7 @@ def by_listing_all(clues, around, num_mines):
 
 
 @given(rows=st.integers(1, 4), cols=st.integers(2, 4), seed=st.integers(0, 10**6), data=st.data())
-def test_risks_match_listing_every_placement(rows, cols, seed, data):
+def test_risks_match_an_enumeration_of_every_placement(rows, cols, seed, data):
     around, cells = neighbors(rows, cols), rows * cols
     num_mines = data.draw(st.integers(1, max(1, cells // 2)))
     random = Random(seed)

@@ -162,7 +162,7 @@ def test_oracle_knows_no_move_in_a_lost_position():
     assert env.oracle_action() is None
 
 
-def test_oracle_finds_back_after_steps_aside():
+def test_the_oracle_recovers_after_wrong_steps():
     won = 0
     for seed in range(10):
         env = gem_core.make("game:Sokoban-v0-easy", max_turns=60)
@@ -186,6 +186,6 @@ def test_oracle_finds_back_after_steps_aside():
         {"dim_room": [6, 6.0]}, {"num_boxes": 0}, {"num_boxes": 5}, {"max_turns": 0},
     ],
 )  # fmt: skip
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Sokoban(**kwargs)

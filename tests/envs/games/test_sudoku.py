@@ -21,7 +21,7 @@ def start(cells: str = "1.....1..1..4..1", turns: int = 15) -> Sudoku:
     return env
 
 
-def test_a_right_number():
+def test_a_correct_number():
     env = start()
     observation, reward, terminated, truncated, info = env.step(say("1 2 2"))
     assert (observation, reward) == ("2 is right at row 1, column 2.", pytest.approx(1 / 11))
@@ -133,6 +133,6 @@ def test_oracle_wins(variant):
         {"max_turns": 0},
     ],
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Sudoku(**kwargs)

@@ -52,7 +52,7 @@ def test_illegal_moves(move, why):
     assert env.pegs == [[3, 2, 1], [], []]
 
 
-def test_a_larger_disk_does_not_go_onto_a_smaller_one():
+def test_a_larger_disk_does_not_fit_on_a_smaller_one():
     env = start(pegs=[[3, 2], [], [1]])
     assert env.step(r"\boxed{A C}")[0] == "Disk 2 cannot lie on disk 1."
     assert env.pegs == [[3, 2], [], [1]]
@@ -99,7 +99,7 @@ def distances(disks: int) -> dict[str, int]:
     return found
 
 
-def test_oracle_takes_a_shortest_way_from_every_position():
+def test_the_oracle_takes_a_shortest_path_from_every_position():
     away = distances(4)
     assert len(away) == 81
     for pegs in all_positions(4):
@@ -160,6 +160,6 @@ def test_random_variant_draws_its_size():
 @pytest.mark.parametrize(
     "kwargs", [{"num_disks": 0}, {"num_disks": None}, {"max_turns": 0}, {"num_disks": 2.5}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         TowerofHanoi(**kwargs)

@@ -169,7 +169,7 @@ def test_targets_are_within_the_turns(turns):
 
 
 @pytest.mark.parametrize("variant", ["noregrets", "oneback", "freenav", "eidetic"])
-def test_oracle_takes_a_shortest_way(variant):
+def test_the_oracle_takes_a_shortest_path(variant):
     env = WikiGame(max_turns=15, variant=variant)
     for seed in range(20):
         env.reset(seed=seed)
@@ -202,6 +202,6 @@ def test_random_variant_draws_turns_and_rules():
         {"backend": "mw", "trawler_kwargs": {"query_delay_ms": -1}},
     ],
 )  # fmt: skip
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         WikiGame(**kwargs)

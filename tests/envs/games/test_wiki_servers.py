@@ -124,7 +124,7 @@ def test_a_page_has_its_text_and_all_its_links(served, title):
     assert (page.title, page.text, list(page.links)) == (title, *PAGES[title])
 
 
-def test_a_page_that_is_not_there(served):
+def test_a_missing_page(served):
     assert pages_of(served).page("Gone") is None
 
 
@@ -156,7 +156,7 @@ def test_a_game_on_a_server(served):
     assert (env.current["title"], env.target["title"]) == (start, target)
 
 
-def test_a_link_to_nowhere_is_the_servers_fault(served):
+def test_a_dangling_link_is_the_servers_fault(served):
     backend, kwargs = served
     env = WikiGame(max_turns=5, backend=backend, trawler_kwargs=kwargs)
     env.reset()
@@ -183,7 +183,7 @@ def test_the_delay_is_kept(served, monkeypatch):
         ("kiwix", "/nowhere", "does not exist"),
     ],
 )
-def test_a_wrong_address_is_one_clear_error(url, backend, path, problem):
+def test_a_wrong_address_is_a_clear_error(url, backend, path, problem):
     pages = MediaWikiPages(url + path, 0) if backend == "mw" else KiwixPages("tiny", url + path)
     with pytest.raises(ServiceError, match=problem) as caught:
         pages.random_page(Random(0))
@@ -191,7 +191,7 @@ def test_a_wrong_address_is_one_clear_error(url, backend, path, problem):
 
 
 @pytest.mark.parametrize("backend", ["mw", "kiwix"])
-def test_no_server_is_one_clear_error(backend):
+def test_no_server_is_a_clear_error(backend):
     with socket.socket() as taken:  # bound but not listening: no answer
         taken.bind(("127.0.0.1", 0))
         env = WikiGame(backend=backend, trawler_kwargs={"url": f"http://127.0.0.1:{taken.getsockname()[1]}"})
@@ -208,7 +208,7 @@ def test_answers_of_another_form(answer, monkeypatch):
             ask()
 
 
-def test_pages_without_links_are_no_start(monkeypatch):
+def test_pages_without_links_are_not_starts(monkeypatch):
     env = WikiGame(backend="mw", trawler_kwargs={"query_delay_ms": 0})
     answer = {"query": {"random": [{"title": "X"}], "pages": [{"title": "X", "extract": ""}]}}
     monkeypatch.setattr(env.pages, "_get", lambda url: (json.dumps(answer), url))

@@ -78,7 +78,7 @@ def test_nothing_is_paid_at_the_limit():
 @pytest.mark.parametrize(
     ("hardcore", "num_words"), [(False, 5), (True, 5), (False, 1), (True, 30), (False, 30)]
 )
-def test_every_word_is_where_it_is_said_to_be(hardcore, num_words):
+def test_every_word_is_where_the_entry_says(hardcore, num_words):
     env = WordSearch(hardcore=hardcore, num_words=num_words)
     for seed in range(20):
         env.reset(seed=seed)
@@ -130,6 +130,6 @@ def test_oracle_wins(variant):
 @pytest.mark.parametrize(
     "kwargs", [{"num_words": 0}, {"num_words": 31}, {"num_words": None}, {"max_turns": 0}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         WordSearch(**kwargs)

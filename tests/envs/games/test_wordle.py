@@ -133,6 +133,6 @@ def test_random_variant_draws_its_size():
 @pytest.mark.parametrize(
     "kwargs", [{"word_length": 2}, {"word_length": 7}, {"word_length": None}, {"max_turns": 0}]
 )
-def test_impossible_arguments_are_refused(kwargs):
+def test_impossible_arguments_are_rejected(kwargs):
     with pytest.raises(ConfigError):
         Wordle(**kwargs)

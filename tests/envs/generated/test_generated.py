@@ -1,4 +1,4 @@
-"""Properties of every generated data set."""
+"""Properties of every generated dataset."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_splits_share_no_question(id):
 
 
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: f"{type(rows).__name__}")
-def test_skeletons_come_no_more_often_than_the_templates_allow(rows):
+def test_skeletons_occur_no_more_often_than_the_templates_allow(rows):
     if isinstance(rows, ProofRows):
         hide = r"\b(?:Arlo|Bena|Cyrus|Dora|Elmo|Fenja|Gitte|Hugo|Ilva|Janko|Kaja|Ludo)\b"
     elif isinstance(rows, MultiHopRows):
@@ -90,7 +90,7 @@ def test_arithmetic_is_right():
 
 
 @pytest.mark.parametrize("id", [id for id in IDS if "Arithmetic" in id or "WordProblems" in id])
-def test_the_question_itself_is_no_answer(id):
+def test_the_question_itself_is_not_an_answer(id):
     with gem_core.make(id) as env:
         env = env.unwrapped
         for seed in range(200):
@@ -165,7 +165,7 @@ def test_derivations_are_shortest():
 
 
 def read_theory(question):
-    """Parse facts, rules and the statement from the text, independently of the generator."""
+    """Parse facts, rules, and the statement from the text, independently of the generator."""
     text, asked = question.split("\n")
     facts, rules = [], []
     for sentence in text.rstrip(".").split(". "):
@@ -187,7 +187,7 @@ def read_theory(question):
 
 @pytest.mark.parametrize("distractors", [True, False])
 @pytest.mark.parametrize("depth", range(6))
-def test_proofs_have_the_depth_and_the_truth_they_say(depth, distractors):
+def test_proofs_have_the_stated_depth_and_truth(depth, distractors):
     rows = ProofRows(depth, "train", 1000, 0, distractors)
     truths = Counter()
     for n in range(200):
@@ -206,7 +206,7 @@ def test_proofs_have_the_depth_and_the_truth_they_say(depth, distractors):
 
 
 @pytest.mark.parametrize("depth", range(6))
-def test_no_glance_at_a_proof_tells_the_answer(depth):
+def test_no_surface_feature_of_a_proof_reveals_the_answer(depth):
     """Neither a negated statement nor a rule that ends in its trait reveals the answer."""
     rows = ProofRows(depth, "train", 1000, 0)
     right = Counter()
@@ -260,7 +260,7 @@ def test_questions_can_be_answered_from_the_documents_alone():
         assert not exact_match(item["titles"][0], [item["answer"]])
 
 
-def test_the_pages_that_are_needed_are_shown():
+def test_the_required_pages_are_shown():
     env = gem_core.make("qa:MultiHop-v0")
     for seed in range(20):
         observation, _ = env.reset(seed=seed)
@@ -285,7 +285,7 @@ def test_the_outermost_relation_alone_does_not_find_the_page(id, most):
     assert share / 300 <= most
 
 
-def test_pages_that_a_needed_page_mentions_instead_are_shown():
+def test_pages_that_a_required_page_mentions_instead_are_shown():
     """A person is born in one city and lives in another: both have a page."""
     env = gem_core.make("qa:MultiHop-v0")
     lured = 0
@@ -351,7 +351,7 @@ def test_the_form_of_the_output_is_stated():
         ("code:SmallTasks-v0", {"timeout": -1}),
     ],
 )
-def test_settings_that_cannot_be_are_refused(id, kwargs):
+def test_impossible_settings_are_rejected(id, kwargs):
     with pytest.raises(ConfigError) as error:
         gem_core.make(id, **kwargs)
     assert "\n" not in str(error.value)

@@ -80,7 +80,7 @@ def test_the_text_requests_an_exact_form_where_the_answer_may_be_a_root(kind):
 
 
 @pytest.mark.parametrize("kind", sorted(ANGLES))
-def test_angles_are_what_they_say(kind):
+def test_angles_match_their_labels(kind):
     for item in items(kind):
         marks = [shape for shape in item.shapes if isinstance(shape, Angle)]
         for mark in marks:
@@ -90,7 +90,7 @@ def test_angles_are_what_they_say(kind):
         assert len(marks) >= 2
 
 
-def test_angles_with_x_are_what_they_say():
+def test_angles_with_x_match_their_labels():
     for item in items("angles_with_x"):
         corners = closed_path(item)
         texts = [shape.text for shape in item.shapes if isinstance(shape, Label)]
@@ -101,7 +101,7 @@ def test_angles_with_x_are_what_they_say():
 
 
 @pytest.mark.parametrize("kind", sorted(LENGTHS))
-def test_lengths_are_what_they_say(kind):
+def test_lengths_match_their_labels(kind):
     for item in items(kind):
         pieces = measured(item)
         scales = [length / int(text) for text, length in pieces if text != "x"]
@@ -116,7 +116,7 @@ def test_lengths_are_what_they_say(kind):
 
 
 @pytest.mark.parametrize("kind", ["l_shape", "trapezoid"])
-def test_areas_are_what_they_say(kind):
+def test_areas_match_their_labels(kind):
     for item in items(kind):
         points = closed_path(item)
         found = perimeter(points) if "perimeter" in item.problem else area(points)
@@ -125,7 +125,7 @@ def test_areas_are_what_they_say(kind):
             assert length == pytest.approx(int(text)), item
 
 
-def test_circles_are_what_they_say():
+def test_circles_match_their_labels():
     for item in items("circle"):
         (round_shape,) = (shape for shape in item.shapes if isinstance(shape, Circle))
         (line,) = (shape for shape in item.shapes if isinstance(shape, Path))
@@ -254,7 +254,7 @@ def test_an_answer_that_repeats_costs_no_image(monkeypatch):
         ({"split": "dev"}, "split"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, message):
+def test_wrong_arguments_are_rejected(arguments, message):
     with pytest.raises(ConfigError, match=message):
         gem_core.make("vision:Geometry-v0", **arguments)
 

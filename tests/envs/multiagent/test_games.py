@@ -55,7 +55,7 @@ def test_one_side_keeps_the_contract(id):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_the_rules_name_the_price_of_a_forfeit(id):
+def test_the_rules_state_the_cost_of_a_forfeit(id):
     env = table(id)
     for text in env.reset(seed=0)[0].values():
         assert re.search(rf"forfeits the .*costs {-env.format_error_reward:g}\b", text), text
@@ -139,7 +139,7 @@ def test_perfect_play_is_a_draw_and_the_value_of_the_game():
 
 
 @pytest.mark.parametrize("oracle", [0, 1])
-def test_the_oracle_loses_to_no_sequence_of_replies(oracle):
+def test_no_sequence_of_replies_beats_the_oracle(oracle):
     """Play every possible game of an opponent against every best move."""
     seen = set()
 

@@ -85,7 +85,7 @@ def test_no_agent_is_skipped_when_another_finishes(leaver):
     assert order[leaver + 3] == order[leaver + 1]
 
 
-def test_an_agent_taken_out_between_turns_or_while_it_acts():
+def test_an_agent_removed_between_turns_or_while_it_acts():
     env = Counting()
     env.reset()
     env.remove_agent("agent_0")  # it was next to act
@@ -142,13 +142,13 @@ def test_agents_may_join_and_talk():
             "'agent_1' does not act now; active agents: agent_0",
         ),
         (lambda env: env.step({"nobody": "a"}), "'nobody' is unknown; active agents: agent_0"),
-        (lambda env: env.get_state("nobody"), "unknown agent 'nobody'; agents in the episode: agent_0"),
+        (lambda env: env.get_state("nobody"), r"unknown agent 'nobody'\. Agents in the episode: agent_0"),
         (lambda env: env.send_message("agent_0", "nobody", ""), "unknown agent 'nobody'"),
         (lambda env: env.broadcast_message("nobody", ""), "unknown agent 'nobody'"),
         (lambda env: env.agent_selector.select("nobody"), "unknown agent 'nobody'"),
     ],
 )
-def test_misuse_is_one_clear_line(call, message):
+def test_misuse_is_reported_in_one_line(call, message):
     env = Counting()
     env.reset()
     with pytest.raises(ValueError, match=message) as caught:  # GEM raises ValueError

@@ -52,7 +52,7 @@ def mean_return(id, episodes, **kwargs):
     return total / episodes
 
 
-def test_the_others_are_played_until_it_is_the_agents_turn():
+def test_the_others_play_until_it_is_the_agents_turn():
     env = gem_core.make("multi:TicTacToe-v0", agent="player_2", opponent="oracle")
     observation, info = env.reset(seed=0)
     assert observation.startswith("You play tic-tac-toe with O")
@@ -65,7 +65,7 @@ def test_the_others_are_played_until_it_is_the_agents_turn():
     assert (info["invalid"], info["agent"]) == (None, "player_2")
 
 
-def test_a_loss_that_the_other_brings_about_is_paid():
+def test_a_loss_that_the_other_player_causes_is_paid():
     env = gem_core.make("multi:TicTacToe-v0", agent="player_1", opponent="oracle")
     env.reset(seed=0)
     lost = False
@@ -126,11 +126,11 @@ def test_vector_envs_play_one_side():
     [
         (
             lambda: gem_core.make("multi:TicTacToe-v0", agent="player_3"),
-            "unknown agent 'player_3'; .* player_1, player_2",
+            "unknown agent 'player_3' of .* player_1, player_2",
         ),
         (
             lambda: gem_core.make("multi:TicTacToe-v0", opponent="stockfish"),
-            "unknown player 'stockfish': expected",
+            "player='stockfish': expected random, oracle, or module:function",
         ),
         (lambda: gem_core.make("multi:TicTacToe-v0", opponent="no.such:thing"), "cannot be imported"),
         (
@@ -146,7 +146,7 @@ def test_vector_envs_play_one_side():
         (lambda: OneAgent(gem_core.make("game:Mastermind-v0")), "has a single agent"),
     ],
 )
-def test_misuse_is_one_clear_line(make, message):
+def test_misuse_is_reported_in_one_line(make, message):
     with pytest.raises(ConfigError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)

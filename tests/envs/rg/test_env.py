@@ -22,10 +22,10 @@ FAST = [
     "propositional_logic",
 ]
 REDRAWN = "propositional_logic"
-"""The data set whose items are not the package's."""
+"""The dataset whose items are not the package's."""
 
 
-def test_every_data_set_of_the_installed_package_has_an_id():
+def test_every_dataset_of_the_installed_package_has_an_id():
     assert {id.removeprefix("rg:") for id in gem_core.list_envs("rg:*")} == set(
         reasoning_gym.factory.DATASETS
     )
@@ -55,7 +55,7 @@ def test_check_env(name):
 @pytest.mark.parametrize(
     "name", sorted(set(reasoning_gym.factory.DATASETS) - _MADE_ELSEWHERE - {"composite", REDRAWN})
 )
-def test_the_item_and_the_score_are_the_package_s_own(name):
+def test_the_item_and_the_score_are_the_packages_own(name):
     env = gem_core.make(f"rg:{name}", size=20, seed=7)
     data = reasoning_gym.create_dataset(name, size=20, seed=7)
     observation, _ = env.reset(options={"index": 3})
@@ -88,7 +88,7 @@ def test_the_example_in_a_prompt_is_optional():
         gem_core.make("rg:gcd", example=1)
 
 
-def test_a_mix_shows_the_example_of_the_item_s_data_set():
+def test_a_mix_shows_the_example_of_the_items_dataset():
     parts = [{"name": name, "weight": 1, "config": {}} for name in ("acre", "lcm")]
     env = gem_core.make("rg:composite", size=20, datasets=parts)
     shown = {last_boxed(env.reset(options={"index": index})[0]) for index in range(20)}
@@ -107,7 +107,7 @@ def test_partial_scores_are_kept(name):
             )
 
 
-def test_the_programs_of_codeio_leave_the_caller_s_generators_alone():
+def test_the_programs_of_codeio_leave_the_callers_generators_alone():
     gem_core.check_env("rg:codeio", rules=["global_random_is_left_alone"])
 
 
@@ -116,7 +116,7 @@ def test_the_programs_of_codeio_leave_the_caller_s_generators_alone():
     "form",
     [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}", '"{}"', "`{}`", "Answer: {}"],
 )
-def test_blanks_and_decoration_around_a_right_answer_cost_nothing(name, form):
+def test_spaces_and_decoration_around_a_right_answer_cost_nothing(name, form):
     env = gem_core.make(f"rg:{name}", size=3)
     for index in range(3):
         env.reset(options={"index": index})
@@ -126,7 +126,7 @@ def test_blanks_and_decoration_around_a_right_answer_cost_nothing(name, form):
         assert env.step(rf"\boxed{{{form.format('1' + right)}}}")[1] < 1.0
 
 
-def test_a_sentence_in_decoration_keeps_its_full_stop():
+def test_a_decorated_sentence_keeps_its_period():
     items = gem_core.make("rg:gcd").unwrapped.rows
     items._score = lambda answer, row: float(answer == "It ends.")
     assert items.score(r"\text{It ends.}", {}) == 1.0
@@ -199,7 +199,7 @@ def test_composite_takes_a_config():
         ("rg:composite", {"datasets": [{"nam": "gcd"}]}),
     ],
 )
-def test_settings_that_the_package_refuses(id, kwargs):
+def test_settings_that_the_package_rejects(id, kwargs):
     with pytest.raises(ConfigError):
         gem_core.make(id, **kwargs)
 

@@ -21,7 +21,7 @@ from gem_core.errors import ConfigError  # noqa: E402
 
 EVALUATED = ("binary_matrix", "countdown", "intermediate_integration", "n_queens", "spiral_matrix",
              "polynomial_multiplication", "puzzle24", "simple_integration", "string_insertion")  # fmt: skip
-"""Data sets whose own scoring evaluates the answer."""
+"""Datasets whose own scoring evaluates the answer."""
 ITEMS = 12
 
 
@@ -59,7 +59,7 @@ def test_an_answer_is_never_executed(name: str, tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", [*EVALUATED, "coin_flip", "rubiks_cube", "rush_hour", "propositional_logic"])
-def test_answers_that_are_large_to_compute_are_refused_at_once(name: str) -> None:
+def test_answers_that_are_large_to_compute_are_rejected_at_once(name: str) -> None:
     data, start = items(name), time.process_time()
     names = " ∧ ".join(f"p{number}" for number in range(40))
     for answer in ("9**9**9**9", "(" * 9000, "1" * 9000 + "a", "-" * 9000 + "1", "1e999999999", "'a" * 999,
@@ -70,7 +70,7 @@ def test_answers_that_are_large_to_compute_are_refused_at_once(name: str) -> Non
 
 
 def plain_answers(name: str, row: Any, other: Any) -> list[str]:
-    """Return right, wrong and malformed answers in the formats of models."""
+    """Return right, wrong, and malformed answers in the formats of models."""
     answer, metadata = right(row), row["metadata"]
     answers = [
         answer,
@@ -118,7 +118,7 @@ def plain_answers(name: str, row: Any, other: Any) -> list[str]:
 @pytest.mark.parametrize(
     "name", [*EVALUATED, "complex_arithmetic", "number_sorting", "rubiks_cube", "rush_hour"]
 )
-def test_scores_are_the_package_s_own(name: str) -> None:
+def test_scores_are_the_packages_own(name: str) -> None:
     data, package = items(name), reasoning_gym.create_dataset(name, size=ITEMS, seed=11)
     for index in range(4 if "integration" in name else ITEMS):
         row, other = data[index], data[(index + 1) % ITEMS]
@@ -131,7 +131,7 @@ def test_scores_are_the_package_s_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(SCORERS) - {"rush_hour"}))
-def test_the_item_s_own_answer_is_right(name: str) -> None:
+def test_the_items_own_answer_is_right(name: str) -> None:
     data = items(name)
     for index in range(ITEMS):
         assert data._scored(right(data[index]), data[index]) == 1.0
@@ -151,7 +151,7 @@ def test_constants_earn_nothing(name: str) -> None:
         assert sum(score == 1.0 for score in scores) <= 6, answer  # a probability may be 1
 
 
-def test_what_used_to_be_free_is_not() -> None:
+def test_former_loopholes_are_closed() -> None:
     data = items("number_sorting")
     count = data[0]["answer"].count(",") + 1
     assert data.score(f"[{', '.join(['NaN'] * count)}]", data[0]) == 0.0
@@ -232,16 +232,16 @@ def test_a_mix_scores_each_part_by_its_own_scorer() -> None:
         assert data.score(right(data[index]), data[index]) == 1.0
 
 
-def test_no_data_set_of_the_installed_version_is_refused() -> None:
+def test_no_dataset_of_the_installed_version_is_rejected() -> None:
     rg_env._runs_text.cache_clear()
     assert not [name for name in reasoning_gym.factory.DATASETS if rg_env._runs_text(name)]
 
 
-def test_an_unknown_data_set_that_evaluates_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_dataset_that_evaluates_answers_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     kind, config = reasoning_gym.factory.DATASETS["gcd"]
 
     class Evaluates(kind):  # type: ignore[misc, valid-type]
-        """Stub of a data set in a later version of the package."""
+        """Stub of a dataset in a later version of the package."""
 
         def score_answer(self, answer: str, entry: Any) -> float:
             return float(eval(answer))

@@ -18,12 +18,12 @@ def call(name, *args, cpu_seconds=20.0):
     return trusted.call(f"{HERE}:{name}", *args, cpu_seconds=cpu_seconds)
 
 
-def test_a_result_comes_back():
+def test_a_result_is_returned():
     assert call("add", 2, 3) == 5
     assert call("chatter") == "quiet"
 
 
-def test_what_the_function_raises_is_reported():
+def test_errors_of_the_function_are_reported():
     with pytest.raises(trusted.CallFailed, match="KeyError: 'no'"):
         call("fail")
     assert call("add", 1, 1) == 2
@@ -53,7 +53,7 @@ def test_any_thread_may_call():
         assert list(pool.map(one, range(20))) == list(range(1, 21))
 
 
-def test_the_caller_s_secrets_stay_here(monkeypatch):
+def test_the_callers_secrets_stay_here(monkeypatch):
     monkeypatch.setenv("GEM_TEST_SECRET", "x")
     trusted.close_workers()
     assert "GEM_TEST_SECRET" not in call("environment")

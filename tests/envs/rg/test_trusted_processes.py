@@ -53,7 +53,7 @@ def test_every_process_has_the_same_items() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scores_of_items_made_elsewhere_are_the_package_s_own(name: str) -> None:
+def test_scores_of_items_made_elsewhere_are_the_packages_own(name: str) -> None:
     env = gem_core.make(f"rg:{name}", size=20, seed=7)
     data = reasoning_gym.create_dataset(name, size=20, seed=7)
     for index in range(3):
@@ -63,7 +63,7 @@ def test_scores_of_items_made_elsewhere_are_the_package_s_own(name: str) -> None
         assert env.step(answer)[1] == data.score_answer(answer[7:-1], env.unwrapped.row) == 1.0
 
 
-def test_an_item_that_cannot_be_made_names_the_data_set() -> None:
+def test_an_item_that_cannot_be_made_names_the_dataset() -> None:
     env = gem_core.make("rg:ransom_note", config={"min_note_length": 5, "max_note_length": 5})
     env.unwrapped._items.settings["max_note_length"] = "five"
     with pytest.raises(EnvError, match=r"no item \d+ of 'ransom_note': ConfigError"):

@@ -110,7 +110,7 @@ def test_oracles_reach_the_goal_together(index):
     assert (total, info["success"]) == (1.0, True)
 
 
-def test_every_wish_that_is_declined_could_have_been_carried_out_wrongly():
+def test_every_declined_request_could_have_been_granted():
     """The tools reject a forbidden action if they can detect it; otherwise the result is graded as wrong."""
     declined = [
         n
@@ -152,7 +152,7 @@ def test_a_change_without_agreement_earns_nothing(index):
     assert serve(index, TASKS[index].actions, said, confirm=False) == 0.0
 
 
-def test_asking_for_the_email_is_no_agreement():
+def test_asking_for_the_email_is_not_an_agreement():
     index = next(n for n, task in enumerate(TASKS) if task.name == "cancel")
     env = Service(shop())
     env.reset(seed=0, options={"index": index})
@@ -166,7 +166,7 @@ def test_asking_for_the_email_is_no_agreement():
     assert env.step({USER: END})[1][ASSISTANT] == 0.0
 
 
-def test_closing_after_a_look_up_earns_nothing():
+def test_closing_after_a_lookup_earns_nothing():
     for index, task in enumerate(TASKS):
         assert serve(index, task.actions[:2], "Is there anything else?") == 0.0
 
@@ -188,7 +188,7 @@ def test_closing_after_a_look_up_earns_nothing():
         (" ".join(map(str, range(30))), "7", True),
     ],
 )
-def test_what_had_to_be_said_is_a_word_of_its_own(said, output, there):
+def test_a_required_output_must_be_a_separate_word(said, output, there):
     assert said_in_words(said, [output]) is there
 
 
@@ -209,7 +209,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("name", "arguments", "reason"), REFUSALS)
-def test_refusals_change_nothing(name, arguments, reason):
+def test_rejections_change_nothing(name, arguments, reason):
     database = shop_database()
     result = shop().operation(name).apply(database, arguments)
     assert not result.ok
@@ -217,7 +217,7 @@ def test_refusals_change_nothing(name, arguments, reason):
     assert database == shop_database()
 
 
-def test_more_refusals_that_change_nothing():
+def test_more_rejections_that_change_nothing():
     database = shop_database()
     customer, order = database["customers"]["C001"], database["orders"]["W10012"]
     gift = next(key for key in customer["payments"] if key.startswith("gift"))
@@ -290,7 +290,7 @@ def test_the_index_of_a_task_and_bad_arguments():
         env.reset(options={"index": 1000})
     with pytest.raises(ConfigError, match="task=-1: expected a whole number"):
         gem_core.make("service:Shop-v0", task=-1)
-    with pytest.raises(ConfigError, match="unknown player 'nobody'"):
+    with pytest.raises(ConfigError, match="player='nobody': expected"):
         gem_core.make("service:Shop-v0", user="nobody")
 
 

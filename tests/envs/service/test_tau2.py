@@ -151,7 +151,7 @@ def test_splits(checkout):
     env = gem_core.make("service:TauBenchRetail-v0", root=str(checkout), split="train")
     env.reset(seed=0)
     assert env.step(env.oracle_action())[1:3] == (1.0, True)
-    with pytest.raises(ConfigError, match=r"split=.dev.: expected base, train or test"):
+    with pytest.raises(ConfigError, match=r"split=.dev.: expected base, train, or test"):
         gem_core.make("service:TauBenchRetail-v0", root=str(checkout), split="dev")
 
 

@@ -120,10 +120,10 @@ def test_tasks_tools_and_grades_of_a_checkout(checkout):
     assert not [name for name in sys.modules if name.startswith("tau_bench")]
 
 
-def test_what_is_no_checkout_is_one_clear_line(checkout, tmp_path):
+def test_a_folder_that_is_not_a_checkout_is_reported_in_one_line(checkout, tmp_path):
     with pytest.raises(DataError, match="pass the folder of a checkout as root"):
         gem_core.make("service:TauBenchRetail-v0", root=str(tmp_path / "nothing"))
-    with pytest.raises(ConfigError, match=r"split=.validation.: expected test, train or dev"):
+    with pytest.raises(ConfigError, match=r"split=.validation.: expected test, train, or dev"):
         gem_core.make("service:TauBenchRetail-v0", root=checkout, split="validation")
     with pytest.raises(DataError, match="cannot be read: ModuleNotFoundError"):
         gem_core.make("service:TauBenchRetail-v0", root=checkout, split="dev")

@@ -79,7 +79,7 @@ def test_a_model_as_the_user(endpoint):
     assert asked[0]["model"] == "m"
 
 
-def test_an_endpoint_that_says_nothing_of_use(endpoint):
+def test_an_endpoint_without_a_usable_answer(endpoint):
     url, _, answers = endpoint
     answers.append({"error": "busy"})
     env = gem_core.make("service:Shop-v0", user=url, user_model="m", task=0)

@@ -55,7 +55,7 @@ def test_the_oracle_solves_each_group(group):
             )
 
 
-def test_variables_folder_and_jobs_stay(env):
+def test_variables_folder_and_jobs_persist(env):
     env.step(block("x=5; f() { echo f$x; }; mkdir sub; cd sub; sleep 600 &"))
     assert env.step(block("f; pwd; jobs | wc -l"))[0] == "f5\n/app/sub\n1"
 
@@ -71,7 +71,7 @@ def test_output_is_cut_in_the_middle():
 
 
 @pytest.mark.parametrize("command", ["sleep 600", "while :; do :; done", "cat /dev/zero", "yes"])
-def test_what_takes_too_long_is_interrupted(command):
+def test_a_slow_command_is_interrupted(command):
     with gem_core.make("terminal:Tasks-v0", seconds=2, max_output=500) as env:
         env.reset(seed=0)
         env.step(block("x=kept"))
@@ -81,7 +81,7 @@ def test_what_takes_too_long_is_interrupted(command):
         assert "kept" in env.step(block("echo $x"))[0]
 
 
-def test_what_no_interrupt_ends_is_killed_and_the_files_stay():
+def test_a_command_that_ignores_the_interrupt_is_killed_and_the_files_stay():
     with gem_core.make("terminal:Tasks-v0", seconds=2) as env:
         env.reset(seed=0)
         env.step(block("touch mine"))
@@ -100,7 +100,7 @@ def test_a_shell_that_ends_is_restarted(env):
     "kill -9 -1; kill -INT 1; echo survived",
     "exec 9>&- 60>&-; for fd in $(seq 3 50); do eval \"exec $fd>&-\"; done; echo survived",
 ])  # fmt: skip
-def test_what_breaks_a_machine_breaks_nothing_here(tmp_path, command):
+def test_dangerous_programs_break_nothing_here(tmp_path, command):
     mark = tmp_path / "mark"
     mark.write_text("here")
     with gem_core.make("terminal:Tasks-v0", seconds=60) as env:
@@ -141,13 +141,13 @@ def test_a_response_without_a_command_is_a_format_error(env):
     assert text == "No block of bash commands was found."
 
 
-def test_a_command_of_a_megabyte_is_refused_and_its_output_bounded(env):
+def test_a_command_of_a_megabyte_is_rejected_and_its_output_bounded(env):
     _, reward, terminated, _, info = env.step(block("echo " + "x" * 2**20))
     assert (reward, terminated, info["invalid"]) == (0.0, False, "illegal")
     assert len(env.step(block("head -c 1000000 /dev/zero | tr '\\0' x"))[0]) < 5000
 
 
-def test_the_last_turn_hands_in():
+def test_the_last_turn_submits():
     with gem_core.make("terminal:Tasks-v0", max_turns=1, seconds=60) as env:
         env.reset(seed=0)
         assert env.step(env.oracle_action())[1:3] == (1.0, True)
@@ -172,7 +172,7 @@ def test_bad_arguments(kwargs):
         gem_core.make("terminal:Tasks-v0", **kwargs)
 
 
-def test_a_weaker_level_is_refused():
+def test_a_weaker_level_is_rejected():
     with pytest.raises(SandboxError, match="min_level"):
         gem_core.make("terminal:Tasks-v0", level="process")
 

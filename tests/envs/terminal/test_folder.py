@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 TESTS = """
 from pathlib import Path
 
-def test_it_is_there():
+def test_it_is_found():
     assert Path("/app/out.txt").exists()
 
 def test_it_is_right():
@@ -114,7 +114,7 @@ def test_a_wrong_end_fails(env):
         "(while :; do rm -f /tests/*; done) > /dev/null 2>&1 &",
     ],
 )
-def test_tricks_do_not_pass(env, trick):
+def test_cheating_solutions_do_not_pass(env, trick):
     env.reset(options={"index": 0})
     env.step(block(trick))
     text, reward, terminated, *_ = env.step(block("submit"))

@@ -111,7 +111,7 @@ def test_a_partial_reward_that_is_high_enough_leads_to_the_next_step(env):
 
 
 @needs_a_shell
-def test_a_step_below_its_least_reward_ends_the_episode(env):
+def test_a_step_below_its_minimum_reward_ends_the_episode(env):
     *_, (text, reward, terminated, _, info) = play(env, 1, "touch x", "submit")
     assert (text, reward, terminated) == ("Step 1 is not good enough for the next one.", 0.0, True)
     assert (info["success"], info["metrics"]["progress"]) == (False, 0.0)

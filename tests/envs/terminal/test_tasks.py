@@ -39,7 +39,7 @@ def skeleton(index):
     return re.sub(rf"\d+|\b(?:{drawn})\b", "#", SOURCE.task(index, 0).instruction, flags=re.IGNORECASE)
 
 
-def test_there_are_enough():
+def test_there_are_enough_items():
     assert len(SOURCE) >= 30
     assert all(len(TASKS.makers[group]) >= 6 for group in TASKS.groups)
 
@@ -68,7 +68,7 @@ def test_seeds_draw_names_and_numbers(index):
 
 
 @pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
-def test_the_solution_passes_and_what_is_close_by_does_not(index):
+def test_the_solution_passes_and_similar_ones_fail(index):
     for seed in SEEDS:
         task = SOURCE.task(index, seed)
         assert failed(task, task.solution) == []

@@ -81,7 +81,7 @@ def test_the_first_hit_earns_what_the_page_says():
     assert sum(reward == 1 for reward in rewards) / len(rewards) == pytest.approx(0.812, abs=0.1)
 
 
-def test_the_oracle_finds_back_from_anywhere():
+def test_the_oracle_recovers_from_anywhere():
     env = make(max_turns=40)
     for seed in range(20):
         env.reset(seed=seed)
@@ -112,7 +112,7 @@ def test_a_seed_is_a_catalog():
     assert all(len(product.asin) == 10 for product in first.products)
 
 
-def test_index_takes_a_goal_and_bad_ones_are_refused():
+def test_index_takes_a_goal_and_bad_ones_are_rejected():
     env = make()
     for index in (0, 7):
         observation, _ = env.reset(options={"index": index})
@@ -156,7 +156,7 @@ def test_search_pages_back_and_forth():
     assert "Total results" not in start
 
 
-def test_words_that_nothing_has_find_nothing():
+def test_unknown_words_find_nothing():
     env = make()
     env.reset(seed=0)
     for query in ("xyzzy", "the of", "?!", "\U0001f600"):
@@ -208,7 +208,7 @@ def test_what_is_not_on_the_page_is_illegal():
 
 
 @pytest.mark.parametrize("text", ["socks", boxed("socks"), boxed("search"), boxed("search[]"), boxed("[x]")])
-def test_format_errors_are_put_up_with_for_a_while(text):
+def test_format_errors_are_tolerated_for_a_while(text):
     env = make(error_tolerance=2)
     env.reset(seed=0)
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_at_the_turn_limit_a_format_error_truncates():
     ("kwargs", "message"),
     [
         ({"split": "dev"}, "split='dev': expected train or test"),
-        ({"observation_mode": "url"}, "observation_mode='url': expected html, text or text_rich"),
+        ({"observation_mode": "url"}, "observation_mode='url': expected html, text, or text_rich"),
         ({"num_products": None}, "but data is None"),
         ({"num_products": 3}, "num_products"),
         ({"max_turns": 0}, "max_turns"),
@@ -236,12 +236,12 @@ def test_at_the_turn_limit_a_format_error_truncates():
         ({"seed": -1}, "seed"),
     ],
 )
-def test_bad_arguments_are_refused_at_make(kwargs, message):
+def test_bad_arguments_are_rejected_at_make(kwargs, message):
     with pytest.raises(ConfigError, match=message):
         make(**kwargs)
 
 
-def test_a_state_of_another_catalog_is_refused():
+def test_a_state_of_another_catalog_is_rejected():
     big, small = make(), make(num_products=20)
     for wanted in (2000, 20):
         at_item(big, wanted)
@@ -267,7 +267,7 @@ def test_the_three_forms_say_the_same():
         assert all(text in page for page in shown.values())
 
 
-def test_a_product_that_was_looked_at_is_marked():
+def test_a_visited_product_is_marked():
     env = at_item(make("text_rich"))
     observation, *_ = env.step(boxed("click[< prev]"))
     assert f"[clicked button] {env.seen[0]} [clicked button_]" in observation

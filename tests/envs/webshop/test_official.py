@@ -71,7 +71,7 @@ def load(folder, num_products=None, human_goals=True):
     return official.official_catalog(str(folder), num_products, human_goals)
 
 
-def test_products_have_what_the_files_say(folder):
+def test_products_match_the_files(folder):
     write(folder, "reviews.json", [
         {"asin": "B000000003", "average_rating": "4.1", "reviews": [{"review": "Dry.", "stars": "5"}]}
     ])  # fmt: skip
@@ -134,7 +134,7 @@ def test_an_item_that_lies_across_two_chunks_is_read(folder, monkeypatch):
     assert len(load(folder).products) == 12
 
 
-def test_what_the_original_leaves_out_is_left_out(folder):
+def test_what_the_original_omits_is_omitted(folder):
     rows = [item(n) for n in range(12)]
     write(folder, "items_shuffle_1000.json", [*rows, item(3), item(1, asin="nan"), item(1, asin="B" * 11)])
     assert len(load(folder).products) == 12
@@ -176,7 +176,7 @@ def test_values_can_be_clicked_whatever_they_hold(folder):
     assert env.unwrapped.chosen == {"color": ")", "size": "5 | 6"}
 
 
-def test_no_limit_where_nothing_dearer_is_round(folder):
+def test_no_limit_if_no_higher_price_is_round(folder):
     write(folder, "items_shuffle_1000.json", [item(n, pricing="$5000") for n in range(12)])
     goal = load(folder).goals["train"][0]
     assert goal.price_limit is None
@@ -198,14 +198,14 @@ def test_no_limit_where_nothing_dearer_is_round(folder):
         ("reviews.json", "{}", "expected a list of JSON objects"),
     ],
 )
-def test_broken_files_are_one_clear_line(folder, name, content, message):
+def test_broken_files_are_reported_in_one_line(folder, name, content, message):
     write(folder, name, content)
     with pytest.raises(DataError, match=message) as caught:
         gem_core.make("webshop:train-text", data=str(folder))
     assert str(folder) in str(caught.value)
 
 
-def test_bytes_that_are_no_text(folder):
+def test_bytes_that_are_not_text(folder):
     (folder / "items_shuffle_1000.json").write_bytes(b"[\xff\xfe")
     with pytest.raises(DataError, match="cannot be read"):
         load(folder)

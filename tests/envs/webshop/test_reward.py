@@ -45,7 +45,7 @@ def test_each_miss_costs_its_part(bought, chosen, parts):
     assert score(bought, chosen, GOAL, SHOE).total == pytest.approx(parts / 5)
 
 
-def test_an_option_counts_once_and_only_when_it_is_wanted():
+def test_an_option_counts_once_and_only_if_it_is_requested():
     both = replace(SHOE, name="Sand Sand Running Shoes")
     only_color = replace(GOAL, options=("sand",))
     chosen = {"color": "sand", "trim": "sand", "size": "8.5"}

@@ -45,7 +45,7 @@ def ask(tool, **arguments):
     return loop.run(tool.call(arguments, tool.begin()))
 
 
-def test_an_agent_outside_plays_the_same_episode(tools):
+def test_an_external_agent_plays_the_same_episode(tools):
     assert sorted(tools) == ["reset", "step"]
     env = make()
     expected = render_observation(*env.reset(seed=3))
@@ -84,7 +84,7 @@ def test_episodes_run_side_by_side():
     asyncio.run(play())
 
 
-def test_the_episode_that_waited_longest_makes_room():
+def test_the_longest_idle_episode_is_evicted():
     async def play():
         episodes = Episodes(make, most=2)
         names = [(await episodes.reset(n, None))["episode"] for n in range(2)]
@@ -98,7 +98,7 @@ def test_the_episode_that_waited_longest_makes_room():
     asyncio.run(play())
 
 
-def test_a_refused_reset_leaves_nothing():
+def test_a_rejected_reset_leaves_nothing():
     async def play():
         episodes = Episodes(make)
         with pytest.raises(ConfigError, match="of at least 0"):

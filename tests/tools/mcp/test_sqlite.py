@@ -71,7 +71,7 @@ def test_the_tool_without_a_database():
     "ATTACH '{out}' AS other", "VACUUM INTO '{out}'", "PRAGMA journal_mode = DELETE", "COMMIT; DELETE FROM t",
     "ROLLBACK", "PRAGMA writable_schema = 1", "SELECT load_extension('x')", "DETACH main",
 ])  # fmt: skip
-def test_statements_that_reach_out_are_refused(path, tmp_path, sql):
+def test_statements_that_reach_outside_are_rejected(path, tmp_path, sql):
     out = tmp_path / "out.db"
     with pytest.raises(sqlite3.Error):
         _run(path, sql.format(out=out), True)
@@ -79,7 +79,7 @@ def test_statements_that_reach_out_are_refused(path, tmp_path, sql):
     assert rows(path) == [1, 2]
 
 
-def test_what_never_ends_is_stopped(path):
+def test_an_endless_command_is_stopped(path):
     endless = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n"
     with (
         pytest.raises(sqlite3.OperationalError, match="interrupted"),
@@ -112,14 +112,14 @@ def test_names_that_are_paths(tmp_path, name):
         database.path_of(tmp_path, name)
 
 
-def test_a_script_is_taken_apart_at_its_statements():
+def test_a_script_is_split_into_its_statements():
     script = "INSERT INTO t VALUES (';'); CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END; SELECT 2"
     assert [part.strip() for part in database.statements(script)] == [
         "INSERT INTO t VALUES (';');", "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END;", "SELECT 2"
     ]  # fmt: skip
 
 
-def test_a_database_that_is_not_there(tmp_path, capsys):
+def test_a_missing_database(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--database", str(tmp_path / "none.db")])
     assert "is not a file" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Web server with scripted answers, in place of Serper, Google and retrieval servers."""
+"""Web server with scripted answers, in place of Serper, Google, and retrieval servers."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_scores_match_the_formula(small, numbers, k):
 
 
 @given(st.lists(st.integers(0, 400), min_size=2, max_size=6), st.integers(1, 30))
-def test_passing_over_common_words_changes_no_result(small, numbers, k):
+def test_skipping_common_words_changes_no_result(small, numbers, k):
     _, index = small
     query = " ".join(f"w{number}" for number in numbers)
     with pytest.MonkeyPatch.context() as patch:
@@ -142,18 +142,18 @@ def test_an_index_is_read_without_bm25s(small, monkeypatch):
 
 
 @pytest.mark.parametrize(("k1", "b"), [(-1, 0.5), (1.5, 2), (float("nan"), 0.5)])
-def test_impossible_parameters_are_refused(tmp_path, k1, b):
+def test_impossible_parameters_are_rejected(tmp_path, k1, b):
     with pytest.raises(ConfigError, match="expected k1 of at least 0"):
         build_bm25(random_documents(3), tmp_path / "index", k1=k1, b=b)
     assert not (tmp_path / "index").exists()
 
 
-def test_a_corpus_without_words_is_refused(tmp_path):
+def test_a_corpus_without_words_is_rejected(tmp_path):
     with pytest.raises(DataError, match="no words"):
         build_bm25([{"id": "0", "title": "", "text": "..."}], tmp_path / "index")
 
 
-def test_a_folder_without_an_index_is_refused(tmp_path):
+def test_a_folder_without_an_index_is_rejected(tmp_path):
     with pytest.raises(DataError, match="contains no bm25 index of version"):
         Bm25Index(tmp_path)
 
@@ -173,7 +173,7 @@ def builder(folder: str) -> None:
     assert (Path(folder) / "part").read_text() == "whole"
 
 
-def test_processes_that_come_together_build_once(tmp_path):
+def test_concurrent_processes_build_once(tmp_path):
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=builder, args=(str(tmp_path / "index"),)) for _ in range(4)]
     for process in processes:

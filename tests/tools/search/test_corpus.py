@@ -12,7 +12,7 @@ from gem_core.errors import ConfigError, DataError
 from gem_core.tools.search.corpus import fingerprint, passages, read_corpus
 
 
-def test_json_lines_in_every_form_that_is_about(tmp_path):
+def test_json_lines_in_every_common_form(tmp_path):
     file = tmp_path / "corpus.jsonl"
     rows = [
         {"id": 7, "title": "One", "text": "first"},
@@ -61,7 +61,7 @@ def test_a_bad_line_is_named(tmp_path, line, said):
         list(read_corpus(file))
 
 
-def test_a_corpus_that_is_not_there_is_refused(tmp_path):
+def test_a_corpus_that_does_not_exist_is_rejected(tmp_path):
     for corpus, said in (
         (tmp_path / "none", "does not exist"),
         (tmp_path, r"no \.parquet"),

@@ -63,12 +63,12 @@ def test_an_index_is_built_once_for_a_model_and_a_prompt(model, corpus, tmp_path
     assert len(folders()) == 2
 
 
-def test_a_prompt_is_put_in_front_of_a_query(model, corpus):
+def test_a_prompt_is_prepended_to_a_query(model, corpus):
     with open_dense(corpus, model=model, query_prompt="house garden ") as searcher:
         assert searcher.search("lamp", k=1)[0].document["id"] == "3"
 
 
-def test_what_cannot_be_opened_is_one_line(model, corpus):
+def test_files_that_cannot_be_opened_are_reported_in_one_line(model, corpus):
     with pytest.raises(ModelError, match=r"cannot load the model '/no/such/model'"):
         open_dense(corpus, model="/no/such/model")
     corpus.write_text("")

@@ -59,7 +59,7 @@ def test_other_servers_are_understood(result):
         (b"<html>", "did not answer with JSON"),
     ],
 )
-def test_an_answer_that_is_none_is_an_error(answer, said):
+def test_an_invalid_answer_is_an_error(answer, said):
     with (
         StubSearch((200, {}, answer)) as server,
         RetrievalServer(server.url, **QUICK) as searcher,
@@ -69,14 +69,14 @@ def test_an_answer_that_is_none_is_an_error(answer, said):
     assert len(server.asked) == 1
 
 
-def test_what_may_pass_is_tried_again():
+def test_a_temporary_failure_is_retried():
     answers = [(503, {}, b""), None, (429, {"Retry-After": "0"}, b""), (200, {}, FOUND)]
     with StubSearch(*answers) as server, RetrievalServer(server.url, **QUICK) as searcher:
         assert len(searcher.search("what")) == 1
     assert len(server.asked) == 4
 
 
-def test_what_does_not_pass_is_an_error_after_all_attempts():
+def test_a_persistent_failure_is_an_error_after_all_attempts():
     with (
         StubSearch((500, {}, {"error": "index is gone"})) as server,
         RetrievalServer(server.url, retries=2, **QUICK) as searcher,
@@ -96,7 +96,7 @@ def test_a_mistake_is_not_tried_again():
     assert len(server.asked) == 1
 
 
-def test_a_server_that_is_not_there_is_an_error():
+def test_a_missing_server_is_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -104,7 +104,7 @@ def test_a_server_that_is_not_there_is_an_error():
         RetrievalServer(url, retries=1, backoff=0.001).search("what")
 
 
-def test_a_server_that_is_slow_is_given_up():
+def test_a_slow_server_is_abandoned():
     with (
         StubSearch(30.0, (200, {}, FOUND)) as server,
         RetrievalServer(server.url, timeout=0.1, retries=0) as searcher,
@@ -113,7 +113,7 @@ def test_a_server_that_is_slow_is_given_up():
         searcher.search("what")
 
 
-def test_a_server_that_drips_is_given_up():
+def test_a_server_that_sends_too_slowly_is_abandoned():
     """Each part arrives in time, but the whole answer does not."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()

@@ -77,13 +77,13 @@ def test_our_client_speaks_to_our_server(server):
         ({"queries": ["a"], "topk": 10**9}, "from 1 to"),
     ],
 )
-def test_a_mistake_is_answered_with_what_it_is(server, body, said):
+def test_a_mistake_gets_a_reply_that_names_it(server, body, said):
     status, answer = ask(server, body)
     assert status == 400
     assert said in answer["error"]
 
 
-def test_a_body_that_is_too_long_is_refused_unread(server):
+def test_a_body_that_is_too_long_is_rejected_unread(server):
     status, answer = ask(server, b"", headers={"Content-Length": str(10**10)})
     assert (status, "Content-Length" in answer["error"]) == (400, True)
 

@@ -164,7 +164,7 @@ def test_no_failed_episode_leaves_rolls_scheduler(roll: dict[str, Any]) -> None:
         asyncio.run(scheduler._get_batch(1, 1))
 
 
-def test_what_drifted_in_a_checkout_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_changes_in_a_checkout_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(contract, "FOLDER", tmp_path)
     monkeypatch.setattr(contract, "PARTS", {"acme": {"acme.py": ("Loop.run", "Batch")}})
     source = "class Loop:\n    def run(self, step: int):\n        'Run.'\n        return step\n"

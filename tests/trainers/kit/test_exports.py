@@ -27,7 +27,7 @@ def pretend_installed(monkeypatch: pytest.MonkeyPatch, version: str | None) -> N
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_missing_trainer_is_one_clear_error(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_trainer_is_a_clear_error(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_installed(monkeypatch, None)
     monkeypatch.delenv("ROLL_HOME", raising=False)
     monkeypatch.delenv("RL2_HOME", raising=False)
@@ -110,7 +110,7 @@ def test_verl_plugin_logs_its_own_warning(
     assert "verl 0.7.1 is not supported" in caplog.text
 
 
-def test_a_trainer_that_lacks_what_a_module_imports_is_one_clear_error(
+def test_a_trainer_that_lacks_what_a_module_imports_is_a_clear_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     package = tmp_path / "gem_lacking"

@@ -23,7 +23,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "gem_test_late"
 
 
-def test_the_action_comes_after_the_module_s_own_code(module: str) -> None:
+def test_the_action_comes_after_the_modules_own_code(module: str) -> None:
     seen: list[int] = []
 
     def action(loaded: ModuleType) -> None:
@@ -38,7 +38,7 @@ def test_the_action_comes_after_the_module_s_own_code(module: str) -> None:
     assert seen == [1, 2]
 
 
-def test_several_actions_all_come(module: str) -> None:
+def test_all_of_several_actions_occur(module: str) -> None:
     seen: list[str] = []
     after_import(module, lambda _: seen.append("first"))
     after_import(module, lambda _: seen.append("second"))

@@ -63,13 +63,13 @@ def test_an_interface_that_holds_gives_the_function() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
-        ("step", ("self", "rows"), r"Learner\.step takes \(self, rows, rate\); expected \(self, rows\)"),
+        ("step", ("self", "rows"), r"Learner\.step takes \(self, rows, rate\): expected \(self, rows\)"),
         ("step", ("self", "rate", "rows"), r"expected \(self, rate, rows\)"),
-        ("stop", ("self",), r"Learner\.stop is missing; expected \(self\)"),
+        ("stop", ("self",), r"Learner\.stop is missing: expected \(self\)"),
         ("step.inner", ("self",), r"Learner\.step\.inner is missing"),
     ],
 )
-def test_another_interface_is_refused_with_the_version(
+def test_another_interface_is_rejected_with_the_version(
     name: str, parameters: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(UnsupportedTrainer, match=message) as caught:
@@ -89,7 +89,7 @@ def test_alternatives_are_all_named() -> None:
 def test_fields_of_a_row() -> None:
     expect_fields(TRAINER, Sample, ["prompt", "reward"])
     expect_fields(TRAINER, Sample, ["reward"], exact=False)
-    with pytest.raises(UnsupportedTrainer, match=r"Sample has the fields prompt, reward; expected reward"):
+    with pytest.raises(UnsupportedTrainer, match=r"Sample has the fields prompt, reward: expected reward"):
         expect_fields(TRAINER, Sample, ["reward"])
     with pytest.raises(UnsupportedTrainer, match="expected images"):
         expect_fields(TRAINER, Sample, ["images"], exact=False)
@@ -162,8 +162,8 @@ Actor = SimpleNamespace(__ray_metadata__=SimpleNamespace(modified_class=Learner)
         ("Sample", {"fields": ["reward"]}, None),
         ("Learner", {"uses": {"learn": "step"}}, None),
         ("Learner", {"uses": {"learn": "step halt"}}, r"Learner.learn does not use halt"),
-        ("Sample", {"fields": ["rewards"]}, r"Sample has the fields prompt, reward; expected rewards"),
-        ("Actor", {"step": "self rows"}, r"Learner.step takes \(self, rows, rate\); expected \(self, rows\)"),
+        ("Sample", {"fields": ["rewards"]}, r"Sample has the fields prompt, reward: expected rewards"),
+        ("Actor", {"step": "self rows"}, r"Learner.step takes \(self, rows, rate\): expected \(self, rows\)"),
         ("Learner", {"stop": "self"}, r"Learner.stop is missing"),
         ("Critic", {}, r"test_interface.Critic is missing"),
     ],

@@ -79,8 +79,8 @@ def test_settings_keep_their_neutral_value() -> None:
     neutral = [("adv.norm", False, "x"), ("adv.kind", ("a", "b"), "x"), ("batch", 8, "x"), ("no", 0, "x")]
     reject_changed(CONFIG, neutral)
     reject_changed(SimpleNamespace(range=(1, 2)), [("range", ([1, 2],), "x")])
-    with pytest.raises(ConfigError, match=r"^--adv.clip=3: has no effect; leave it out$"):
-        reject_changed(CONFIG, [*neutral, ("adv.clip", 0, "has no effect; leave it out")], prefix="--")
+    with pytest.raises(ConfigError, match=r"^--adv.clip=3: has no effect; omit it$"):
+        reject_changed(CONFIG, [*neutral, ("adv.clip", 0, "has no effect; omit it")], prefix="--")
     with pytest.raises(ConfigError, match=r"^ADV.KIND=b: wrong$"):
         reject_changed(CONFIG, [("adv.kind", ("a", "c"), "wrong")], written=str.upper)
 
@@ -95,7 +95,7 @@ def test_options_as_flags() -> None:
     assert all(flag.help for flag in flags.values() if flag.name != "max_tokens_per_turn")
 
 
-def test_refusals_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejections_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {
         "always": {"adv.kind": [["a", "b"], "expected a or b"], "batch": [[], "has no effect on $name"]},
         "never": {"adv.clip": [0, "$missing"]},

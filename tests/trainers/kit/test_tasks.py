@@ -85,7 +85,7 @@ def test_each_environment_is_built_once() -> None:
     assert Counted.built == 4
 
 
-def test_a_wrong_task_is_named_where_it_has_a_place() -> None:
+def test_a_wrong_task_is_named_with_its_position() -> None:
     wrong = task("game:GuesTheNumber-v0")
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
         check_tasks([("", wrong)])
@@ -94,7 +94,7 @@ def test_a_wrong_task_is_named_where_it_has_a_place() -> None:
     assert check_tasks([]) == 0
 
 
-def test_a_training_task_without_an_item_is_refused(tmp_path: Path) -> None:
+def test_a_training_task_without_an_item_is_rejected(tmp_path: Path) -> None:
     pytest.importorskip("math_verify", reason="needs the extra 'math'")
     data = tmp_path / "rows.jsonl"
     data.write_text(

@@ -1,7 +1,7 @@
 """Runs Oat on a CPU from its command line and records everything that it consumed.
 
-There are two ways: in one process, with Oat's actor, learner, collector and DeepSpeed, and the stubs in
-``cpu/stubs`` for vLLM, Launchpad and Plasma; or unmodified, with the real packages if they are installed.
+There are two ways: in one process, with Oat's actor, learner, collector, and DeepSpeed, and the stubs in
+``cpu/stubs`` for vLLM, Launchpad, and Plasma; or unmodified, with the real packages if they are installed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def run_oat(
     Args:
         folder: Working folder.
         model: Folder of the model.
-        stubs: Whether stubs replace vLLM, Launchpad and Plasma.
+        stubs: Whether stubs replace vLLM, Launchpad, and Plasma.
         spy: Folder of the spies' files; None for ``spy`` in `folder`.
         forked: Whether to save the imports, if there are stubs (`forks`); else the command is started.
         timeout: Time limit in seconds.

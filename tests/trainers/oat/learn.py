@@ -3,7 +3,7 @@
     python -m tests.trainers.oat.learn
     python -m tests.trainers.oat.learn --control
 
-Oat's actor, learner and collector in one process on two CPU cores, as in the tests. Oat's batch is a
+Oat's actor, learner, and collector in one process on two CPU cores, as in the tests. Oat's batch is a
 number of turns: those of about as many episodes as the budget has.
 """
 

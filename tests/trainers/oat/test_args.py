@@ -41,7 +41,7 @@ def check(*words: str) -> Args:
     return prepare(tyro.cli(Args, args=list(words)))
 
 
-def test_oats_own_defaults_and_an_environment_are_enough() -> None:
+def test_oats_defaults_and_an_environment_suffice() -> None:
     args = check(*GAME, "--collocate")
     assert (args.learners, args.pi_buffer_maxlen_per_device, args.num_samples) == (8, 16, 1)
     assert args.rollout_options().max_tokens_per_turn == args.generate_max_length
@@ -118,7 +118,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --estimator grpo", "--group-size=1 every advantage would be 0"),
         ("{game} --collocate --estimator gae", "set --critic-type ppo and --estimator gae"),
         ("{critic} --resume-dir runs/x", "Oat's checkpoints do not contain the critic"),
-        ("{critic} --zero-stage 3 --no-use-fused-lm-head", "--zero-stage=3: not with a critic"),
+        ("{critic} --zero-stage 3 --no-use-fused-lm-head", "--zero-stage=3: expected at most 2"),
         ("{critic} --num-gpus-per-actor 2", "needs an actor for each learner"),
         ("{critic} --no-use-fused-lm-head --train-batch-size-per-device 4", "critic.* takes single rows"),
         ("{critic} --whiten-adv", "the advantages come from --estimator"),
@@ -140,7 +140,7 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --gamma 1.5", "--gamma=1.5: expected a number from 0 to 1"),
         ("{game} --collocate --max-turns 0", "--max_turns=0"),
         ("{game} --collocate --raw", "--raw needs --context rebuild"),
-        ("{game} --collocate --context rebuild --raw --system-prompt x", "leave out --system-prompt"),
+        ("{game} --collocate --context rebuild --raw --system-prompt x", "omit --system-prompt"),
         ("{game} --collocate --template-kwargs [", "expected a JSON object"),
         ("{game} --collocate --num-env 0", "--num-env=0"),
         ("{game} --collocate --pi-buffer-maxlen-per-device 64", "an update takes 16 turns per learner"),
@@ -149,12 +149,12 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --train-batch-size 64 --rollout-batch-size 80 --rollout-batch-size-per-device 5",
          "would continue in the next step"),
         ("{game} --collocate --train-batch-size-per-device 4", "needs --no-use-fused-lm-head"),
-        ("{game} --collocate --max-train 2000000", "more than 1000000 turns"),
+        ("{game} --collocate --max-train 2000000", "expected at most 1000000"),
         ("{game} --collocate --gpus 16 --rollout-batch-size-per-device 8", "Oat rejects .*8 GPUs available"),
         ("{game} --collocate --modules no_such_module", "is its folder on PYTHONPATH"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_honored_is_refused(words: str, message: str) -> None:
+def test_unsupported_options_are_rejected(words: str, message: str) -> None:
     game = f"--env-id {harness.GAME}"
     with pytest.raises(GemError, match=message) as caught:
         check(*words.format(game=game, critic=f"{game} --collocate {CRITIC}").split())
@@ -173,7 +173,7 @@ def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert check(*words).tis_c == 2.0
 
 
-def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
+def test_a_bos_that_a_wrapper_writes_is_not_added_by_the_context() -> None:
     """Mistral's template writes one; a raw rebuilt context has no template of its own."""
     from gem_oat.actor import Actor
 
@@ -189,7 +189,7 @@ def test_a_bos_that_a_wrapper_writes_is_not_asked_of_the_context() -> None:
         actor._check_bos()
 
 
-def test_unknown_names_say_the_closest() -> None:
+def test_unknown_names_suggest_the_closest() -> None:
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
         check("--env-id", "game:GuesTheNumber-v0", "--collocate")
     with pytest.raises(UnknownName, match="rebn"):
@@ -217,7 +217,7 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(PPOLearner, "compute_monte_carlo_advantages", renamed)
     with pytest.raises(
         UnsupportedTrainer,
-        match=r"compute_monte_carlo_advantages takes \(self, returns\); expected \(self, rewards.*<0\.3",
+        match=r"compute_monte_carlo_advantages takes \(self, returns\): expected \(self, rewards.*<0\.3",
     ) as caught:
         expect_listed(gem_oat.SUPPORTED, "oat")
     assert "\n" not in str(caught.value)
@@ -240,7 +240,7 @@ def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         gem_oat.Learner  # noqa: B018
 
 
-def test_unknown_names_say_what_there_is() -> None:
+def test_unknown_names_list_what_exists() -> None:
     assert gem_oat.Args is Args
     with pytest.raises(AttributeError, match="Learner"):
         gem_oat.Lerner  # noqa: B018
@@ -258,7 +258,7 @@ def test_the_command_line_ends_with_one_line(tmp_path: Path) -> None:
     assert sys.executable == command[0]
 
 
-def test_images_are_refused_with_the_reason() -> None:
+def test_images_are_rejected_with_the_reason() -> None:
     register("test:OatImages", ImageEnv)
     with pytest.raises(ConfigError, match="test:OatImages shows images, but Oat's rows have no place"):
         check("--env-id", "test:OatImages", "--collocate")

@@ -51,7 +51,7 @@ def run(play: Any, number: int, **options: Any) -> list[Episode]:
     return asyncio.run(collect(tasks(number), play, **options))
 
 
-def test_long_episodes_that_were_begun_are_in_the_result() -> None:
+def test_long_episodes_that_had_started_are_in_the_result() -> None:
     play = Player([9, 1, 1, 1, 1, 1, 1, 1])
     found = run(play, 8, turns=4, at_once=2)
     assert [e.seed for e in found] == [0, 1, 2, 3]
@@ -67,7 +67,7 @@ def test_an_episode_that_ends_makes_room() -> None:
     assert play.most == 2
 
 
-def test_a_group_is_begun_as_a_whole() -> None:
+def test_a_group_starts_as_a_whole() -> None:
     play = Player([2] * 8)
     found = run(play, 8, turns=5, at_once=3, group_size=4)
     assert play.begun == [(0, 0), (0, 1), (0, 2), (0, 3)]
@@ -95,7 +95,7 @@ def test_failures_end_nothing_while_other_episodes_succeed() -> None:
     assert sum(e.trainable for e in found) == 4
 
 
-def test_nothing_but_failures_is_one_clear_line() -> None:
+def test_nothing_but_failures_is_reported_in_one_line() -> None:
     async def play(task: TaskRow, sample: int) -> Episode:
         error = None if task["seed"] == 0 else "step() failed: ValueError: the board fell off"
         return episode(task["seed"], 1, error)
@@ -143,7 +143,7 @@ def test_requests_of_one_moment_are_one_batch() -> None:
     assert [len(batch) for batch in batches] == [5]
 
 
-def test_what_is_asked_while_the_engine_runs_is_the_next_batch() -> None:
+def test_requests_during_a_run_of_the_engine_form_the_next_batch() -> None:
     sizes, go_on = [], Event()
 
     def sample(prompts: list[list[int]], most: list[int]) -> list[Generation]:

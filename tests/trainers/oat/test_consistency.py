@@ -1,4 +1,4 @@
-"""Oat takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
+"""Oat takes the shared step of all trainers with the tokens, advantages, and gradient of gem_core."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_dropped_turns_of_all_rounds_are_in_the_statistics() -> None:
     assert len(made.pi_buffer) == made.query_step == 4
 
 
-def test_the_papers_settings_take_the_rows_that_are_left() -> None:
+def test_the_papers_settings_use_the_remaining_rows() -> None:
     made = learner(scope="trained", eps=1e-9)
     rows = collected([[0.0, 1.0], [-0.5, 0.25, 0.0], [3.0]], wanted=3)
     made.process_feedback_data(rows)

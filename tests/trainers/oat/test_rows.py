@@ -125,7 +125,7 @@ def test_rows_of_all_turns_are_drawn_without_preference() -> None:
     assert min(drawn[0], drawn[1], drawn[2], drawn[4]) > 110
 
 
-def test_what_was_collected_travels_once() -> None:
+def test_collected_data_is_sent_once() -> None:
     episodes = [episode([0.0, 1.0]), episode([3.0], trainable=False)]
     values, stats = turn_values(episodes, read_estimator("rebn", {}, gamma=GAMMA))
     rows = draw_turns(pack_turns(episodes, values, stats, mask_cut=False, info={}), 1, Random(0))

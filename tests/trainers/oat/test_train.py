@@ -1,4 +1,4 @@
-"""Runs Oat's own actor, learner and collector with a tiny model and checks what the loss consumes."""
+"""Runs Oat's own actor, learner, and collector with a tiny model and checks what the loss consumes."""
 
 from __future__ import annotations
 
@@ -311,7 +311,7 @@ def test_equal_returns_change_nothing(tmp_path: Path, warm: Path) -> None:
     )
 
 
-def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm: Path) -> None:
+def test_an_environment_that_always_fails_is_reported_in_one_line(tmp_path: Path, warm: Path) -> None:
     modules = "oat_cpu oat_log oat_spy oat_envs"
     run = harness.run_oat(tmp_path, warm, env_id="test:Broken", modules=modules, wrappers=None)
     assert run.code == 2
@@ -327,7 +327,7 @@ def test_an_environment_that_always_fails_is_one_clear_line(tmp_path: Path, warm
 def test_real_processes(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Train with real Launchpad, Plasma and vLLM, Oat's own broadcast of weights, and ZeRO-2."""
+    """Train with real Launchpad, Plasma, and vLLM, Oat's own broadcast of weights, and ZeRO-2."""
     run = harness.run_oat(tmp_path, warm, stubs=False, zero_stage="2", eval_steps="100", max_eval="4").check()
     collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
     assert len(collected) == 3

@@ -1,7 +1,7 @@
 """Measures how much of a training step is GEM's own code, by replaying the episodes of a run.
 
 The policy of the replay immediately returns the recorded responses, so the remaining time is for the
-environments, contexts, rows and estimator. Printed, never asserted, because a machine may be busy.
+environments, contexts, rows, and estimator. Printed, never asserted, because a machine may be busy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenRLHF takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
+"""OpenRLHF takes the shared step of all trainers with the tokens, advantages, and gradient of gem_core."""
 
 from __future__ import annotations
 

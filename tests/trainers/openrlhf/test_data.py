@@ -1,4 +1,4 @@
-"""OpenRLHF's own data set class reads exported rows."""
+"""OpenRLHF's own dataset class reads exported rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_o
 from tests.trainers.openrlhf.args import parse
 
 
-def test_exported_rows_are_read_by_openrlhfs_own_data_set(tmp_path: Path) -> None:
+def test_exported_rows_are_read_by_openrlhfs_own_dataset(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     sources = [f"{GAMES[0]}=2", "game:GuessTheNumber-v0(max_number=50)"]
     words = [word for source in sources for word in ("--env", source)]

@@ -81,7 +81,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("words", commands(), ids=["words", "one-gpu", "eight-gpus"])
-def test_a_documented_command_is_taken(words: list[str], here: Path) -> None:
+def test_a_documented_command_is_accepted(words: list[str], here: Path) -> None:
     args = parse(*words)
     assert args.algo.advantage.estimator == "rebn"
     assert (args.data.prompt_dataset, args.data.label_key) == ("train.jsonl", "label")
@@ -107,14 +107,14 @@ def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.Monk
     assert (options.estimator, options.max_turns) == ("rebn", 8)
 
 
-def test_the_agent_file_of_the_page_is_taken(tmp_path: Path) -> None:
+def test_the_agent_file_of_the_page_is_accepted(tmp_path: Path) -> None:
     (block,) = [block for block in blocks("docs/trainers/openrlhf.md") if block.language == "python"]
     file = tmp_path / "agent.py"
     file.write_text(block.code)
     assert _load_agent_executor(str(file)).options.max_turns == 8
 
 
-def test_the_page_names_every_option_and_refusal() -> None:
+def test_the_page_names_every_option_and_rejection() -> None:
     page = (ROOT / "docs/trainers/openrlhf.md").read_text()
     for name in GemOptions.__dataclass_fields__.keys() - {"estimator"}:
         assert f"`--gem.{name}`" in page

@@ -183,7 +183,7 @@ def test_openrlhfs_own_estimators_are_left_alone(name: str) -> None:
         assert ours.info["gem/turns"].tolist() == [2.5, 2.5]
 
 
-def test_what_is_left_for_the_actor_is_what_its_buffer_takes() -> None:
+def test_the_remaining_rows_fit_the_actors_buffer() -> None:
     given = [episode([0.5, 1.0]), episode([1.0], trainable=False), episode([0.0])]
     maker = experience_maker("--train.batch_size", "3")
     (batch,) = in_micro_batches([response(e) for e in given])
@@ -198,7 +198,7 @@ def test_what_is_left_for_the_actor_is_what_its_buffer_takes() -> None:
         assert torch.tensor(value, dtype=torch.float).shape == (3,)  # as in the actor
 
 
-def test_only_a_batch_of_failures_alone_is_refused() -> None:
+def test_only_a_batch_of_failures_alone_is_rejected() -> None:
     maker = experience_maker("--train.batch_size", "2")
     failures = [response(episode([1.0], trainable=False), seed=seed) for seed in (7, 8, 9)]
     with pytest.raises(EnvError, match=r"no episode is trainable: 3 of 3 .* test with seed 7: "):
@@ -217,7 +217,7 @@ if correction.has_levels():  # both came with OpenRLHF 0.11.2
     "penalty", [[], ["--reward.stop_properly_penalty_coef", "0.5"]], ids=["plain", "penalty"]
 )
 @pytest.mark.parametrize("name", OWN)
-def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list[str]) -> None:
+def test_failed_episodes_are_excluded_from_openrlhfs_baselines(name: str, penalty: list[str]) -> None:
     """Two samples per prompt give the same result as three samples of which one failed."""
     rewards = [[1.0, 0.0], [0.25, 2.0], [3.0, 0.5], [1.0, 1.0]]
     failed = episode([9.0], trainable=False)
@@ -256,7 +256,7 @@ def test_failed_episodes_are_in_no_baseline_of_openrlhf(name: str, penalty: list
 
 
 @pytest.mark.parametrize("name", ["rloo", "group_norm", "dr_grpo"])
-def test_a_sample_whose_others_failed_has_no_advantage(name: str) -> None:
+def test_a_sample_whose_group_failed_has_no_advantage(name: str) -> None:
     given = [response(episode([3.0])), *[response(episode([1.0], trainable=False))] * 2]
     maker = experience_maker("--algo.advantage.estimator", name, "--rollout.n_samples_per_prompt", "3")
     (batch,) = maker.compute_advantages_and_returns(in_micro_batches(given))
@@ -402,7 +402,7 @@ def test_a_row_without_a_token_is_in_no_loss_and_no_metric(name: str, empty: Any
 
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize("max_tokens", [0, 99])
-def test_an_update_from_failures_alone_is_refused(max_tokens: int) -> None:
+def test_an_update_from_failures_alone_is_rejected(max_tokens: int) -> None:
     batches = made_by_openrlhf([FAILED, FAILED, episode([0.5])], "--algo.advantage.gamma", "0.9")
     with pytest.raises(EnvError, match=r"an update of .*: no episode is trainable: \d of \d .* seed 0"):
         trained(batches[:1], max_tokens=max_tokens)
@@ -425,7 +425,7 @@ def test_dynamic_micro_batches_have_the_same_gradient(max_tokens: int) -> None:
         assert status[metric] == pytest.approx(wanted[metric], rel=1e-6), metric
 
 
-def test_flags_that_would_change_gae_over_turns_are_refused_when_they_meet() -> None:
+def test_flags_that_would_change_gae_over_turns_are_rejected_in_combination() -> None:
     maker = experience_maker("--algo.advantage.estimator", "gae", "--reward.clip_range", "-1", "1")
     with pytest.raises(ConfigError, match=r"--reward\.clip_range"):
         maker.compute_advantages_and_returns(in_micro_batches([response(episode([0.5]))]))

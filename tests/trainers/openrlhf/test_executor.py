@@ -200,7 +200,7 @@ def test_a_failed_episode_is_played_again() -> None:
     assert (played.episode.trainable, played.episode.env_retries) == (True, 1)
 
 
-def test_traces_tell_training_from_evaluation_by_the_seed(tmp_path: Path) -> None:
+def test_traces_distinguish_training_from_evaluation_by_the_seed(tmp_path: Path) -> None:
     executor = GemExecutor({"traces": str(tmp_path)})
     play("test:OpenRLHFScripted", ["a<|im_end|>"], executor=executor)  # seed 11 is for evaluation
     (episode,) = read_traces(tmp_path / "eval.jsonl")
@@ -225,7 +225,7 @@ def test_openrlhf_loads_the_installed_file_and_one_of_your_own(
     assert _load_agent_executor(str(own)).options.max_turns == 8
 
 
-def test_rows_that_cannot_be_played_are_refused() -> None:
+def test_rows_that_cannot_be_played_are_rejected() -> None:
     executor, tokenizer = GemExecutor({}), bpe_tokenizer("chatml")
     arguments = ("p", "", SamplingParams(), 100, tokenizer, None)
     with pytest.raises(ConfigError, match="names no task"):

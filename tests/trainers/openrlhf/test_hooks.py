@@ -64,7 +64,7 @@ def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["RemoteExperienceMaker", "compute_eval_metrics", "BasePPOTrainer"])
-def test_another_interface_is_refused(name: str) -> None:
+def test_another_interface_is_rejected(name: str) -> None:
     for other in (None, lambda samples: None):
         with pytest.raises(UnsupportedTrainer, match=rf"{name}.*Supported versions: openrlhf>="):
             hooks.install(module_like(**{name: other}))
@@ -83,7 +83,7 @@ def test_evaluation_gets_metrics_for_each_environment() -> None:
     assert logs["eval_test_gem/turns"] == 1.5
 
 
-def test_unknown_names_say_what_there_is() -> None:
+def test_unknown_names_list_what_exists() -> None:
     with pytest.raises(AttributeError, match="GemExecutor"):
         gem_openrlhf.GemExecuter  # noqa: B018
 
@@ -206,7 +206,7 @@ def test_failed_episodes_are_not_in_the_dynamic_filter() -> None:
     assert generator.collect(3) == [2, 2, 2, 4, 4, 4, 5, 5, 5]
 
 
-def test_failures_alone_do_not_use_up_the_data_set() -> None:
+def test_failures_alone_do_not_use_up_the_dataset() -> None:
     fails: tuple[float | None, ...] = (None, None, None)
     generator = Generator(fails, (1.0, 0.0, 0.0), *[fails] * 9)
     with pytest.raises(EnvError, match=r"2 prompts in a row: .* 6 of 6 .* test with seed 2: "):

@@ -1,4 +1,4 @@
-"""Images reach OpenRLHF's engines, samples and actor through the agent."""
+"""Images reach OpenRLHF's engines, samples, and actor through the agent."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def flags(model: Any, most: int) -> Any:
     )
 
 
-def test_who_cannot_be_shown_images_is_refused(
+def test_policies_without_image_support_are_rejected(
     processor: Processor, tiny: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "--data.max_images_per_prompt N" in str(train_ppo_ray.images_unsupported(flags(tiny, 0)))
@@ -163,7 +163,7 @@ def test_who_cannot_be_shown_images_is_refused(
     assert train_ppo_ray.images_unsupported(flags(model, 3)) is None
 
 
-def test_images_in_a_row_of_the_data_are_refused(processor: Processor) -> None:
+def test_images_in_a_row_of_the_data_are_rejected(processor: Processor) -> None:
     agent = GemExecutor({})
     row = openrlhf_row(TaskRow(env_id="test:OpenRlhfWide", env_kwargs={}, seed=1, index=0))
     with pytest.raises(ConfigError, match="come from its environment"):

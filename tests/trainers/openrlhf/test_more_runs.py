@@ -251,7 +251,7 @@ def test_in_bfloat16(
     assert max(abs(saved["vllm_kl"]) for saved in losses(run.spy)) < 0.1
 
 
-def test_the_documented_words_behind_openrlhfs_own_command(
+def test_the_documented_overrides_of_openrlhfs_own_command(
     tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
 ) -> None:
     from tests.trainers.openrlhf.test_docs import GPU_ONLY, commands, flags_of

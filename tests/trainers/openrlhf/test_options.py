@@ -124,7 +124,7 @@ def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert line.startswith("gem_openrlhf: --reward.overlong_buffer_len")
 
 
-def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10.4")
     with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.10\.4 is not supported.*>=0\.11\.0,<0\.12"):
         gem_openrlhf.SUPPORTED.require()
@@ -147,12 +147,12 @@ def test_a_newer_version_with_the_same_interface_works_and_warns_once(
         assert parse(*REBN).algo.advantage.estimator == "rebn"
 
 
-def test_another_interface_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_interface_is_rejected_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_version(monkeypatch, "0.99")
     monkeypatch.setattr(ActorPPOTrainer, "training_step", lambda self, batch: None)
     with pytest.raises(
         UnsupportedTrainer,
-        match=r"OpenRLHF 0\.99 .*training_step takes \(self, batch\); expected \(self, exp",
+        match=r"OpenRLHF 0\.99 .*training_step takes \(self, batch\): expected \(self, exp",
     ):
         parse(*REBN)
 
@@ -185,7 +185,7 @@ def test_the_variable_chooses_the_estimator_where_the_flag_cannot(monkeypatch: p
     assert json.loads(GemOptions.load({"estimator": "rebn"}).to_text())["estimator"] == "rebn"
 
 
-def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_images_are_rejected_with_the_reason(tmp_path: Path) -> None:
     register("test:OpenRlhfImages", ImageEnv)
     rows = write_rows(tmp_path / "rows.jsonl", ["test:OpenRlhfImages"], 1)
     with pytest.raises(

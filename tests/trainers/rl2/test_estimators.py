@@ -173,7 +173,7 @@ FAILED: Rows = [[(2, 3, float("nan"))]]
 
 
 @pytest.mark.parametrize("words", [[], ["adv.norm_var=true"], ["adv.global_norm=true", "adv.norm_var=true"]])
-def test_failed_episodes_are_in_no_baseline_of_rl2(words: list[str]) -> None:
+def test_failed_episodes_are_excluded_from_rl2s_baselines(words: list[str]) -> None:
     """Three responses of which one failed give the same result as RL2 gives for two responses."""
     made = trajectories(8, count=6)
     three = [
@@ -191,7 +191,7 @@ def test_failed_episodes_are_in_no_baseline_of_rl2(words: list[str]) -> None:
     assert theirs.any()
 
 
-def test_a_response_whose_others_failed_has_no_advantage() -> None:
+def test_a_response_whose_group_failed_has_no_advantage() -> None:
     words = ("adv.estimator=reinforce", "adv.responses_per_prompt=2", "adv.norm_var=true")
     tensors = run([[[(2, 3, 1.0)]], FAILED], *words, failures_are_nan=True)
     assert not tensors["advantages"].any()
@@ -213,7 +213,7 @@ def test_failed_episodes_are_not_in_the_mean_of_the_loss(level: str) -> None:
 
 def test_every_update_has_an_episode_that_did_not_fail() -> None:
     good = trajectories(10, count=3)
-    tensors = run([*good, *[FAILED] * 4], failures_are_nan=True, updates=3)  # parts of 3, 3 and 1
+    tensors = run([*good, *[FAILED] * 4], failures_are_nan=True, updates=3)  # parts of 3, 3, and 1
     on = tensors["action_mask"].any(1)
     assert [bool(part.any()) for part in on.split(3)] == [True] * 3
     wanted = sorted([*map(sum, rewards_of(good)), *[0.0] * 4])
@@ -245,7 +245,7 @@ def test_turns_are_counted_along_a_trajectory() -> None:
     assert ids.tolist() == [[-1, 0, 0, -1, 1], [2, 2, -1, -1, -1], [-1, -1, 0, -1, 1]]
 
 
-def test_the_hook_takes_the_place_that_the_trainer_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hook_is_where_the_trainer_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     config, upstream = gem_config()
     trainer: Any = types.ModuleType("RL2.trainer.ppo")
     monkeypatch.setitem(sys.modules, "RL2.trainer.ppo", trainer)
@@ -256,11 +256,11 @@ def test_the_hook_takes_the_place_that_the_trainer_looks_at(monkeypatch: pytest.
     assert isinstance(trainer.compute_advantages, AdvantageHook)
 
 
-def test_another_signature_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     import RL2.utils.algorithms as algorithms
 
     monkeypatch.setattr(algorithms, "compute_advantages", lambda config, batch: None)
-    with pytest.raises(UnsupportedTrainer, match=r"takes \(config, batch\); expected .*rl-square>=0.0.2"):
+    with pytest.raises(UnsupportedTrainer, match=r"takes \(config, batch\): expected .*rl-square>=0.0.2"):
         upstream_module.find()
     monkeypatch.undo()
     name = "compute_reinforce_adv" if upstream_module.find().is_index else "_compute_reinforce_adv"

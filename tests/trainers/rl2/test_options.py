@@ -57,7 +57,7 @@ def test_a_plain_gem_config_is_fine() -> None:
         ([f"{PATH}=null"], rf"{PATH} is not set; `gem-core export"),
     ],
 )
-def test_what_cannot_be_honored_is_refused(words: list[str], message: str) -> None:
+def test_unsupported_options_are_rejected(words: list[str], message: str) -> None:
     config, upstream = gem_config(*words)
     with pytest.raises(ConfigError, match=message) as caught:
         check_config(config, upstream)
@@ -75,11 +75,11 @@ def test_what_cannot_be_honored_is_refused(words: list[str], message: str) -> No
         ["adv.estimator=reinforce", "adv.norm_var=true", f"{RESPONSES}=2"],
     ],
 )
-def test_what_can_be_honored_is_not(words: list[str]) -> None:
+def test_supported_options_are_accepted(words: list[str]) -> None:
     check_config(*gem_config(*words))
 
 
-def test_options_that_would_be_ignored_are_refused() -> None:
+def test_options_that_would_be_ignored_are_rejected() -> None:
     config, upstream = gem_config("rollout.env_path=mine.py", "+gem.modules=[json]")
     check_config(config, upstream)
     config, upstream = gem_config("rollout.env_path=mine.py", "+gem.max_turns=3")
@@ -101,13 +101,13 @@ def test_options_that_would_be_ignored_are_refused() -> None:
         (["+gem.on_env_error=retry"], "on_env_error=retry: this version of RL2 .* or mask"),
     ],
 )
-def test_what_texts_cannot_tell_is_refused(words: list[str], message: str) -> None:
+def test_options_that_texts_cannot_support_are_rejected(words: list[str], message: str) -> None:
     config, upstream = gem_config(*words)
     with pytest.raises(ConfigError, match=message):
         check_config(config, upstream)
 
 
-def test_the_launcher_fills_in_what_has_one_value() -> None:
+def test_the_launcher_fills_in_options_with_one_possible_value() -> None:
     config, upstream = compose_config(), find()
     assert not plays_gem(config)
     prepare(config, upstream)
@@ -137,12 +137,12 @@ def test_rows_are_written_read_and_checked(tmp_path: Path) -> None:
         write(tasks, tmp_path / "train.txt")
 
 
-def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
+def test_rows_that_cannot_be_played_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     row = json.dumps({"extra_info": {"env_id": GUESS, "seed": 1}})
     for bad, message in (
         ('{"prompt": "Guess."}', "line 2: the row has a 'prompt'"),
-        ('{"extra_info": {"seed": 1}}', "line 2: extra_info of a row of the data set: env_id is missing"),
+        ('{"extra_info": {"seed": 1}}', "line 2: extra_info of a dataset row: env_id is missing"),
         ("[]", "line 2: "),
         ("{", "line 2: "),
     ):
@@ -157,7 +157,7 @@ def test_rows_that_cannot_be_played_are_refused(tmp_path: Path) -> None:
         check_config(*gem_config(f"{PATH}={path}"))
 
 
-def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_images_are_rejected_with_the_reason(tmp_path: Path) -> None:
     register("test:Rl2Images", ImageEnv)
     path = tmp_path / "train.jsonl"
     write([TaskRow(env_id="test:Rl2Images", env_kwargs={}, seed=1, index=0)], path)
@@ -167,7 +167,7 @@ def test_images_are_refused_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
-    """Read the tasks with RL2's own data set class."""
+    """Read the tasks with RL2's own dataset class."""
     import datasets
     from RL2.datasets import RLDataset
 

@@ -205,7 +205,7 @@ def test_a_response_that_was_paused_continues(
     assert second["sampling_params"]["max_new_tokens"] == 16 - begun
 
 
-def test_nothing_is_asked_of_an_engine_that_is_paused(
+def test_a_paused_engine_gets_no_requests(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:
     router = Router(tokenizer)
@@ -249,7 +249,7 @@ def test_a_row_has_the_length_that_all_devices_of_a_group_hold(
     assert lengths(monkeypatch, tiny, tokenizer, *megatron) == 80
 
 
-def test_an_episode_ends_before_the_models_own_context_length(
+def test_an_episode_ends_before_the_models_context_length(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:
     config = json.loads((tiny / "config.json").read_text())

@@ -145,7 +145,7 @@ def test_a_failing_environment_ends_its_trajectory_in_nan(
     assert playing.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
 
 
-def test_a_response_without_a_token_and_a_row_with_a_prompt_are_refused(tiny: Path) -> None:
+def test_a_response_without_a_token_and_a_row_with_a_prompt_are_rejected(tiny: Path) -> None:
     playing = session(tiny)
 
     async def step(text: str) -> None:

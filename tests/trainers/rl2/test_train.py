@@ -163,7 +163,9 @@ def test_a_partial_rollout(tmp_path: Path, warm: Path, warm_tokenizer: Any, mode
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_config_that_cannot_be_honored_is_one_line(tmp_path: Path, warm: Path, version: str) -> None:
+def test_a_config_that_cannot_be_honored_is_reported_in_one_line(
+    tmp_path: Path, warm: Path, version: str
+) -> None:
     responses = "train_data" if version == "index" else "rollout.train"
     run = harness.run_rl2(tmp_path, warm, f"{responses}.responses_per_prompt=2", version=version)
     assert run.code != 0

@@ -1,6 +1,6 @@
 """Runs ROLL's own agentic pipeline on a CPU and records everything that it consumed.
 
-ROLL is the checkout in ROLL_HOME, with its own scheduler, router, workers, FSDP actor and weight sync; the
+ROLL is the checkout in ROLL_HOME, with its own scheduler, router, workers, FSDP actor, and weight sync; the
 engine in ``cpu/roll_workers.py`` replaces vLLM.
 """
 

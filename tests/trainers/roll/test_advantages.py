@@ -75,7 +75,7 @@ def test_the_groups_are_rolls(rows: RowKind) -> None:
     assert {round(value, 4) for value in result.advantages.flatten().tolist()} - {0.0} == wanted
 
 
-def test_rows_that_say_nothing_about_turns_are_refused() -> None:
+def test_rows_that_say_nothing_about_turns_are_rejected() -> None:
     data = batch(REWARDS, rows="episode", own=False)
     scores = data.non_tensor_batch["step_scores"]
     scores[2] = [0.0]

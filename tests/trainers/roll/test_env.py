@@ -46,13 +46,13 @@ def test_an_unknown_id_has_neighbors() -> None:
         checked("game:GuesTheNumber-v0-easy")
 
 
-def test_an_unknown_argument_is_refused() -> None:
+def test_an_unknown_argument_is_rejected() -> None:
     with pytest.raises(ConfigError, match="accepted keyword arguments"):
         checked(high=4)
 
 
 @pytest.mark.parametrize("text", [GUESS, "sokoban", "None"])
-def test_an_environment_of_somebody_else_is_refused(text: str) -> None:
+def test_a_third_party_environment_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match=f"write {PREFIX}<id>"):
         read_env_type(text, "custom_envs.Guess.env_type")
 
@@ -80,7 +80,7 @@ def test_roll_imports_the_same_gem() -> None:
     assert roll.pipeline.agentic.env.gem is gem
 
 
-def test_images_are_refused_when_the_env_is_built() -> None:
+def test_images_are_rejected_when_the_env_is_built() -> None:
     gem_core.register("test:RollImages", ImageEnv)
     with pytest.raises(
         ConfigError, match="test:RollImages shows images, but ROLL's env managers support text"

@@ -102,7 +102,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
             r"16 episodes for a rollout_batch_size of 8.* drops the slowest episodes",
         ),
         ({"train_env_manager": {"max_traj_per_env": 3}}, r"24 episodes for a rollout_batch_size of 8"),
-        ({"critic_warmup": 2}, "critic_warmup=2: .* leave it out"),
+        ({"critic_warmup": 2}, "critic_warmup=2: .* omit it"),
         (
             {"train_env_manager": {"llm_proxy": {"proxy_type": "openai"}}},
             "llm_proxy.proxy_type=openai: .* the tokens and log-probs of ROLL's own engine",
@@ -114,7 +114,7 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
 )
-def test_what_cannot_be_honored_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_unsupported_options_are_rejected(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with pytest.raises(GemError, match=message):
         checked(tmp_path, changed)
 
@@ -138,7 +138,7 @@ def test_statistics_of_what_is_left_may_be_requested(tmp_path: Path) -> None:
         (f"{OWN}.agent_native_env_manager.AgentNativeStepEnvManager", True),
     ],
 )
-def test_old_log_probs_are_computed_before_the_updates_of_rows_of_turns(
+def test_old_log_probs_are_computed_before_the_updates_of_turn_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, manager: str, recompute: bool
 ) -> None:
     no_workers(monkeypatch)
@@ -149,7 +149,7 @@ def test_old_log_probs_are_computed_before_the_updates_of_rows_of_turns(
     assert config.enable_old_logprobs_recompute is recompute
     config.force_disable_old_logprobs_recompute = True
     if recompute:
-        with pytest.raises(ConfigError, match=r"force_disable_old_logprobs_recompute=True: .* leave it out"):
+        with pytest.raises(ConfigError, match=r"force_disable_old_logprobs_recompute=True: .* omit it"):
             ReBNAgenticPipeline(config)
     else:
         ReBNAgenticPipeline(config)
@@ -216,7 +216,7 @@ def test_a_step_that_trains_without_our_advantages_is_an_error(
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
-def test_a_schedule_that_counts_episodes_does_not_fit_rows_of_turns(tmp_path: Path, schedule: str) -> None:
+def test_a_schedule_that_counts_episodes_does_not_fit_turn_rows(tmp_path: Path, schedule: str) -> None:
     training = {"actor_train": {"training_args": {"lr_scheduler_type": schedule}}}
     assert checked(tmp_path, training)
     step = {"env_manager_cls": "gem_roll.GemStepEnvManager"}
@@ -232,26 +232,26 @@ def test_oversubscribed_rollouts_are_accepted_for_statistics_of_what_is_left(tmp
     assert checked(tmp_path, changed).choose_estimator(ONE).scope == "trained"
 
 
-def test_another_roll_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_roll_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AgenticPipeline, "adjust_batch", lambda self, batch: None)
     with pytest.raises(
         UnsupportedTrainer,
-        match=r"adjust_batch takes \(self, batch\); expected \(self, data, mode\)\. Supported",
+        match=r"adjust_batch takes \(self, batch\): expected \(self, data, mode\)\. Supported",
     ):
         expect_listed(SUPPORTED, "pipeline")
 
 
-def test_a_checkout_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_checkout_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ROLL_HOME", str(tmp_path / "nowhere"))
     with pytest.raises(UnsupportedTrainer, match=r"ROLL_HOME=.*nowhere is not a folder"):
         _ = gem_roll.GemTrajEnvManager
 
 
-def test_a_wrong_name_has_the_right_ones() -> None:
+def test_a_wrong_name_lists_the_right_ones() -> None:
     with pytest.raises(AttributeError, match="it has GemStepEnvManager, GemTrajEnvManager"):
         _ = gem_roll.GemEnvManager
 
 
-def test_an_option_that_is_no_option_is_a_config_error(tmp_path: Path) -> None:
+def test_an_unknown_option_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected append or rebuild"):
         checked(tmp_path, envs(gem={"context": "both"}))

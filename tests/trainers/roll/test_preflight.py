@@ -59,9 +59,7 @@ def test_a_mistake_is_named(name: str, folder: Path, capsys: pytest.CaptureFixtu
     assert text in problem
 
 
-def test_a_mistake_beside_rolls_own_pipeline_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_with_rolls_own_pipeline_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Our env managers read the options and the tasks in any pipeline."""
     for section, text in (
         ({"gem": {"max_env_retrys": 3}}, "unknown option 'custom_envs.gem.max_env_retrys'"),

@@ -190,7 +190,7 @@ def test_an_episode_that_is_not_trainable_is_a_masked_row(
     assert not episode.trainable
 
 
-def test_a_template_whose_end_the_engine_does_not_know_is_refused(
+def test_a_template_whose_end_the_engine_does_not_know_is_rejected(
     tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import copy

@@ -50,7 +50,7 @@ def assert_metrics_are_right(
     } <= metrics.keys()
 
 
-def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
+def test_three_steps_with_episode_rows_and_environments_that_fail(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
     chaos = {
@@ -109,7 +109,7 @@ def test_three_steps_with_a_row_per_episode_and_environments_that_fail(
     assert steps[2]["val/score/mean"] == pytest.approx(returned, abs=1e-6)
 
 
-def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
     changed = {
         "max_steps": 2,
         "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
@@ -127,9 +127,7 @@ def test_two_steps_with_a_row_a_turn(tmp_path: Path, warm: Path, warm_tokenizer:
         assert_metrics_are_right(metrics, mine)
 
 
-def test_each_update_of_rows_of_turns_compares_with_the_policy_that_sampled(
-    tmp_path: Path, warm: Path
-) -> None:
+def test_each_update_of_turn_rows_compares_with_the_policy_that_sampled(tmp_path: Path, warm: Path) -> None:
     run = harness.run_roll(tmp_path, warm, {"max_steps": 1, "custom_envs": ROWS_OF_TURNS}).check()
     assert len(list(run.spy.glob("update-*.pt"))) > 1
     moved = []

@@ -64,7 +64,7 @@ class Slow(GuessTheNumber):
 
 
 class Chaos(GuessTheNumber):
-    """Guess the number, with a constructor and resets, steps and closes that may raise or hang.
+    """Guess the number, with a constructor and resets, steps, and closes that may raise or hang.
 
     Each call fails with probability `p`, and then raises or hangs with equal probability. A hash decides: of
     the number of the instance within the process for the constructor and `close`; of the seed, the number of
@@ -101,7 +101,7 @@ class Chaos(GuessTheNumber):
         super().__init__(**game)
 
     def fail(self, call: str, *now: Any) -> None:
-        """Raise, hang or do nothing."""
+        """Raise, hang, or do nothing."""
         if call not in self.only or (self.calm and call in ("constructor", "close")):
             return
         digest = hashlib.sha256(repr((call, *now)).encode()).digest()

@@ -72,7 +72,7 @@ def config(given: learning.Given, folder: str) -> GRPOConfig:
 
 
 def evaluation(budget: learning.Budget) -> list[TaskRow]:
-    """Return the evaluation tasks of all recorded runs: seeds, which draw from all items of a data set."""
+    """Return the evaluation tasks of all recorded runs: seeds, which draw from all items of a dataset."""
     return [
         TaskRow(env_id=budget.env, env_kwargs={}, seed=seed, index=seed, item=None)
         for seed in EVAL_SEEDS[: budget.eval_episodes]

@@ -1,4 +1,4 @@
-"""TRL takes the shared step of all trainers with the tokens, advantages and gradient of gem_core."""
+"""TRL takes the shared step of all trainers with the tokens, advantages, and gradient of gem_core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two processes compute what one process would: statistics, baselines and the gradient of all episodes."""
+"""Two processes compute what one process would: statistics, baselines, and the gradient of all episodes."""
 
 from __future__ import annotations
 

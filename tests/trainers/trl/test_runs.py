@@ -42,7 +42,7 @@ def test_environments_that_fail_in_every_way(tmp_path: Path, spy: Path, tokenize
     chaos.assert_every_failure_is_counted(traces, spy)
 
 
-def test_a_step_without_a_trainable_episode_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_step_without_a_trainable_episode_is_a_clear_error(tmp_path: Path) -> None:
     trainer = harness.Spied(
         harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks("test:Raises", 8), gem=harness.gem()
     )
@@ -75,7 +75,7 @@ def test_an_engine_that_fails_leaves_no_unfinished_episode(
     assert not asyncio.all_tasks(trainer.rollout_func._loop)
 
 
-def test_evaluation_of_several_environments_and_data_sets(tmp_path: Path, spy: Path) -> None:
+def test_evaluation_of_several_environments_and_datasets(tmp_path: Path, spy: Path) -> None:
     options = harness.gem(traces=str(tmp_path / "traces"))
     args = harness.config(
         tmp_path,

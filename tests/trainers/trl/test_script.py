@@ -66,13 +66,13 @@ def test_exported_tasks_and_a_config_file(tmp_path: Path) -> None:
         (["--gem_env", harness.GAME, "--min_p", "0.1"], "min_p=0.1: has no effect on the sampler"),
         (
             ["--gem_env", harness.GAME, "--dataset_name", "x"],
-            "--gem_env names the tasks; leave out --dataset",
+            "--gem_env names the tasks; omit --dataset",
         ),
         (["--gem_env", "game:Gues-v0"], "unknown environment 'game:Gues-v0'"),
         (["--gem_env", harness.GAME, "--gem_modules", "no_such_module"], "--gem_modules no_such_module: "),
     ],
 )
-def test_a_mistake_is_one_line(
+def test_a_mistake_is_reported_in_one_line(
     more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line(
 
 
 @pytest.mark.parametrize("given", [PLAIN, {**FULL, "updates_per_step": 4}], ids=["plain", "full"])
-def test_a_recipe_is_what_trls_parser_reads(
+def test_trls_parser_reads_the_recipe(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = recipe(given)

@@ -177,7 +177,7 @@ def test_a_failed_episode_has_no_reward(tmp_path: Path, monkeypatch: pytest.Monk
     assert made.state.log_history[0]["rewards/test:Endless/mean"] == 1.5
 
 
-def test_a_slot_is_used_again() -> None:
+def test_a_slot_is_reused() -> None:
     slot = environment(GAME)()
     task, other = ({**task} for task in make_tasks([EnvChoice(GAME)], 2))
     first = slot.reset(prompt=[], **task)
@@ -214,7 +214,7 @@ def test_the_model_is_shown_one_tool() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({}, r"env_id is missing; make the data set with dataset\(\) of"),
+        ({}, r"env_id is missing; make the dataset with dataset\(\) of"),
         ({"env_id": "game:Mastermind-v0", "seed": 1}, "names game:Mastermind-v0, but this class plays"),
     ],
 )

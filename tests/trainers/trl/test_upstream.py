@@ -29,13 +29,13 @@ def test_a_loss_for_one_advantage_per_row(monkeypatch: pytest.MonkeyPatch) -> No
         upstream.check()
 
 
-def test_an_argument_or_a_method_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_argument_or_method(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as change:
         change.setattr(upstream, "ARGUMENTS", ("rollout_func", "no_such_argument"))
         with pytest.raises(UnsupportedTrainer, match=r"trl.GRPOTrainer has no argument no_such_argument"):
             upstream.check()
     monkeypatch.delattr(GRPOTrainer, "_calculate_rewards")
     with pytest.raises(
-        UnsupportedTrainer, match=r"GRPOTrainer._calculate_rewards is missing; expected \(self,"
+        UnsupportedTrainer, match=r"GRPOTrainer._calculate_rewards is missing: expected \(self,"
     ):
         upstream.check()

@@ -22,7 +22,7 @@ GEM = ("data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemD
 
 
 def datasets(train: str, val: str, *overrides: str) -> tuple[Any, Any]:
-    """Build both data sets like verl's trainer."""
+    """Build both datasets like verl's trainer."""
     data = verl_config(*GEM, f"data.train_files={train}", f"data.val_files={val}", *overrides).data
     return (
         create_rl_dataset(data.train_files, data, None, None, True, max_samples=data.train_max_samples),
@@ -52,7 +52,7 @@ def test_arguments_of_an_environment_travel() -> None:
     assert train[0]["agent_name"] == "gem"
 
 
-def test_wrong_lists_fail_when_they_are_read() -> None:
+def test_wrong_lists_fail_when_read() -> None:
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
         datasets("['game:GuesTheNumber-v0']", f"['{GUESS}']")
     with pytest.raises(ConfigError, match="max_numbr"):
@@ -61,7 +61,7 @@ def test_wrong_lists_fail_when_they_are_read() -> None:
         datasets(GUESS, GUESS)
 
 
-def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer: Any) -> None:
+def test_exported_rows_are_read_by_verls_own_dataset(tmp_path: Path, tokenizer: Any) -> None:
     path = tmp_path / "rows.parquet"
     sources = ["--env", f"{GUESS}=2", "--env", "game:GuessTheNumber-v0(max_number=50)"]
     assert main(["export", "--to", "verl", *sources, "--num", "20", "--out", str(path)]) == 0
@@ -75,8 +75,8 @@ def test_exported_rows_are_read_by_verls_own_data_set(tmp_path: Path, tokenizer:
         assert rows[number]["agent_name"] == "gem"
 
 
-def test_a_row_of_something_else_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"extra_info of a row of the data set: env_id is missing"):
+def test_a_row_of_something_else_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"extra_info of a dataset row: env_id is missing"):
         task_of({"extra_info": {"index": 3}})
 
 
@@ -87,7 +87,7 @@ def test_rows_are_checked_once_and_rows_of_other_loops_never() -> None:
     config = verl_config()
     check_data(config, [row("gem", GUESS), row("tool_agent", "game:Nothing-v0")])
     check_data(config, [{"extra_info": {}}])
-    with pytest.raises(ConfigError, match=r"extra_info of a row of the data set: env_id is missing"):
+    with pytest.raises(ConfigError, match=r"extra_info of a dataset row: env_id is missing"):
         check_data(
             verl_config("actor_rollout_ref.rollout.agent.default_agent_loop=gem"), [{"extra_info": {}}]
         )

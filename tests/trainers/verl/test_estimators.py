@@ -88,7 +88,7 @@ def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TRAINER_NAMES if name not in NOT_SUPPLIED])
-def test_rows_of_turns_give_what_rows_of_episodes_give(name: str) -> None:
+def test_turn_rows_give_what_episode_rows_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
     # The same five turns as rows, in a different order, with a pad in between.
     pieces = [(1, 1, 3, 4), (0, 0, 0, 2), (None, 0, 0, 0), (1, 2, 5, 7), (0, 1, 3, 5), (1, 0, 0, 1)]

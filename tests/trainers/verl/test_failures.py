@@ -1,4 +1,4 @@
-"""A failed episode does not affect others in verl's worker, replay buffer, padding and estimators."""
+"""A failed episode does not affect others in verl's worker, replay buffer, padding, and estimators."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
         evidence.assert_same_direction(update.gradients, gradient)
 
 
-def test_an_engine_that_would_not_see_is_refused(tmp_path: Path, seeing: Path) -> None:
+def test_an_engine_without_image_support_is_rejected(tmp_path: Path, seeing: Path) -> None:
     run = run_verl(tmp_path, seeing)  # by default verl first fills the engine with dummy weights
     assert run.code
     assert "set actor_rollout_ref.rollout.load_format=auto" in run.output

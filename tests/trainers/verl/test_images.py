@@ -100,14 +100,14 @@ def test_turn_rows_carry_their_images(processor: Processor) -> None:
     assert [len(row.multi_modal_data["images"]) for row in rows] == [1, 2, 3]
 
 
-def test_text_stays_as_it_was(processor: Processor) -> None:
+def test_text_is_unchanged(processor: Processor) -> None:
     ((row,), server) = play("test:VerlText", processor)
     assert row.multi_modal_data is None
     assert "multi_modal_data" not in row.as_dict()
     assert all(images is None for _, _, images in server.calls)
 
 
-def test_who_cannot_be_shown_images_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_policies_without_image_support_are_rejected_before_anything_is_played(tmp_path: Path) -> None:
     row = {"agent_name": "gem", "extra_info": {"env_id": "test:VerlImages", "env_kwargs": "{}", "seed": 1}}
     sglang = verl_config("actor_rollout_ref.rollout.name=sglang")
     with pytest.raises(ConfigError, match=r"test:VerlImages shows images, but .*rollout.name=sglang"):
@@ -126,7 +126,7 @@ def test_dummy_weights_would_leave_the_engine_blind(
     assert images_unsupported(verl_config(*words, "actor_rollout_ref.rollout.load_format=auto")) is None
 
 
-def test_a_processor_of_another_kind_is_left_aside(processor: Processor) -> None:
+def test_a_processor_of_another_kind_is_ignored(processor: Processor) -> None:
     other = SimpleNamespace(tokenizer=processor.tokenizer, image_processor=object(), chat_template=None)
     assert processor_or_tokenizer(processor, None) is processor
     assert processor_or_tokenizer(other, "tokenizer") == "tokenizer"

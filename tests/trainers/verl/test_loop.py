@@ -177,7 +177,7 @@ def test_a_response_may_use_the_whole_length_unless_a_limit_is_set() -> None:
         assert server.calls[0][1]["max_tokens"] == limit
 
 
-def test_rows_of_turns() -> None:
+def test_turn_rows() -> None:
     texts = ["one<|im_end|>", "two<|im_end|>", "three<|im_end|>"]
     rows, server, _ = play("test:VerlScripted", texts, "+gem.context=rebuild")
     assert [row.prompt_ids for row in rows] == [prompt for prompt, _, _ in server.calls]

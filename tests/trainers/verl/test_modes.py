@@ -155,7 +155,7 @@ def test_penalties_count_in_the_rewards_of_turn_rows(queue: MemoryQueue) -> None
     [("gem_sync", "ReplayBuffer", 1), ("gem_colocate_async", "ReplayBufferAsync", 1),
      ("gem_separate_async", "ReplayBufferAsync", 4)],
 )  # fmt: skip
-def test_a_mode_is_verls_own_with_the_manager_of_gem(mode: str, buffer: str, parts: int) -> None:
+def test_a_mode_is_verls_own_with_gems_manager(mode: str, buffer: str, parts: int) -> None:
     config = verl_config(
         "algorithm.adv_estimator=rebn",
         "+algorithm.rebn.scope=trained",

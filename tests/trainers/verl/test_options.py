@@ -81,7 +81,7 @@ def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> 
     assert read_algorithm(algorithm, "gem_gae").options == {"lam": 0.7}
 
 
-def test_rows_of_turns_need_the_trainer_mode_that_knows_episodes() -> None:
+def test_turn_rows_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
     assert check(REBN, "+gem.context=rebuild").row_kind == "turn"
@@ -148,6 +148,6 @@ def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
     check(REBN, f"{correction}.rollout_rs=token_k1", f"{correction}.bypass_mode=True")
 
 
-def test_filtered_groups_are_fine_when_said_so() -> None:
+def test_filtered_groups_are_accepted_on_request() -> None:
     config = verl_config(REBN, "algorithm.filter_groups.enable=True", "+algorithm.rebn.scope=trained")
     assert read_algorithm(config.algorithm, "rebn").options == {}

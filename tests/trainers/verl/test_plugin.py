@@ -75,7 +75,7 @@ def test_the_manager_class_alone_is_enough() -> None:
     assert done.stdout.splitlines()[-1] == "gem_verl.loop.GemAgentLoop True"
 
 
-def test_the_manager_refuses_before_it_plays() -> None:
+def test_the_manager_rejects_before_it_plays() -> None:
     manager = load_class_from_fqn("gem_verl.GemAgentLoopManager", "AgentLoopManager")
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         manager(verl_config("algorithm.adv_estimator=rebn", "+gem.rows=turn"), None)
@@ -96,7 +96,7 @@ def test_the_manager_checks_a_batch_before_it_is_played() -> None:
         made.generate_sequences(batch)
 
 
-def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_refused(
+def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = ("algorithm.adv_estimator=rebn", "reward.reward_model.enable=True")
@@ -125,7 +125,7 @@ def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_refuse
 @pytest.mark.parametrize(
     "program", ["one_step_off_policy.ray_trainer", "fully_async_policy.fully_async_rollouter"]
 )
-def test_verls_other_programs_are_refused(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verls_other_programs_are_rejected(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, f"verl.experimental.{program}", sys)
     with pytest.raises(
         ConfigError, match=r"GemDataset: gem_verl supports verl's v1 trainer only .*gem_separate_async"
@@ -142,7 +142,7 @@ def test_the_error_in_another_worker_names_what_the_agent_loop_needs() -> None:
         asyncio.run(GemAgentLoop.run(None, {}))
 
 
-def test_another_interface_is_refused_with_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_interface_is_rejected_with_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
     real = metadata.version
     monkeypatch.setattr(metadata, "version", lambda name: "0.99" if name == "verl" else real(name))
     monkeypatch.setattr(PPOTrainerSync, "_step_once", lambda self, metrics: None)
@@ -150,10 +150,10 @@ def test_another_interface_is_refused_with_the_version(monkeypatch: pytest.Monke
         importlib.reload(gem_verl.trainer)  # what the first import does
     message = str(caught.value)
     assert message.startswith("gem_verl: verl 0.99 has another interface: ")
-    assert "._step_once takes (self, metrics); expected (self, metrics, timing_raw, sample_bat" in message
+    assert "._step_once takes (self, metrics): expected (self, metrics, timing_raw, sample_bat" in message
     assert message.endswith("Supported versions: verl>=0.9,<0.10")
 
 
-def test_unknown_names_say_what_there_is() -> None:
+def test_unknown_names_list_what_exists() -> None:
     with pytest.raises(AttributeError, match="GemAgentLoopManager"):
         gem_verl.GemAgentLopManager  # noqa: B018

@@ -89,7 +89,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 
 
 @pytest.mark.full
-def test_rows_of_turns(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+def test_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
     run = harness.run_verl(
         tmp_path,
         warm,
@@ -212,7 +212,7 @@ def test_a_run_that_was_stopped_continues(
 
 
 @pytest.mark.full
-def test_the_documented_words_behind_verls_own_command(
+def test_the_documented_overrides_of_verls_own_command(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
     from tests.trainers.verl.test_docs import commands
@@ -226,7 +226,7 @@ def test_the_documented_words_behind_verls_own_command(
 
 @pytest.mark.full
 def test_rebn_with_verls_own_tool_loop(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
-    """Train without GEM's environments, agent loop or data: only ``algorithm.adv_estimator=rebn``."""
+    """Train without GEM's environments, agent loop, or data: only ``algorithm.adv_estimator=rebn``."""
     import zlib
 
     import pyarrow

@@ -1,4 +1,4 @@
-"""Broken environments and data sets in verl's own trainer."""
+"""Broken environments and datasets in verl's own trainer."""
 
 from __future__ import annotations
 

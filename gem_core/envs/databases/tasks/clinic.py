@@ -1,4 +1,4 @@
-"""Patients, doctors and visits."""
+"""Patients, doctors, and visits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trucks, drivers and trips."""
+"""Trucks, drivers, and trips."""
 
 from __future__ import annotations
 

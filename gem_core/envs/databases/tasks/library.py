@@ -1,4 +1,4 @@
-"""Books, members and loans."""
+"""Books, members, and loans."""
 
 from __future__ import annotations
 

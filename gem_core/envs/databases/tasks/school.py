@@ -1,4 +1,4 @@
-"""Students, courses and grades."""
+"""Students, courses, and grades."""
 
 from __future__ import annotations
 

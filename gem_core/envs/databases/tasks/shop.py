@@ -1,4 +1,4 @@
-"""Customers, products and orders."""
+"""Customers, products, and orders."""
 
 from __future__ import annotations
 

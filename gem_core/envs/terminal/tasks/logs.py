@@ -1,4 +1,4 @@
-"""Tasks about reading, counting and editing text: logs, mails, pages."""
+"""Tasks about reading, counting, and editing text: logs, mails, pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks about repairing programs, scripts and data."""
+"""Tasks about repairing programs, scripts, and data."""
 
 from __future__ import annotations
 

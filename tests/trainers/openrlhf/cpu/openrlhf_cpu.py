@@ -1,4 +1,4 @@
-"""Lets OpenRLHF, DeepSpeed and vLLM run on a CPU, for tests, where they ask for CUDA by name."""
+"""Lets OpenRLHF, DeepSpeed, and vLLM run on a CPU, for tests, where they ask for CUDA by name."""
 
 from __future__ import annotations
 

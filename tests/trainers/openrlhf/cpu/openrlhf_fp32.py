@@ -1,6 +1,6 @@
 """float32 for OpenRLHF, which only supports bfloat16 and float16; for tests that compare numbers.
 
-It applies to actor, reference model, optimizer and engine. The tests also print the difference from a run
+It applies to actor, reference model, optimizer, and engine. The tests also print the difference from a run
 without it.
 """
 

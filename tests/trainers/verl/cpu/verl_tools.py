@@ -1,6 +1,6 @@
 """A parser that reads every answer as a tool call, for the test of verl's own tool loop.
 
-It replaces a parser that would require a trained model; loop, tools and reward worker are verl's.
+It replaces a parser that would require a trained model; loop, tools, and reward worker are verl's.
 """
 
 from __future__ import annotations
