@@ -407,7 +407,7 @@ def _check_info(info: Any, *, ended: bool) -> None:
         if key in info and not isinstance(info[key], kind):
             broken(f"info[{key!r}] was {clip(info[key])}", f"reserved key: use {kind.__name__}")
     if info.get("invalid") not in (None, *_INVALID):
-        broken(f"info['invalid'] was {clip(info['invalid'])}", "use None, 'format', 'illegal' or 'length'")
+        broken(f"info['invalid'] was {clip(info['invalid'])}", "use None, 'format', 'illegal', or 'length'")
     for name, value in info.get("metrics", {}).items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             broken(f"info['metrics'][{name!r}] was {clip(value)}", "metrics must be finite numbers")

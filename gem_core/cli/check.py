@@ -36,7 +36,7 @@ class EnvCheck:
         rules: Rules that the environment follows.
         not_applicable: Rules that do not apply to the environment.
         message: Failure message, or the reason why the environment was skipped.
-        broken: Maps each broken rule to its message, with the command that repeats the failure.
+        broken: Maps each broken rule to its message, with the command that reproduces it.
         unchecked: Maps each rule that was not checked to the broken rule that has to hold first.
     """
 
@@ -57,8 +57,8 @@ COMMAND = Command(
         "my_env.py:MyEnv --kwargs size=5",
         "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
     ],
-    details="Exit code 1 if an environment breaks a rule. Each broken rule comes with the command that "
-    "repeats the failure.",
+    details="Exit code 1 if an environment breaks a rule. Each broken rule is printed with a command that "
+    "reproduces it.",
 )
 
 

@@ -72,8 +72,8 @@ class TrainerStatus:
 COMMAND = Command(
     "report what is installed and check the trainer plugins",
     examples=["", "--trainer acme", "--trainer acme -- --gamma 0.9"],
-    details="With --trainer, only that trainer is reported. The arguments after -- belong to its "
-    "command; they are checked as at the start of a run, but no process is started and no model loaded."
+    details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "
+    "command. They are checked as at the start of a run, but no process starts and no model is loaded."
     "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
     "trainer is not ready or would reject the arguments.",
 )

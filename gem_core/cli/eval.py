@@ -34,9 +34,9 @@ COMMAND = Command(
         "--rescore runs/mini --out runs/mini-rescored",
     ],
     details=(
-        "To resume a stopped run, repeat the command; with more --episodes or --samples it extends a "
-        "finished run. Apart from these, a folder holds the episodes of one configuration. "
-        "Only the evaluation items of a data set are played, each at most once per sample. "
+        "To resume a stopped run, repeat the command. To extend a finished run, raise --episodes or "
+        "--samples; with any other change, use a new folder. "
+        "Only the evaluation items of a dataset are played, each at most once per sample. "
         "--rescore replays the recorded answers of a run in the environments of this version, without a "
         "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
         "instance because its observations have changed. "

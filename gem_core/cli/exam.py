@@ -26,9 +26,9 @@ COMMAND = Command(
     ],
     details=(
         "Every estimator computes advantages on small tasks whose policy gradient is known exactly. The "
-        "table shows whether the expectation of its gradient has the right direction (with an error rate "
-        "of 1%), the largest relative bias and its task, and the signal-to-noise ratio of a batch, "
-        "compared with plain REINFORCE. All estimators on all tasks take about two minutes on two cores."
+        "table shows whether the expected gradient points in the right direction (with an error rate of "
+        "1%), the largest relative bias and its task, and the signal-to-noise ratio of a batch "
+        "relative to plain REINFORCE. All estimators on all tasks take about two minutes on two cores."
     ),
 )
 

@@ -25,8 +25,8 @@ COMMAND = Command(
     ],
     details=(
         "A row is {env_id, env_kwargs, seed, index, item}; all samples of a group share it. Training "
-        "rows and evaluation rows share no seed and no item of a data set. Training rows go through the "
-        "items in one shuffled pass after another; evaluation rows name each item at most once."
+        "rows and evaluation rows share no seed and no item of a dataset. Training rows go through the "
+        "items in repeated shuffled passes; evaluation rows name each item at most once."
     ),
 )
 

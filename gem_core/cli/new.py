@@ -109,7 +109,7 @@ COMMAND = Command(
     examples=["HotCold", "HotCold --package --out my-envs"],
     details=(
         "The file holds a small game that passes `gem-core check`; replace its rules with your own. "
-        "--package adds an id, a pyproject.toml and a test."
+        "--package adds an id, a pyproject.toml, and a test."
     ),
 )
 

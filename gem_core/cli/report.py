@@ -16,7 +16,7 @@ COMMAND = Command(
         "runs/mini --atif trajectories",
     ],
     details=(
-        "The page works without a network or a server. Further runs are compared with the first one task "
+        "The page works without a network or a server. Each further run is compared with the first, task "
         "by task. --inspect also writes a log for each run and environment, which `inspect view` opens; "
         "--atif writes a trajectory for each episode, in the format of Harbor."
     ),

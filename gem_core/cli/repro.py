@@ -22,8 +22,8 @@ COMMAND = Command(
     examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
     details=(
         "The file names environments, model, estimator, and budget once. Each trainer gets a folder with "
-        "run.sh and the files that it reads. If a trainer has no equivalent of an option, the message "
-        "names the option; the exit code is 2 if --to names the trainer, 1 if all trainers are written."
+        "run.sh and the files that it reads. If a trainer has no equivalent of an option, a message "
+        "names the option, and the exit code is 2 if --to names that trainer, else 1."
     ),
 )
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 COMMAND = Command(
     "attack the sandbox and report what each level blocks",
     examples=["check", "check --level namespace --json"],
-    details="Exit code 1 if an attack gets through at namespace or container, or if a harmless one is\n"
-    "blocked at none, because the suite would then prove nothing. Harmful attacks never run unconfined.\n"
-    "The suite takes about a minute.",
+    details="Exit code 1 if an attack gets through at level namespace or container, or if a harmless\n"
+    "attack is blocked at level none, because the suite would then prove nothing. Harmful attacks\n"
+    "never run unconfined. The suite takes about a minute.",
 )
 
 

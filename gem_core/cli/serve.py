@@ -21,7 +21,7 @@ HELP = "address to listen on (default 127.0.0.1, only this machine)"
 
 
 COMMAND = Command(
-    "serve a search over HTTP, or environments over OpenEnv's protocol or MCP",
+    "serve a search engine over HTTP, or environments over OpenEnv's protocol or MCP",
     examples=[
         "search --corpus multihop --port 8000",
         "search --corpus ~/wikipedia.jsonl",

@@ -22,7 +22,7 @@ SIZE = 9
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the current folder contain data sets under the names that they have on the Hub."""
+    """Make the current folder contain datasets under the names that they have on the Hub."""
     monkeypatch.chdir(tmp_path)
     sums = [{"problem": f"{n} + {n} = ?", "answer": str(2 * n)} for n in range(SIZE)]
     programs = [
@@ -89,7 +89,7 @@ def test_questions() -> None:
 
 
 def accuracy_of_episodes(base_env: Any, tool: BaseTool, llm: StandInLLM, size: int) -> tuple[float, set[str]]:
-    """Play each item of the data set once with a tool; return the accuracy and the answers of all items."""
+    """Play each item of the dataset once with a tool; return the accuracy and the answers of all items."""
     env: Any = ToolEnvWrapper(base_env, tools=[tool], max_tool_uses=5, tool_reward=0.0)
     env = WRAPPER_FACTORY["concat_chat"](env, tokenizer=llm.get_tokenizer())
     right, played, answers = 0, 0, set()
@@ -152,7 +152,7 @@ def test_a_search_tool() -> None:
     assert accuracy == 5 / 6
 
 
-def test_a_data_set_selects_rows_columns_and_items() -> None:
+def test_a_dataset_selects_rows_columns_and_items() -> None:
     rows = [{"problem": f"{n}", "answer": str(n)} for n in range(5)]
     dataset = gem.make("math:GSM8K", dataset=rows, symbolic=False).dataset
     assert (len(dataset), dataset[-1], list(dataset)) == (5, rows[-1], rows)

@@ -71,7 +71,7 @@ class Attributes:
 
     @property
     def dataset(self) -> Dataset:
-        """Rows of the data set, which `make` accepts as ``dataset=``; without one, raises AttributeError."""
+        """Rows of the dataset, which `make` accepts as ``dataset=``; without one, raises AttributeError."""
         return Dataset(_base(self).rows)
 
     @dataset.setter
