@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -282,6 +282,29 @@ def assert_row_is_right(
     gaps = [abs(math.exp(row.old[n]) - math.exp(p)) for n, p in zip(on, sampled, strict=True)]
     if on_policy:
         assert max(gaps) <= 1e-3  # the engine samples with the weights of the actor
+
+
+def assert_metrics_are_right(
+    metrics: Mapping[str, float], episodes: Sequence[Played], *own: str, failed: int | None = None
+) -> None:
+    """Check the metrics that every trainer logs for a step.
+
+    Args:
+        metrics: Metrics of the step.
+        episodes: The trainable episodes.
+        own: The trainer's own names of the mean return.
+        failed: Number of further episodes, which have no row. None skips the share of failures.
+    """
+    mean = sum(sum(episode.rewards) for episode in episodes) / len(episodes)
+    for name in ("gem/return", *own):
+        assert metrics[name] == pytest.approx(mean, abs=1e-6)
+    turns = sum(len(episode.rewards) for episode in episodes)
+    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
+    assert metrics["rebn/turns"] == turns
+    if failed is not None:
+        assert metrics["gem/error_rate"] == pytest.approx(failed / (len(episodes) + failed))
+    others = {"gem/error_rate", "gem/success", "gem/truncation_rate", "gem/format_error_rate"}
+    assert others | {"rebn/return_mean", "rebn/return_std"} <= metrics.keys()
 
 
 def penalize(rewards: list[float], row: Row, episode: Played, kl_coef: float) -> None:

@@ -19,6 +19,7 @@ from tests.trainers import chaos
 from tests.trainers.evidence import (
     GAMMA,
     Played,
+    assert_metrics_are_right,
     assert_row_is_right,
     assert_update_is_right,
     cosine,
@@ -68,26 +69,6 @@ def assert_updates_are_right(
             assert_update_is_right(update, episodes, tokenizer, model, row_kind="turn", collected=names)
         )
     return found
-
-
-def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played]) -> None:
-    """Check the common metrics of a step; `episodes` are the trainable ones.
-
-    Oat averages metrics in float32.
-    """
-    returns = [sum(episode.rewards) for episode in episodes]
-    turns = sum(len(episode.rewards) for episode in episodes)
-    assert metrics["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
-    assert metrics["gem/turns"] == pytest.approx(turns / len(episodes))
-    assert metrics["rebn/turns"] == turns
-    names = {
-        "gem/error_rate",
-        "gem/success",
-        "gem/truncation_rate",
-        "gem/format_error_rate",
-        "rebn/return_mean",
-    }
-    assert names <= metrics.keys()
 
 
 def calm(episode: Episode) -> Episode:

@@ -57,12 +57,7 @@ def assert_steps_are_right(
             assert own == pytest.approx(logged["gem/return"], abs=1e-5)
         end = tokenizer.eos_token
         assert not any(2 * end in tokenizer.decode(episode.token_ids) for episode in mine)
-        returns = [sum(episode.rewards) for episode in mine]
-        turns = sum(len(episode.rewards) for episode in mine)
-        assert logged["gem/return"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
-        assert logged["gem/turns"] == pytest.approx(turns / len(mine))
-        assert logged["rebn/turns"] == turns
-        assert {"gem/success", "gem/truncation_rate", "rebn/return_mean", "rebn/return_std"} <= logged.keys()
+        evidence.assert_metrics_are_right(logged, mine)
         steps.append(mine)
     assert any(len(episode.rewards) > 1 for step in steps for episode in step)
     return steps

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.trainers.evidence import assert_update_is_right, played
+from tests.trainers.evidence import assert_metrics_are_right, assert_update_is_right, played
 from tests.trainers.trl import harness
-from tests.trainers.trl.test_train import assert_metrics_are_right
 
 
 @pytest.mark.full
@@ -36,5 +35,5 @@ def test_three_steps_with_vllm(
     assert len(trainer.updates) == 3
     for update, metrics in zip(trainer.updates, trainer.logged("gem/return"), strict=True):
         mine = assert_update_is_right(update, episodes, tokenizer, model)
-        assert_metrics_are_right(metrics, mine)
+        assert_metrics_are_right(metrics, mine, "reward")
         assert metrics["sampling/sampling_logp_difference/max"] < 1e-3

@@ -42,6 +42,11 @@ REUSED = [
     "actor_rollout_ref.ref.fsdp_config.model_dtype=float32",
     "algorithm.rollout_correction.rollout_is=token",
 ]
+TWO_STEPS = [
+    "trainer.v1.trainer_mode=gem_sync",
+    "trainer.val_before_train=False",
+    "trainer.total_training_steps=2",
+]
 FEATURES = {
     "agent-workers": ["actor_rollout_ref.rollout.agent.num_workers=3"],
     "dynamic-micro-batches": DYNAMIC,
@@ -57,9 +62,7 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
     run = harness.run_verl(
         tmp_path,
         warm,
-        "trainer.v1.trainer_mode=gem_sync",
-        "trainer.val_before_train=False",
-        "trainer.total_training_steps=2",
+        *TWO_STEPS,
         *FEATURES[feature],
     ).check()
     if feature == "agent-workers":
@@ -103,9 +106,7 @@ def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_token
     run = harness.run_verl(
         tmp_path,
         warm,
-        "trainer.v1.trainer_mode=gem_sync",
-        "trainer.val_before_train=False",
-        "trainer.total_training_steps=2",
+        *TWO_STEPS,
         f"critic.model.path={warm}",
         f"critic.model.tokenizer_path={warm}",
         *CRITIC,

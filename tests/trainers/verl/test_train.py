@@ -114,6 +114,18 @@ def test_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) 
         assert score == pytest.approx(whole, abs=1e-6)
 
 
+def assert_asynchronous_steps_are_right(run: harness.Run, rows: str, tokenizer: Any, model: Any) -> None:
+    """Check the updates and metrics of three steps; only the first one trains on the newest policy."""
+    episodes = evidence.played(run.spy, tokenizer)
+    updates, steps = updates_of(run.spy), metrics_of(run)
+    assert len(updates) == len(steps) == 3
+    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
+        mine = assert_update_is_right(
+            update, episodes, tokenizer, model, row_kind=rows, on_policy=number == 0
+        )
+        assert_metrics_are_right(metrics, mine)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("rows", ["episode", "turn"])
 def test_a_mode_with_partial_rollouts(
@@ -129,14 +141,7 @@ def test_a_mode_with_partial_rollouts(
         "trainer.val_before_train=False",
         gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
     ).check()
-    episodes = evidence.played(run.spy, warm_tokenizer)
-    updates, steps = updates_of(run.spy), metrics_of(run)
-    assert len(updates) == len(steps) == 3
-    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
-        mine = assert_update_is_right(
-            update, episodes, warm_tokenizer, model, row_kind=rows, on_policy=number == 0
-        )
-        assert_metrics_are_right(metrics, mine)
+    assert_asynchronous_steps_are_right(run, rows, warm_tokenizer, model)
 
 
 @pytest.mark.full
@@ -162,14 +167,7 @@ def test_the_mode_with_separate_engines(
         "trainer.val_before_train=False",
         gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
     ).check()
-    episodes = evidence.played(run.spy, warm_tokenizer)
-    updates, steps = updates_of(run.spy), metrics_of(run)
-    assert len(updates) == len(steps) == 3
-    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
-        mine = assert_update_is_right(
-            update, episodes, warm_tokenizer, model, row_kind=rows, on_policy=number == 0
-        )
-        assert_metrics_are_right(metrics, mine)
+    assert_asynchronous_steps_are_right(run, rows, warm_tokenizer, model)
 
 
 @pytest.mark.full
