@@ -187,16 +187,16 @@ def rebn(
     check_choice("statistics", statistics, ("batch", "env", "group"))
     check_choice("weight", weight, ("turn", "episode"))
     turns = as_turns(turn_rewards, truncated)
-    gs, weights = turns.returns(gamma), turns.weights(weight)
+    turn_returns, weights = turns.returns(gamma), turns.weights(weight)
     if statistics == "batch":
-        return turns.split(normalized(gs, weights, stats, ddof=ddof, eps=eps, min_std=min_std))
+        return turns.split(normalized(turn_returns, weights, stats, ddof=ddof, eps=eps, min_std=min_std))
     if stats is not None:
         raise ConfigError(f"statistics={statistics!r} cannot be combined with stats or a process group")
     name, ids = ("env_ids", env_ids) if statistics == "env" else ("group_ids", group_ids)
     if ids is None:
         raise ConfigError(f"statistics={statistics!r} needs {name}, one per episode")
     keys = turns.keys(name, ids)[turns.index]
-    return turns.split(standardized(gs, keys, weights, ddof=ddof, eps=eps, min_std=min_std))
+    return turns.split(standardized(turn_returns, keys, weights, ddof=ddof, eps=eps, min_std=min_std))
 
 
 def reinforce_plus_plus(

@@ -40,7 +40,7 @@ def managers_of(config: Any) -> dict[str, type]:
     return managers
 
 
-def rows_of(manager: type) -> RowKind | None:
+def row_kind_of(manager: type) -> RowKind | None:
     """Return the kind of rows that an env manager returns; None if it is neither ours nor ROLL's for text.
 
     ROLL's subclasses for other kinds of episodes may return either.

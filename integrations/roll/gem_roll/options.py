@@ -19,7 +19,7 @@ from gem_core.trainers.options import EstimatorOptions, option_at, reject_change
 from gem_core.trainers.tasks import check_environment
 from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
-from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, rows_of, tag_section
+from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, row_kind_of, tag_section
 from gem_roll.tasks import table_of
 
 PREFIX = f"custom_envs.{SECTION}."
@@ -73,7 +73,7 @@ def check_config(config: Any) -> GemOptions:
     """
     options = GemOptions.from_config(config)
     managers = managers_of(config)
-    kinds = {rows_of(manager) for manager in managers.values()}
+    kinds = {row_kind_of(manager) for manager in managers.values()}
     choice = options.choose_estimator(config)
     _check_estimator(config, choice, kinds)
     for name in ("rollout_batch_size", "val_batch_size"):  # the tasks never end

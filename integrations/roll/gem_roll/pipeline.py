@@ -22,7 +22,7 @@ from gem_core.trainers.interface import expect_listed, unsupported
 from gem_roll import SUPPORTED
 from gem_roll.advantages import compute_advantages
 from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
-from gem_roll.kinds import managers_of, rows_of
+from gem_roll.kinds import managers_of, row_kind_of
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
 
@@ -112,7 +112,7 @@ def needs_old_logprobs(config: Any) -> bool:
     For a single update ROLL uses the update's own log-probs as the old ones. It counts only complete batches
     of episodes as updates, but each turn may be a row, and copies fill the last batch.
     """
-    if {rows_of(manager) for manager in managers_of(config).values()} != {"episode"}:
+    if {row_kind_of(manager) for manager in managers_of(config).values()} != {"episode"}:
         return True
     if update_size(config) % config.actor_train.infer_batch_size:  # rows are copied to fill both sizes
         return True
