@@ -31,8 +31,10 @@ def write_page(records: Mapping[str, Record], comparisons: Mapping[str, Comparis
         if record is not None:
             details.append(_details(record, comparison))
     body = (
-        "<p>Same tasks, same model responses, same weights. A cell gives the largest difference from "
-        f"gem_core.</p><table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
+        "<p>Every trainer takes the same step: the same tasks, model responses, and weights. Level 1 "
+        "compares the tokens, turns, and rewards of each episode, level 2 the advantages, and level 3 the "
+        "gradient. A number is the largest difference from gem_core; about 1e-7 is rounding.</p>"
+        f"<table><tr><th>trainer</th>{head}</tr>{''.join(rows)}</table>{''.join(details)}"
     )
     write_document(out, "The same step in every trainer", body)
 
@@ -48,9 +50,12 @@ def _details(record: Record, comparison: Comparison) -> str:
     for number, level in comparison.levels.items():
         lines = [*level.differences, *(f"not compared, {k}: {v}" for k, v in level.not_carried.items())]
         parts += [f"<p>Level {number}: {html.escape(line)}</p>" for line in lines]
-    for title, values in (("other options, same episodes", record.cases), ("also measured", record.notes)):
+    for title, column, values in (
+        ("level 2 with other options, on the same episodes", "largest difference", record.cases),
+        ("also measured", "value", record.notes),
+    ):
         if values:
             rows = "".join(f"<tr><td>{html.escape(k)}</td><td>{v:.2g}</td></tr>" for k, v in values.items())
-            parts.append(f"<table><tr><th>{title}</th><th></th></tr>{rows}</table>")
-    parts.append(f"<pre>{html.escape(record.command)}</pre>")
+            parts.append(f"<table><tr><th>{title}</th><th>{column}</th></tr>{rows}</table>")
+    parts.append(f"<p>Recorded with:</p><pre>{html.escape(record.command)}</pre>")
     return "".join(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from pathlib import Path
 
 from gem_core._util.files import write_atomically
@@ -15,8 +16,9 @@ th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #dde3
 @media (max-width: 40rem) {
   body { margin: 1rem auto; }
   table { display: block; overflow-x: auto; }
-  th, td { padding: .3rem .5rem; min-width: 6rem; }
+  th, td { padding: .3rem .5rem; min-width: 5rem; }
 }
+.number { white-space: nowrap; }
 .equal { color: #12664a; } .differs { color: #a4262c; font-weight: 600; } .unknown { color: #6b7471; }
 code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
 """
@@ -33,6 +35,7 @@ def write_document(out: str | Path, title: str, body: str, style: str = "") -> N
 
 
 def verdict_cell(equal: bool | None, text: str) -> str:
-    """Return a table cell in the color of its verdict."""
+    """Return a table cell in the color of its verdict; a number in parentheses stays on one line."""
     kind = {None: "unknown", True: "equal", False: "differs"}[equal]
-    return f"<td class='{kind}'>{html.escape(text)}</td>"
+    shown = re.sub(r"\([-+.\de]+\)", r"<span class='number'>\g<0></span>", html.escape(text))
+    return f"<td class='{kind}'>{shown}</td>"

@@ -153,5 +153,10 @@ def judge_stock(
     """
     episodes = trainable(made.core())
     found = {name: sign_flips(tokens(name, episodes), episodes) for name in names}
-    _keep(made, trainer, "notes", {f"sign flips of {name}": share for name, share in found.items()})
+    _keep(
+        made,
+        trainer,
+        "notes",
+        {f"share of tokens where {name} and ReBN differ in sign": share for name, share in found.items()},
+    )
     return found

@@ -139,7 +139,7 @@ def test_the_command(
     assert "verl" in shown
     assert "equal (1.0e-07)" in shown
     assert "not run" in shown  # the other trainers
-    assert "equal (1.0e-07)" in page.read_text()
+    assert "equal <span class='number'>(1.0e-07)</span>" in page.read_text()
     assert (
         main(["consistency", "--records", str(tmp_path), "--trainers", "verl,oat"]) == FAILED
     )  # oat has no record
