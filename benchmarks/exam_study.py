@@ -1,8 +1,8 @@
 """The recorded exam: every estimator on every task, sweeps, and learning curves.
 
     python benchmarks/exam_study.py record       # writes exam, sizes, gamma, groups, and turns.jsonl
-    python benchmarks/exam_study.py record exam  # writes only exam.jsonl
-    python benchmarks/exam_study.py learning     # writes learning.jsonl
+    python benchmarks/exam_study.py record exam  # writes only exam.jsonl.gz
+    python benchmarks/exam_study.py learning     # writes learning.jsonl.gz
     python benchmarks/exam_study.py draw         # writes summary.md and the plots from them
 
 The files are in docs/results/exam. An interrupted recording continues; its finished parts are in runs/exam.
@@ -11,7 +11,6 @@ The learning curves of the transformer come from `python benchmarks/study.py est
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from pathlib import Path
 from statistics import correlation, fmean, stdev
 from typing import Any
 
-from records import RUNS, read_records
+from records import RUNS, read_records, read_rows, write_rows
 
 from gem_core._util.files import write_atomically
 from gem_core.exam import Exam, get_task, list_tasks, run
@@ -66,7 +65,7 @@ def record(out: Path, names: Sequence[str], workers: int) -> None:
     }
     for name in names or exams:
         write_exam(
-            out / f"{name}.jsonl",
+            out / f"{name}.jsonl.gz",
             exams[name](workers=workers, resume=ROOT / "runs" / "exam", advance=partial(_report, name)),
         )
 
@@ -93,7 +92,7 @@ def record_learning(out: Path, workers: int) -> None:
             }
             for name in LEARNERS
         ]
-    write_atomically(out / "learning.jsonl", (json.dumps(line) + "\n" for line in lines))
+    write_rows(out / "learning.jsonl.gz", lines)
 
 
 def _report(name: str, done: float) -> None:
@@ -101,31 +100,30 @@ def _report(name: str, done: float) -> None:
 
 
 def write_exam(path: Path, exam: Exam) -> None:
-    """Write an exam as JSON Lines: a header, the certificates, and the results for the sum over tokens."""
+    """Write a header, the certificates, and the results for the sum over tokens."""
     header = {**_origin(), "config": exam.config, "skipped": exam.skipped, "columns": COLUMNS}
     certificates = [
         {key: _short(value) for key, value in asdict(c).items() if key != "reason"} for c in exam.certificates
     ]
     rows = [[_short(getattr(row, name)) for name in COLUMNS] for row in exam.select(aggregation="token-sum")]
-    lines = [header, {"certificates": certificates}, *rows]
-    write_atomically(path, (json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    write_rows(path, [header, {"certificates": certificates}, *rows])
 
 
 def read_exam(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return header, certificates, and results of a recorded exam."""
-    header, certificates, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    header, certificates, *rows = read_rows(path)
     results = [dict(zip(header["columns"], row, strict=True)) for row in rows]
     return header, certificates["certificates"], results
 
 
 def draw(folder: Path, out: Path) -> None:
     """Write summary.md and the plots."""
-    header, certificates, rows = read_exam(folder / "exam.jsonl")
-    _, _, gammas = read_exam(folder / "gamma.jsonl")
-    _, _, groups = read_exam(folder / "groups.jsonl")
-    _, _, sizes = read_exam(folder / "sizes.jsonl")
-    _, _, turns = read_exam(folder / "turns.jsonl")
-    learning = [json.loads(line) for line in (folder / "learning.jsonl").read_text().splitlines()]
+    header, certificates, rows = read_exam(folder / "exam.jsonl.gz")
+    _, _, gammas = read_exam(folder / "gamma.jsonl.gz")
+    _, _, groups = read_exam(folder / "groups.jsonl.gz")
+    _, _, sizes = read_exam(folder / "sizes.jsonl.gz")
+    _, _, turns = read_exam(folder / "turns.jsonl.gz")
+    learning = read_rows(folder / "learning.jsonl.gz")
     plots = {}
     for task in DRAWN:
         chosen = [r for r in sizes if r["task"] == task and r["batches"]]

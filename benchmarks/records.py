@@ -207,13 +207,22 @@ def _processor() -> str:
     return names[0] if names else platform.processor()
 
 
+def read_rows(path: Path) -> list[Any]:
+    """Return the rows of a compressed JSON Lines file."""
+    return [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    """Write a compressed JSON Lines file; equal rows give equal files."""
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    write_atomically(path, [gzip.compress(lines.encode(), mtime=0)])
+
+
 def read_records(path: Path) -> list[Record]:
     """Return the recorded runs of a file."""
-    lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-    return [Record(**json.loads(line)) for line in lines]
+    return [Record(**row) for row in read_rows(path)]
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write the runs to a file, replacing its content; equal records give equal files."""
-    lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
-    write_atomically(path, [gzip.compress(lines.encode(), mtime=0)])
+    """Write the runs to a file, replacing its content."""
+    write_rows(path, map(asdict, records))
