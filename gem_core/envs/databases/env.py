@@ -119,6 +119,12 @@ class Databases(TurnBasedEnv[str]):
     def close(self) -> None:
         self._path.unlink(missing_ok=True)
 
+    def _suffix(self) -> str:
+        """Return a warning after a turn; calls of tools are not turns, so a prompt need not count turns."""
+        if not self.turn:
+            return ""
+        return f"Responses left with neither a call nor a box: {self.turn_limit - self.turn}."
+
     # -- players ------------------------------------------------------------------------------
 
     def sample_tool_call(self) -> tuple[str, dict[str, Any]]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, wraps
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -44,7 +46,37 @@ class Task:
 TASKS: Drawn[Task] = Drawn(
     "gem_core.envs.databases.tasks", ("shop", "library", "clinic", "fleet", "school")
 )  # fmt: skip
-task = TASKS.add
+
+
+def task(maker: Callable[[Random], Task]) -> Callable[[Random], Task]:
+    """Register a task, and draw a prefix for its tables, so that the SQL of one seed fails on the others."""
+
+    @wraps(maker)
+    def prefixed(random: Random) -> Task:
+        return with_prefix(maker(random), f"{random.choice('abcdefghkmnprstuvw')}{random.randint(2, 9)}_")
+
+    return TASKS.add(prefixed)
+
+
+def with_prefix(task: Task, prefix: str) -> Task:
+    """Return a task in which the names of all tables and views begin with `prefix`.
+
+    The instruction says so, and leaves the prefix out otherwise. A name in quotation marks or after ``AS`` is
+    not that of a table.
+    """
+    scripts = (task.setup, task.solution, *task.wrong, *task.probes)
+    names = re.findall(r"CREATE (?:TABLE|VIEW) (\w+)", " ".join(scripts))
+    table = re.compile(rf"(?<!AS )(?<![\w'])(?:{'|'.join(names)})(?![\w'])")
+    setup, solution, *others = (table.sub(rf"{prefix}\g<0>", script) for script in scripts)
+    return replace(
+        task,
+        instruction=f"Put {prefix} before every name of a table or view below, as in {prefix}{names[0]}. "
+        f"{task.instruction}",
+        setup=setup,
+        solution=solution,
+        wrong=tuple(others[: len(task.wrong)]),
+        probes=tuple(others[len(task.wrong) :]),
+    )
 
 
 def build(path: Path, script: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
+from gem_core.observations import render_observation
 from tests.support import needs
 
 pytestmark = needs("mcp", "mcp")
@@ -50,14 +51,15 @@ def test_the_oracle_solves_every_task(group):
 def test_a_wrong_answer_and_collateral_damage():
     with gem_core.make("database:Tasks-v0", tasks="bestseller") as env:
         for index, (sql, answer, said) in enumerate([
-            (None, "statue", "answer"), ("DELETE FROM items WHERE order_id = 7", None, "table items"),
+            (None, "statue", "answer"), ("DELETE FROM {}items WHERE order_id = 7", None, "table {}items"),
             ("CREATE TABLE notes (a)", None, "table notes"),
         ]):  # fmt: skip
             env.reset(seed=index)
+            prefix = env.unwrapped.task.instruction.split()[1]
             if sql:
-                env.step(call("execute", sql=sql))
+                env.step(call("execute", sql=sql.format(prefix)))
             text, reward, terminated, *_ = env.step(f"\\boxed{{{answer or env.unwrapped.task.answer}}}")
-            assert (text, reward, terminated) == (f"Not as it should be: {said}.", 0.0, True)
+            assert (text, reward, terminated) == (f"Not as it should be: {said.format(prefix)}.", 0.0, True)
 
 
 RIGHT = {
@@ -102,8 +104,11 @@ def test_a_restored_episode_has_its_database(env):
 
 
 def test_responses_without_a_call_or_a_box_are_bounded(env):
+    assert "Turns left" not in render_observation(*env.reset(seed=0))  # calls of tools are not turns
     for turn in range(3):
         _, reward, terminated, truncated, info = env.step("I think about it.")
+        left = info["suffix"].splitlines()[0] if turn < 2 else ""
+        assert left == ("" if turn == 2 else f"Responses left with neither a call nor a box: {2 - turn}.")
         assert (reward, terminated, truncated, info["invalid"]) == (-0.1, False, turn == 2, "format")
 
 

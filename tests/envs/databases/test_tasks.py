@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 
 import pytest
 
 from gem_core.envs import drawn as words
-from gem_core.envs.databases.task import TASKS, build, change, differences, opened
+from gem_core.envs.databases.task import TASKS, Task, build, change, differences, opened, with_prefix
 
 SOURCE = TASKS.choose()
 EVERY = pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
@@ -57,6 +58,46 @@ def test_grading_accepts_the_solution_and_rejects_similar_ones(index, tmp_path):
             with opened(found) as link:
                 (row,) = link.execute(task.solution)
             assert " ".join(map(str, row)) == task.answer
+
+
+@EVERY
+def test_the_sql_of_another_seed_does_not_solve_a_task(index, tmp_path):
+    found, wanted = tmp_path / "found.db", tmp_path / "wanted.db"
+    one, other = SOURCE.task(index, 0), SOURCE.task(index, 2)
+    for path in (found, wanted):
+        build(path, one.setup)
+    change(wanted, one.solution)
+    prefix = re.match(
+        r"Put (\w\d_) before every name of a table or view below, as in (\w+)\. ", one.instruction
+    )
+    assert prefix[2].startswith(prefix[1])
+    with opened(found) as link:
+        names = [name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    assert prefix[2] in names
+    assert all(name.startswith(prefix[1]) for name in names)
+    if SOURCE.names[index] in ("order_values", "monthly_fuel", "rooms"):  # they only create something
+        change(found, other.solution)
+        assert differences(found, wanted, one.probes) != []
+    else:
+        with pytest.raises(sqlite3.OperationalError, match="no such table"):
+            change(found, other.solution)
+
+
+def test_a_prefix_is_for_tables_and_views_only():
+    task = Task(
+        "Make a view sums.",
+        "CREATE TABLE trips (day, km); INSERT INTO trips VALUES ('trips', 1);",
+        "CREATE VIEW sums AS SELECT count(*) AS trips, trips.day FROM trips;",
+        ("DELETE FROM trips;",),
+        probes=("SELECT * FROM sums;",),
+    )
+    found = with_prefix(task, "k7_")
+    assert found.instruction.startswith(
+        "Put k7_ before every name of a table or view below, as in k7_trips. M"
+    )
+    assert found.setup == "CREATE TABLE k7_trips (day, km); INSERT INTO k7_trips VALUES ('trips', 1);"
+    assert found.solution == ("CREATE VIEW k7_sums AS SELECT count(*) AS trips, k7_trips.day FROM k7_trips;")
+    assert (found.wrong, found.probes) == (("DELETE FROM k7_trips;",), ("SELECT * FROM k7_sums;",))
 
 
 def test_rows_in_another_order_and_whole_fractions_are_the_same(tmp_path):

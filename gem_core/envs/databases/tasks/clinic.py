@@ -127,7 +127,7 @@ def clashes(random: Random) -> Task:
     setup = clinic(random) + "".join(
         f"INSERT INTO visits SELECT {200 + 10 * n} + id, patient_id, doctor_id, day, hour, 'planned' FROM "
         f"visits WHERE id = {n};\n"
-        for n in random.sample(range(1, 50), random.randint(3, 7))
+        for n in random.sample(range(1, 50), random.randint(3, 14))
     )
     query = "SELECT count(*) FROM (SELECT 1 FROM visits GROUP BY doctor_id, day, hour HAVING count(*) > 1)"
     count = setup.count("INSERT INTO visits SELECT")

@@ -162,13 +162,15 @@ def genres(random: Random) -> Task:
 @task
 def eager_reader(random: Random) -> Task:
     """Answer a question about the data."""
+    eager, other = random.sample(("Emre", "Ingrid", "Lotte", "Marek", "Noor", "Paolo", "Pilar", "Sanna"), 2)
     rows = [(100 + n, n % 14 + 1, 8, f"2023-01-{n + 1:02}", f"2023-01-{n + 2:02}") for n in range(20)]
     setup = library(random) + "".join(
         f"INSERT INTO loans VALUES ({', '.join(map(repr, row))});\n" for row in rows
     )
     setup += "INSERT INTO loans SELECT 200 + id, 2, 9, taken, taken FROM loans WHERE id >= 7;\n"
     setup += (
-        "UPDATE members SET name = 'Ingrid' WHERE id = 8;\nUPDATE members SET name = 'Paolo' WHERE id = 9;\n"
+        f"UPDATE members SET name = '{eager}' WHERE id = 8;\n"
+        f"UPDATE members SET name = '{other}' WHERE id = 9;\n"
     )
     return Task(
         "Which member has borrowed the greatest number of different books, each book counted once "
@@ -177,6 +179,6 @@ def eager_reader(random: Random) -> Task:
         "SELECT m.name FROM loans l JOIN members m ON m.id = l.member_id GROUP BY m.id ORDER BY "
         "count(DISTINCT l.book_id) DESC LIMIT 1",
         ("UPDATE members SET active = 0 WHERE id = 8;",),
-        answer="Ingrid",
-        wrong_answers=("Paolo", "8"),
+        answer=eager,
+        wrong_answers=(other, "8"),
     )
