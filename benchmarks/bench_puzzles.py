@@ -29,7 +29,7 @@ RESETS, PEER_RESETS = 300, 3
 LONGEST_MS = 50.0
 
 
-def give_words(folder: Path) -> None:
+def provide_words(folder: Path) -> None:
     """Replace gem-llm's download: 850 basic words, as in the original, and a longer list."""
     corpus = folder / "corpora" / "words"
     corpus.mkdir(parents=True)
@@ -99,7 +99,7 @@ def reset_lines(game: str, quick: bool) -> list[common.Result]:
 
 def run(quick: bool) -> list[common.Result]:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        give_words(Path(folder))
+        provide_words(Path(folder))
         lines = []
         for stack in STACKS:
             for game in GAMES:

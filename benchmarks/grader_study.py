@@ -82,7 +82,7 @@ def count_cpu_time() -> None:
 
 
 def within(seconds: int, grade: Callable[[str, str], bool], answer: str, reference: str) -> bool:
-    """Return the verdict of a peer; an exception or a timeout counts as a refusal."""
+    """Return the verdict of a peer; an exception or a timeout counts as a rejection."""
 
     def stop(*_: object) -> None:
         raise TimeoutError
@@ -148,7 +148,7 @@ def measure(every: int, workers: int) -> list[dict[str, Any]]:
         seconds, numbers = sum(times[name]), times[name][1]
         summary[name] = {
             "right accepted": sum(verdict and label for verdict, label in outcomes),
-            "wrong refused": sum(not verdict and not label for verdict, label in outcomes),
+            "wrong rejected": sum(not verdict and not label for verdict, label in outcomes),
             "seconds per 1,000": round(1000 * seconds / len(pairs), 2),
             "seconds per 1,000 numbers": round(1000 * numbers / (len(pairs) - others), 3),
         }
@@ -178,13 +178,13 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         summary["command"],
         "```",
         "",
-        "| grader | right accepted | wrong refused | seconds per 1,000 | seconds per 1,000 numbers |",
+        "| grader | right accepted | wrong rejected | seconds per 1,000 | seconds per 1,000 numbers |",
         "|---|---|---|---|---|",
     ]
     for name in GRADERS:
         row = summary[name]
         lines.append(
-            f"| {name} | {row['right accepted']:,} of {right:,} | {row['wrong refused']:,} of {wrong:,} "
+            f"| {name} | {row['right accepted']:,} of {right:,} | {row['wrong rejected']:,} of {wrong:,} "
             f"| {row['seconds per 1,000']} | {row['seconds per 1,000 numbers']} |"
         )
     peer, ours = (summary[name]["seconds per 1,000 numbers"] for name in ("gem-llm", "gem-core"))
@@ -214,7 +214,7 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
             for record in records
             if (record["kind"], record["right"], ", ".join(record["wrong graders"])) == (kind, label, names)
         )
-        decision = "right: accept" if label else "wrong: refuse"
+        decision = "right: accept" if label else "wrong: reject"
         lines.append(
             f"| {kind} | {decision} | {names} | {count} | {code(example['answer'])} "
             f"| {code(example['reference'])} |"

@@ -23,7 +23,7 @@ def openenv_app(asynchronous: bool) -> Any:
     class Guess(Action):
         message: str
 
-    class Told(Observation):
+    class GuessObservation(Observation):
         text: str
 
     class Guessing(Environment):
@@ -34,28 +34,30 @@ def openenv_app(asynchronous: bool) -> Any:
             self.env = gem_core.make(GAME)
             self.steps = State()
 
-        def reset(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> Told:
+        def reset(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> GuessObservation:
             self.steps = State(episode_id=episode_id, step_count=0)
-            return Told(text=str(self.env.reset(seed)[0]))
+            return GuessObservation(text=str(self.env.reset(seed)[0]))
 
-        def step(self, action: Guess, timeout_s: Any = None, **kwargs: Any) -> Told:
+        def step(self, action: Guess, timeout_s: Any = None, **kwargs: Any) -> GuessObservation:
             text, reward, terminated, truncated, _ = self.env.step(action.message)
             self.steps.step_count += 1
-            return Told(text=str(text), reward=reward, done=terminated or truncated)
+            return GuessObservation(text=str(text), reward=reward, done=terminated or truncated)
 
         @property
         def state(self) -> State:
             return self.steps
 
     class GuessingAsync(Guessing):
-        async def reset_async(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> Told:
+        async def reset_async(
+            self, seed: Any = None, episode_id: Any = None, **kwargs: Any
+        ) -> GuessObservation:
             return self.reset(seed, episode_id)
 
-        async def step_async(self, action: Guess, timeout_s: Any = None, **kwargs: Any) -> Told:
+        async def step_async(self, action: Guess, timeout_s: Any = None, **kwargs: Any) -> GuessObservation:
             return self.step(action)
 
     kind = GuessingAsync if asynchronous else Guessing
-    return create_app(kind, Guess, Told, env_name="guessing", max_concurrent_envs=MOST)
+    return create_app(kind, Guess, GuessObservation, env_name="guessing", max_concurrent_envs=MOST)
 
 
 async def serve_websockets(port: int) -> None:

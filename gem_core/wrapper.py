@@ -61,7 +61,7 @@ class Wrapper(Env):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if hasattr(cls.step, "through_hooks") and cls.on_action is Wrapper.on_action:
-            setattr(cls, "step", _step_through_hooks(cls))  # noqa: B010  # mypy refuses the assignment
+            setattr(cls, "step", _step_through_hooks(cls))  # noqa: B010  # mypy rejects the assignment
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = object.__new__(cls)

@@ -190,7 +190,7 @@ def matrix() -> dict[str, dict[str, bool]]:
             env.play = lambda move, plays=plays: (plays.append(move), ("", 0.0, "continue"))[1]
         start = env.get_state()
         env.step(f"\\boxed{{{move}}}")
-        meant = plays[-1] if usual else env.current["title"]
+        expected = plays[-1] if usual else env.current["title"]
         for name, layout in STYLES:
             response = written(game, move, layout)
             if response is None:
@@ -199,7 +199,7 @@ def matrix() -> dict[str, dict[str, bool]]:
             env.turn_limit = 10_000
             plays.clear()
             env.step(response)
-            table[name][game] = (plays[-1:] == [meant]) if usual else env.current["title"] == meant
+            table[name][game] = (plays[-1:] == [expected]) if usual else env.current["title"] == expected
         env.play = play
         env.close()
     return table
@@ -208,14 +208,14 @@ def matrix() -> dict[str, dict[str, bool]]:
 def page_table() -> str:
     """Return the table as Markdown."""
     layouts = dict(STYLES)
-    lines = ["| style | response, with M for the move | read by | refused by |", "|---|---|---|---|"]
+    lines = ["| style | response, with M for the move | read by | rejected by |", "|---|---|---|---|"]
     for name, games in matrix().items():
         read = [game for game, reads in games.items() if reads]
-        refused = [game for game, reads in games.items() if not reads]
+        rejected = [game for game, reads in games.items() if not reads]
         everyone = "every game" if len(games) == len(MOVES) else "every game to which it applies"
         lines.append(
-            f"| {name} | {_cell(layouts[name])} | {everyone if not refused else ', '.join(read) or 'none'} "
-            f"| {everyone if not read else ', '.join(refused) or 'none'} |"
+            f"| {name} | {_cell(layouts[name])} | {everyone if not rejected else ', '.join(read) or 'none'} "
+            f"| {everyone if not read else ', '.join(rejected) or 'none'} |"
         )
     return "\n".join(lines)
 

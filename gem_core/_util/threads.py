@@ -2,7 +2,7 @@
 
     observation, info = await in_thread(env.reset, 0)
 
-A call is abandoned if it takes too long or its caller is cancelled. It keeps its thread, and a new thread
+A call is abandoned if it takes too long or its caller is canceled. It keeps its thread, and a new thread
 replaces that one. No thread keeps the interpreter from exiting.
 """
 
@@ -287,7 +287,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def call_in(executor: Executor, function: Callable[[], T]) -> T:
-    """Call a blocking function in a thread of `executor`; abandon it if the caller is cancelled."""
+    """Call a blocking function in a thread of `executor`; abandon it if the caller is canceled."""
     value, error = await ThreadCall(function, executor).outcome()
     if error is not None:
         raise error

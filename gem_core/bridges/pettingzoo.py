@@ -133,7 +133,7 @@ class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore
 
     def _infos(self, agents: list[str]) -> dict[str, dict[str, Any]]:
         active = self.ledger.active()
-        return {agent: {**self.ledger.told(agent), "active": agent in active} for agent in agents}
+        return {agent: {**self.ledger.info(agent), "active": agent in active} for agent in agents}
 
 
 class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # untyped
@@ -213,7 +213,7 @@ class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # 
         ends = self.ledger.ends
         self.terminations = {agent: ends.get(agent) == "terminated" for agent in self.agents}
         self.truncations = {agent: ends.get(agent) == "truncated" for agent in self.agents}
-        self.infos = {agent: self.ledger.told(agent) for agent in self.agents}
+        self.infos = {agent: self.ledger.info(agent) for agent in self.agents}
         through = [agent for agent in self.agents if agent in ends]
         waiting = [agent for agent in self.ledger.active() if agent not in self._actions]
         self.agent_selection = next(iter(through or waiting), "")

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code. User errors are reported in one line on standard error, without a traceback. Any
         exception other than `GemError` and `OSError` is a bug and propagates.
     """
-    _console.never_fail_on_odd_characters()
+    _console.tolerate_unencodable_text()
     try:
         code = _run(argv)
         sys.stdout.flush()  # flush here, so that a full disk or a closed pipe can be reported

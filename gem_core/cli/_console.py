@@ -28,7 +28,7 @@ COMMAND = "reproduce: "
 """Text before a command that a user copies."""
 
 
-def never_fail_on_odd_characters() -> None:
+def tolerate_unencodable_text() -> None:
     """Escape characters that the terminal's encoding lacks, and replace unreadable input."""
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")

@@ -46,7 +46,7 @@ class Batcher(Generic[Request, Result]):
                 await asyncio.sleep(0)
             batch = [(request, future) for request, future in self._pending if not future.done()]
             self._pending = []
-            if not batch:  # their callers were cancelled
+            if not batch:  # their callers were canceled
                 continue
             results: Sequence[Result | Exception]
             try:

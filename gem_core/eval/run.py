@@ -165,7 +165,7 @@ def _play(
     if len(left) < len(jobs):
         reporter.note(f"{folder}: {len(jobs) - len(left)} of {len(jobs)} episodes are finished already")
 
-    async def all_of_them() -> int:
+    async def play_jobs() -> int:
         # Clients and engines belong to the event loop in which they are used.
         own = setup or open_policy(config, reporter.note)
         reporter.start(totals, {label: totals[label] - remaining.get(label, 0) for label in totals})
@@ -189,7 +189,7 @@ def _play(
                 await own.policy.close()
         return int(getattr(own.policy, "repeated", 0))
 
-    return asyncio.run(all_of_them())
+    return asyncio.run(play_jobs())
 
 
 async def _one(

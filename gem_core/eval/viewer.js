@@ -338,7 +338,7 @@ function renderEpisode() {
   const pane = byId("episode");
   if (!(number in episodes)) {
     openNumber = null;
-    pane.replaceChildren(make("p", { class: "soft", text: episodes.length ? `There is no episode ${state.episode}.` : "The trace holds no episode." }));
+    pane.replaceChildren(make("p", { class: "soft", text: episodes.length ? `There is no episode ${state.episode}.` : "The trace contains no episodes." }));
     return;
   }
   const episode = episodes[number];

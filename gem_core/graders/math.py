@@ -97,7 +97,7 @@ def judge(answer: str, reference: str, *, symbolic: bool = True) -> MathVerdict:
             return MathVerdict(equal, "tree")
     if "".join(tidied.split()) == target.packed:
         return MathVerdict(True, "text")
-    if not symbolic or not _worth_asking(tidied, tree, target):
+    if not symbolic or not _needs_math_verify(tidied, tree, target):
         return MathVerdict(False, "unread")
     from gem_core.graders import symbolic as math_verify
 
@@ -115,8 +115,8 @@ def _same_choice(answer: str, target: Choice, symbolic: bool) -> MathVerdict | N
     return judge(chosen.text, target.text, symbolic=symbolic)
 
 
-def _worth_asking(answer: str, tree: Tree | None, target: _Reference) -> bool:
-    """Return whether to ask math-verify, which misreads broken text and prose."""
+def _needs_math_verify(answer: str, tree: Tree | None, target: _Reference) -> bool:
+    """Return whether to call math-verify, which misreads broken text and prose."""
     if "\\" not in answer and tree is None and target.tree is not None:
         return False
     balanced = answer.count("{") == answer.count("}") and (

@@ -110,7 +110,7 @@ async def close_env(env: Env, timeout: float | None = None, running: Future[Any]
     """Close an environment off the event loop; a close that fails or hangs is logged, not raised.
 
     Args:
-        env: The environment. It is closed even if the caller is cancelled.
+        env: The environment. It is closed even if the caller is canceled.
         timeout: Maximum number of seconds to wait; None means `CLOSE_TIMEOUT`.
         running: The last call into the environment. If it is still running in a thread, this function
             returns at once, and the environment is closed when the call returns.

@@ -24,7 +24,7 @@ async def play_tasks(
         The results of `play`, in the order of the tasks.
 
     Raises:
-        Exception: The first error of `play`; all other tasks are cancelled first.
+        Exception: The first error of `play`; all other tasks are canceled first.
     """
     room = asyncio.Semaphore(at_once)
 

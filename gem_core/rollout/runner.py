@@ -64,7 +64,7 @@ async def run_episode(
 
     The caller that created `env` closes it, and may reuse it for the next episode. This function closes it
     only if it must not be used again: when the environment failed (`Episode.stop_reason` is then
-    "env_error"), and when this function raises or is cancelled. It closes the environment in a thread and
+    "env_error"), and when this function raises or is canceled. It closes the environment in a thread and
     waits at most `EpisodeLimits.step_timeout` seconds.
 
     Args:

@@ -216,14 +216,14 @@ def _profile() -> dict[str, Any]:
     """Return the filter of system calls as a seccomp profile of container engines."""
     no_such_call = 38  # libc falls back to clone, whose flags a filter can see
     flags = [1 << bit for bit in range(32) if NEW_NAMESPACES >> bit & 1]
-    refused: list[dict[str, Any]] = [
+    denials: list[dict[str, Any]] = [
         {"names": [name for name, *_ in DENIED], "action": "SCMP_ACT_ERRNO"},
         {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": no_such_call},
     ]
     for flag in flags:
         masked = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
-        refused.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [masked]})
-    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": refused}
+        denials.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [masked]})
+    return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": denials}
 
 
 def _request(program: Program) -> dict[str, Any]:

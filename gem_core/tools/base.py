@@ -102,7 +102,7 @@ class Tool:
 
         Returns:
             The result, even if the model sent nonsense. An exception counts as a failure of the tool, which
-            the wrapper reports to the model in one line. A call may be cancelled at any await and must then
+            the wrapper reports to the model in one line. A call may be canceled at any await and must then
             clean up.
         """
         raise NotImplementedError

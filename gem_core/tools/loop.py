@@ -56,7 +56,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def on_background(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` on the background loop; cancelling the caller cancels `work`."""
+    """Await `work` on the background loop; canceling the caller cancels `work`."""
     return await asyncio.wrap_future(submit(work))
 
 

@@ -43,7 +43,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
     except OSError as error:
         raise CheckpointError(f"cannot write {target}: {reason(error)}") from error
     except Exception as error:
-        if not _says_disk(error):
+        if not _is_failed_write(error):
             raise
         raise CheckpointError(f"cannot write {target}: {reason(error)}") from error
     finally:
@@ -79,7 +79,7 @@ def _sync(folder: Path) -> None:
             os.close(handle)
 
 
-def _says_disk(error: Exception) -> bool:
+def _is_failed_write(error: Exception) -> bool:
     """Return whether an error of torch or safetensors, neither of which raises OSError, is a failed write."""
     signs = ("SafetensorError", "file write failed", "PytorchStreamWriter")
     return any(sign in f"{type(error).__name__} {error}" for sign in signs)

@@ -99,12 +99,12 @@ class Rollouts:
         async def one(number: int, task: TaskRow) -> list[Episode]:
             return await self._play(task, players, f"{name}/{number}")
 
-        async def all_of_them() -> list[list[Episode]]:
+        async def play_groups() -> list[list[Episode]]:
             at_once = self.config.max_batch  # no more environments than rows in a batch
             await self._envs.reserve(tasks[:at_once], self.config.step_timeout)
             return await play_tasks(tasks, one, at_once=at_once)
 
-        played = self._loop.run_until_complete(all_of_them())
+        played = self._loop.run_until_complete(play_groups())
         return [episode for episodes in played for episode in episodes]
 
     async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:
@@ -133,13 +133,13 @@ class Rollouts:
 
     def close(self) -> None:
         """Close the environments and the event loop."""
-        # After an interrupt or a failure of the model, some episodes are unfinished; cancelling them
+        # After an interrupt or a failure of the model, some episodes are unfinished; canceling them
         # closes their environments.
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
             with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again in the awaiting call
-                self._loop.run_until_complete(_settled(tasks))
+                self._loop.run_until_complete(_wait_until_done(tasks))
         self._envs.close()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
@@ -150,5 +150,5 @@ def _every_source(config: TrainConfig) -> list[EnvChoice]:
     return list({source.label: source for source in (*config.sources, *config.eval_sources)}.values())
 
 
-async def _settled(tasks: Collection[asyncio.Task[Any]]) -> None:
+async def _wait_until_done(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)

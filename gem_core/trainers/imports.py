@@ -33,16 +33,16 @@ def until_call(owner: Any, name: str) -> Iterator[None]:
     A plugin uses this to run all checks of a trainer's program but not the program itself.
     """
 
-    class Reached(BaseException):
+    class BlockLeft(BaseException):
         """Raised to leave the block; not an `Exception`, because a trainer could catch one."""
 
     original = getattr(owner, name)
 
     @functools.wraps(original)
     def leave(*args: Any, **kwargs: Any) -> NoReturn:
-        raise Reached
+        raise BlockLeft
 
-    with contextlib.suppress(Reached), replaced(owner, name, leave):
+    with contextlib.suppress(BlockLeft), replaced(owner, name, leave):
         yield
 
 

@@ -140,15 +140,15 @@ class VectorEnv(Closing):
             if not self._observations:
                 self._observations = [""] * self.num_envs
             infos: list[Info] = [{} for _ in range(self.num_envs)]
-            refused: ConfigError | None = None
+            rejection: ConfigError | None = None
             for i, result in zip(chosen, results, strict=True):
                 if isinstance(result, ConfigError):
-                    refused = ConfigError(f"environment {i}: {result}")
+                    rejection = ConfigError(f"environment {i}: {result}")
                 else:
                     self._observations[i], infos[i] = result
                     self._ended.discard(i)
-            if refused is not None:
-                raise refused
+            if rejection is not None:
+                raise rejection
             if self.autoreset is AutoresetMode.DISABLED:
                 self._ended.update(i for i in chosen if "error" in infos[i])
             return list(self._observations), infos
@@ -248,7 +248,7 @@ class VectorEnv(Closing):
         return await self._off_loop(lambda: self.step(actions))
 
     async def arecv(self, min_ready: int = 1, timeout: float | None = None) -> dict[int, StepResult]:
-        """Call `recv` without blocking the event loop; if the call is cancelled, no result is lost."""
+        """Call `recv` without blocking the event loop; if the call is canceled, no result is lost."""
         self._check_sent()
         await self._off_loop(lambda: self._mail.wait_for(lambda: self._missing(min_ready) <= 0, timeout))
         return self._take()

@@ -309,7 +309,7 @@ def test_wrappers_written_for_gem() -> None:
 
 
 class HubRows:
-    """Has what environments read from a `datasets.Dataset`, which is no list."""
+    """Has what environments read from a `datasets.Dataset`, which is not a list."""
 
     def __iter__(self):
         return iter([{"problem": "Double it.", "tests": {"inputs": ["1"], "outputs": ["2"]}}])

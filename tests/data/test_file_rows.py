@@ -108,7 +108,7 @@ def test_a_missing_choice_is_an_error_that_names_it():
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("a.parquet", b"PAR1 this is no parquet file PAR1"),
+        ("a.parquet", b"PAR1 this is not a parquet file PAR1"),
         ("a.parquet", b""),
         ("a.jsonl", b"{broken\n"),
         ("a.jsonl", b"[1]\n"),

@@ -124,7 +124,7 @@ def test_the_comparison_of_graders_is_drawn_from_its_records(tool: ModuleType) -
     assert tool.page(summary, records) == tool.PAGE.read_text()
     assert summary["pairs"] >= 2000
     for peer in ("math-verify", "gem-llm"):
-        for column in ("right accepted", "wrong refused"):
+        for column in ("right accepted", "wrong rejected"):
             assert summary["gem-core"][column] > summary[peer][column]
     column = "seconds per 1,000 numbers"
     assert summary["gem-llm"][column] >= 30 * summary["gem-core"][column]

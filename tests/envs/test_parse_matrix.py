@@ -18,10 +18,10 @@ def test_the_documented_table_is_what_the_games_read():
 
 def test_every_style_with_one_meaning_is_read_and_no_other():
     matrix = tool.matrix()
-    refused = {name for name, games in matrix.items() if not any(games.values())}
+    rejected = {name for name, games in matrix.items() if not any(games.values())}
     assert len(matrix) >= 66
     assert all(len(set(games.values())) == 1 for games in matrix.values())  # all games agree
-    assert refused == {
+    assert rejected == {
         "an initial for a direction", "numbers in words", "digits without separators",
         "two moves in one box", "a sentence in the box", "JSON in the box", "the column before the row",
         "no braces", "an unclosed box", "an answer tag", "no box",

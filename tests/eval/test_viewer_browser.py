@@ -190,7 +190,7 @@ def test_thousands_of_episodes_are_listed_on_demand(tmp_path, browse):
 
 def test_an_empty_trace_and_a_wrong_number_say_so(tmp_path, browse):
     write_page([], tmp_path / "page.html")
-    assert "The trace holds no episode." in section(browse(), "episode")
+    assert "The trace contains no episodes." in section(browse(), "episode")
     write_page(several(), tmp_path / "page.html")
     assert "There is no episode 77." in section(browse("episode=77"), "episode")
 

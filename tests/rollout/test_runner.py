@@ -559,19 +559,19 @@ def test_a_timeout_of_the_environment_is_its_own(kind: str) -> None:
 def test_an_async_environment_is_awaited_and_timed_out() -> None:
     class Async(OneStep):
         blocking = True
-        cancelled = False
+        canceled = False
 
         async def astep(self, action: str) -> Any:
             assert threading.current_thread() is threading.main_thread()
             try:
                 await asyncio.get_running_loop().create_future()
             finally:
-                self.cancelled = True
+                self.canceled = True
 
     env = Async()
     episode = play(Wrapper(env), ScriptedPolicy([tokens("x")]), step_timeout=0.05)
     assert episode.error == "step() did not return within 0.05 s"
-    assert env.cancelled
+    assert env.canceled
 
 
 def test_stop_iteration_in_a_thread_does_not_hang() -> None:

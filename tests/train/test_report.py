@@ -197,7 +197,7 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (ConfigError("the folder\nis no folder"), 2, "error: the folder is no folder\n"),
+        (ConfigError("the folder\nis not a folder"), 2, "error: the folder is not a folder\n"),
         (OSError(28, "No space left on device"), 2, "error: [Errno 28] No space left on device\n"),
         (KeyboardInterrupt(), 130, "interrupted; repeat the command to continue from the last checkpoint\n"),
     ],

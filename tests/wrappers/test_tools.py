@@ -18,7 +18,7 @@ TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "req
 
 class Upper(Tool):
     name = "upper"
-    description = "Writes a text in capitals; refuses an empty one."
+    description = "Writes a text in capitals; rejects an empty one."
     parameters: ClassVar = TEXT
 
     def __init__(self, name="upper", delay=0.0):

@@ -33,6 +33,6 @@ STUDY = Study(
         "`nash conv` is the sum over both players of what the best response to the policy gains, in chips "
         "per hand, and 0 for an equilibrium. The policy is estimated from 3,000 sampled hands on each side, "
         "whose responses the environment reads; its errors add about 0.01 near an equilibrium. `forfeits` is "
-        "the share of hands that end with an answer that the environment refuses.",
+        "the share of hands that end with an answer that the environment rejects.",
     ),
 )

@@ -76,7 +76,7 @@ class Seat:
 
 
 class _Deadline:
-    """Cancels the current task after `timeout` seconds, unless its timer is cancelled before."""
+    """Cancels the current task after `timeout` seconds, unless its timer is canceled before."""
 
     __slots__ = ("_task", "passed", "timer")
 

@@ -85,7 +85,9 @@ class Game:
         before = getattr(self.state, "error_count", 0)
         with self._own_generators():
             done, _ = self._game.step(action)
-        invalid = getattr(self.state, "error_count", 0) > before or self._told(player).get("invalid_move")
+        invalid = getattr(self.state, "error_count", 0) > before or self._game_info(player).get(
+            "invalid_move"
+        )
         return bool(done), "illegal" if invalid else None
 
     def observe(self) -> str:
@@ -99,11 +101,11 @@ class Game:
 
     def reason(self, player: int) -> str:
         """Return the message to a player that says why the game ended."""
-        return encodable(str(self._told(player).get("reason") or "The game is over."))
+        return encodable(str(self._game_info(player).get("reason") or "The game is over."))
 
     # -- plumbing -----------------------------------------------------------------------------
 
-    def _told(self, player: int) -> dict[str, Any]:
+    def _game_info(self, player: int) -> dict[str, Any]:
         info: dict[str, Any] = (getattr(self.state, "game_info", None) or {}).get(player, {})
         return info
 

@@ -162,7 +162,7 @@ class _Interaction:
 
 
 def _answer(future: asyncio.Future[str], text: str) -> None:
-    if not future.done():  # cancelled in the meantime
+    if not future.done():  # canceled in the meantime
         future.set_result(text)
 
 

@@ -30,7 +30,7 @@ VARIABLE = "SQLITE_DATABASE"
 _SECONDS = 120.0
 
 
-class Found(NamedTuple):
+class FolderEntry(NamedTuple):
     """A task in a folder."""
 
     path: Path
@@ -89,7 +89,7 @@ class SqliteFolder(Databases):
     def items(self, split: Split) -> range:
         return undivided(self.num_items, self.eval_only, split)
 
-    def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[Found]:
+    def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[FolderEntry]:
         tasks = []
         for description in sorted(root.rglob("description.md")):
             path = description.parent
@@ -147,7 +147,7 @@ class SqliteFolder(Databases):
             link.close()
 
 
-def _task(path: Path, databases: Path | None) -> Found:
+def _task(path: Path, databases: Path | None) -> FolderEntry:
     """Read a task.
 
     Raises:
@@ -171,4 +171,4 @@ def _task(path: Path, databases: Path | None) -> Found:
     truth = path / "ground_truth.sql"
     solution = truth.read_text(encoding="utf-8") if truth.is_file() else ""
     text = (path / "description.md").read_text(encoding="utf-8")
-    return Found(path, Task(text.strip(), "", solution, ()), database)
+    return FolderEntry(path, Task(text.strip(), "", solution, ()), database)

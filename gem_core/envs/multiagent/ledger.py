@@ -28,7 +28,7 @@ class Ledger:
         self.ends: dict[str, str] = {}
         """ "terminated" or "truncated", by finished agent."""
         self._shown: dict[str, Observation] = {}
-        self._told: dict[str, dict[str, Any]] = {}
+        self._infos: dict[str, dict[str, Any]] = {}
 
     def reset(self, seed: int | None, options: ResetOptions | None = None) -> None:
         """Start an episode."""
@@ -37,7 +37,7 @@ class Ledger:
             self.env.reset(seed) if options is None else self.env.reset(seed, options=options)
         )
         self._shown = dict(observations)
-        self._told = {agent: dict(info) for agent, info in infos.items()}
+        self._infos = {agent: dict(info) for agent, info in infos.items()}
         self.owed = dict.fromkeys(self.env.agents, 0.0)
         self.ends = {}
 
@@ -45,12 +45,12 @@ class Ledger:
         """Step the environment."""
         before = list(self.env.agents)
         for agent in actions:  # it has seen its infos; collect new ones
-            self._told[agent] = {}
+            self._infos[agent] = {}
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         self._shown = dict(observations)
         for agent in [*before, *(agent for agent in self.env.agents if agent not in before)]:
             self.owed[agent] = self.owed.get(agent, 0.0) + rewards.get(agent, 0.0)
-            self._told.setdefault(agent, {}).update(infos.get(agent, {}))
+            self._infos.setdefault(agent, {}).update(infos.get(agent, {}))
             if terminated.get(agent):
                 self.ends[agent] = "terminated"
             elif truncated.get(agent) or agent not in self.env.agents:  # removed without an end
@@ -76,24 +76,24 @@ class Ledger:
             return self._shown[agent]
         return "" if agent in self.ends else self.env.observe(agent)
 
-    def told(self, agent: str) -> dict[str, Any]:
+    def info(self, agent: str) -> dict[str, Any]:
         """Return the info for `agent` since it last acted."""
-        return dict(self._told.get(agent, {}))
+        return dict(self._infos.get(agent, {}))
 
     def collect(self, agent: str) -> StepResult:
         """Return the step result of `agent` since it last acted, and reset its reward to 0."""
         reward, self.owed[agent] = self.owed.get(agent, 0.0), 0.0
         end = self.ends.get(agent)
-        info: Any = self.told(agent)
+        info: Any = self.info(agent)
         return self.observe(agent), reward, end == "terminated", end == "truncated", info
 
     def get_state(self) -> dict[str, Any]:
         """Return the state, JSON-serializable, without the state of the environment."""
         return {"owed": dict(self.owed), "ends": dict(self.ends), "shown": dict(self._shown),
-                "told": {agent: dict(info) for agent, info in self._told.items()}}  # fmt: skip
+                "infos": {agent: dict(info) for agent, info in self._infos.items()}}  # fmt: skip
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a result of `get_state`."""
         self.owed, self.ends = dict(state["owed"]), dict(state["ends"])
         self._shown = dict(state["shown"])
-        self._told = {agent: dict(info) for agent, info in state["told"].items()}
+        self._infos = {agent: dict(info) for agent, info in state["infos"].items()}

@@ -95,15 +95,15 @@ def _filter() -> tuple[bytes, Any] | None:
         return None
     audit, column, clone = _ARCHITECTURES[platform.machine()]
     load, jump_equal, jump_least, jump_set, result = 0x20, 0x15, 0x35, 0x45, 0x06
-    refuse, allow = 0x00050000 | _EPERM, 0x7FFF0000
-    program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, refuse), (load, 0, 0, 0)]
+    deny, allow = 0x00050000 | _EPERM, 0x7FFF0000
+    program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, deny), (load, 0, 0, 0)]
     if column == 1:  # the x32 numbers of x86_64 reach the same calls
-        program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, refuse)]
+        program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, deny)]
     for _, *numbers in DENIED:
-        program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, refuse)]
+        program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, deny)]
     program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc falls back to clone
     program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, NEW_NAMESPACES)]
-    program += [(result, 0, 0, refuse), (result, 0, 0, allow)]
+    program += [(result, 0, 0, deny), (result, 0, 0, allow)]
     code = b"".join(struct.pack("HBBI", *step) for step in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     return struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer)), buffer

@@ -197,7 +197,7 @@ class Server:
             os.closerange(3, channel.fileno())
             os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             if self.config["isolated"]:
-                shut_in(INSIDE_ID + 1 + self.num_children % self.ids if self.ids else INSIDE_ID, self.config)
+                isolate(INSIDE_ID + 1 + self.num_children % self.ids if self.ids else INSIDE_ID, self.config)
             else:
                 kernel.die_with_parent()
                 os.setsid()
@@ -207,7 +207,7 @@ class Server:
             os._exit(120)
 
 
-def shut_in(user: int, config: dict[str, Any]) -> None:
+def isolate(user: int, config: dict[str, Any]) -> None:
     """Drop the server's privileges, so that breaking out of Python gains nothing from here on."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     size = f"size={config['disk_bytes']},nr_inodes={config['files']}"

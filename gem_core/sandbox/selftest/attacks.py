@@ -312,7 +312,7 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("look into /proc of the caller", (_PROC,), "report"),
     Attack("signal the caller", (_SIGNAL,), "report"),
     Attack("a daemon that outlives the call", (_DAEMON,), "late marker"),
-    Attack("children that outlive a time-out", (_TREE,), "late marker", "process"),
+    Attack("children that outlive a timeout", (_TREE,), "late marker", "process"),
     Attack("ignore every signal", (_ALARM,), "survival", "process"),
     Attack("burn CPU", (_BURN,), "time", "process"),
     Attack("flood the output", (_FLOOD,), "output", "process"),

@@ -153,13 +153,13 @@ def _connection(result: RunResult, target: Target, seconds: float) -> tuple[bool
     return (True, "a connection arrived") if target.visited() else (False, _last_line(result))
 
 
-def _says_through(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
+def _report(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
     if "GOT THROUGH" in result.stdout:
         return True, "the program reports success"
     return False, _last_line(result)
 
 
-def _says_nothing(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
+def _survival(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
     """Judge a program that should be stopped, and that writes a line only if it was not stopped."""
     if "GOT THROUGH" in result.stdout:
         return True, "the program reports success"
@@ -173,7 +173,7 @@ def _in_time(result: RunResult, target: Target, seconds: float) -> tuple[bool, s
 
 def _short_output(result: RunResult, target: Target, seconds: float) -> tuple[bool, str]:
     size = len(result.stdout) + len(result.stderr)
-    return size > 2 * _LIMITS.output_bytes, f"{size:,} characters came back, {result.ending}"
+    return size > 2 * _LIMITS.output_bytes, f"{size:,} characters of output, {result.ending}"
 
 
 EVIDENCE: dict[str, Evidence] = {
@@ -181,8 +181,8 @@ EVIDENCE: dict[str, Evidence] = {
     "marker": _marker,
     "late marker": _late_marker,
     "connection": _connection,
-    "report": _says_through,
-    "survival": _says_nothing,
+    "report": _report,
+    "survival": _survival,
     "time": _in_time,
     "output": _short_output,
 }

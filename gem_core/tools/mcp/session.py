@@ -135,7 +135,7 @@ class Session:
                 if line := self._stderr.last_line():
                     reason = f"{reason}; its last output is: {line}"
                 ready.set_exception(ServiceError(f"{self._config} cannot be reached: {reason}"))
-                ready.exception()  # mark as retrieved, in case the caller was cancelled
+                ready.exception()  # mark as retrieved, in case the caller was canceled
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:

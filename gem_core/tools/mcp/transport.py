@@ -59,8 +59,8 @@ def _json_errors(inner: Any) -> Any:
                     return http.Response(204, request=request)
                 if number is None:
                     raise
-                refused = isinstance(error, (http.ConnectError, http.ConnectTimeout))
-                return _answer(request, number, NOT_SENT if refused else BROKEN, error_line(error, 300))
+                unsent = isinstance(error, (http.ConnectError, http.ConnectTimeout))
+                return _answer(request, number, NOT_SENT if unsent else BROKEN, error_line(error, 300))
             if request.method == "DELETE" and response.status_code >= 400:  # the session has already ended
                 await response.aclose()
                 return http.Response(204, request=request)

@@ -165,7 +165,7 @@ def test_its_failures_fail_the_episode(theirs, where, action, problem):
     source = theirs if where == "server" else f"{__name__}:Guessing"
     with gem_core.make(f"openenv:{source}") as env:
         env.reset(seed=0)
-        if where == "server" and action == "nan":  # its server sends null, which is no reward
+        if where == "server" and action == "nan":  # its server sends null, which is not a reward
             assert env.step(action)[1] == 0.0
             return
         with pytest.raises(EnvError, match=problem):

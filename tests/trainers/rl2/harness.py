@@ -122,7 +122,7 @@ def run_rl2(
 
 
 def last_wins(overrides: list[str]) -> list[str]:
-    """Keep the last of several overrides of an option; hydra refuses duplicates."""
+    """Keep the last of several overrides of an option; hydra rejects duplicates."""
     by_key = {override.lstrip("+").split("=", 1)[0]: override for override in overrides}
     return list(by_key.values())
 
