@@ -96,7 +96,7 @@ def _specs(
         raise ConfigError("a vector env needs at least one environment")
     if vec_kwargs is not None and len(vec_kwargs) != len(ids):
         raise ConfigError(
-            f"vec_kwargs has {len(vec_kwargs)} entries: expected {len(ids)} dicts, one per environment"
+            f"vec_kwargs of length {len(vec_kwargs)}: expected {len(ids)} dicts, one per environment"
         )
     specs = []
     for i, id in enumerate(ids):

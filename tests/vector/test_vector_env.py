@@ -291,9 +291,9 @@ def test_one_id_is_one_env_and_a_str_is_one_id() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_envs": 3, "id_or_ids": [SCRIPTED]}, "omit num_envs"),
+        ({"num_envs": 3, "id_or_ids": [SCRIPTED]}, "num_envs=3: expected None or 1"),
         ({"num_envs": 0}, "at least one"),
-        ({"num_envs": 2, "vec_kwargs": [{}]}, "vec_kwargs: expected 2"),
+        ({"num_envs": 2, "vec_kwargs": [{}]}, "vec_kwargs of length 1: expected 2"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": 1.0, "backend": "inline"}, "inline"),
         ({"max_workers": 0}, "max_workers"),
