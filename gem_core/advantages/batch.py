@@ -171,10 +171,10 @@ class Turns:
         return np.concatenate(kept) if kept else empty
 
     def _check_sizes(self, name: str, sizes: Sequence[int]) -> None:
-        wanted = self._sizes()
-        if len(sizes) != len(wanted):
+        turn_counts = self._sizes()
+        if len(sizes) != len(turn_counts):
             raise ConfigError(f"{name}: {len(sizes)} entries for {self.episodes} {self.noun}s")
-        for row, (size, turns) in enumerate(zip(sizes, wanted, strict=True)):
+        for row, (size, turns) in enumerate(zip(sizes, turn_counts, strict=True)):
             if size != turns:
                 raise ConfigError(f"{name}: {self.noun} {row} has {size} entries for {turns} turns")
 

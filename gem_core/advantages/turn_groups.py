@@ -69,8 +69,8 @@ def mt_grpo(
     gs = turns.returns(gamma)
     cells = paired(groups[turns.index], turns.columns)
     if compared == "return":
-        charged = np.bincount(cells, gs) / np.bincount(groups)[groups[turns.index[first_of(cells)]]]
-        return turns.split(gs - charged[cells])
+        means = np.bincount(cells, gs) / np.bincount(groups)[groups[turns.index[first_of(cells)]]]
+        return turns.split(gs - means[cells])
     scaled = standardized(turns.rewards, cells, ddof=ddof, eps=eps, min_std=min_std)
     return turns.split(turns.suffix_sums(scaled, gamma))
 

@@ -43,9 +43,9 @@ class Drawn(Generic[T]):
         for group in self.groups:
             importlib.import_module(f"{self.package}.{group}")
         every = {name: maker for group in self.groups for name, maker in self.makers[group].items()}
-        wanted = self.groups if names is None else (names,) if isinstance(names, str) else tuple(names)
+        selection = self.groups if names is None else (names,) if isinstance(names, str) else tuple(names)
         chosen: dict[str, Callable[[Random], T]] = {}
-        for name in wanted:
+        for name in selection:
             if name not in self.makers and name not in every:
                 raise ConfigError(
                     f"unknown task {name!r}; groups: {', '.join(self.groups)}; tasks: {', '.join(every)}"

@@ -53,8 +53,8 @@ def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
 
 def inspect_log(run: Run, label: str, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the log of one environment as JSON-serializable data."""
-    begun = (run.folder / CONFIG).stat().st_mtime
-    created = datetime.fromtimestamp(int(begun), timezone.utc).isoformat()
+    start = (run.folder / CONFIG).stat().st_mtime
+    created = datetime.fromtimestamp(int(start), timezone.utc).isoformat()
     model = str(run.config["model"])
     episodes = [episode for episode in run.episodes if episode.metadata["env"] == label]
     samples = [_sample(episode, model, run.config.get("system_prompt"), label) for episode in episodes]

@@ -140,11 +140,11 @@ def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
         return _lines(result.stdout) == _lines(test.expected)
     _, mark, text = result.stdout.rpartition(_MARK)
     try:
-        value, wanted = json.loads(text), json.loads(test.expected)
+        value, reference = json.loads(text), json.loads(test.expected)
     except ValueError:
         return False
     # Two of the known datasets wrap the result in a list of one value.
-    return bool(mark) and bool(value == wanted or [value] == wanted)
+    return bool(mark) and bool(value == reference or [value] == reference)
 
 
 def _lines(text: str) -> list[str]:

@@ -190,15 +190,15 @@ class MessageFormat:
         """Return the text from the end of one response to the start of the next, including `message`."""
         return self._after_history(self._neutral, message)
 
-    def _history(self, turns: int, *, shift: int = 0, thought: str = "") -> list[dict[str, Any]]:
+    def _history(self, turns: int, *, shift: int = 0, reasoning: str = "") -> list[dict[str, Any]]:
         """Return a neutral conversation of alternating questions and answers."""
         messages = list(self._system)
         for number in range(turns):
             question = _QUESTIONS[(number + shift) % len(_QUESTIONS)]
             answer = _ANSWERS[(number + shift) % len(_ANSWERS)]
             messages.append({"role": "user", "content": question})
-            messages.append({"role": "assistant", "content": thought + answer})
-        messages[-1]["content"] = thought + _LAST_ANSWERS[shift % len(_LAST_ANSWERS)]
+            messages.append({"role": "assistant", "content": reasoning + answer})
+        messages[-1]["content"] = reasoning + _LAST_ANSWERS[shift % len(_LAST_ANSWERS)]
         return messages
 
     def _after_history(
@@ -228,7 +228,7 @@ class MessageFormat:
         by_content = [
             self._history(1, shift=1),
             self._history(3, shift=2),
-            self._history(2, thought=_THOUGHT),
+            self._history(2, reasoning=_THOUGHT),
         ]
         causes = [
             ("the number of turns before it", by_length),

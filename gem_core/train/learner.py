@@ -161,7 +161,7 @@ class Learner:
             for turn, advantage in zip(episode.turns, of_turns, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
         if values and (variance := np.concatenate(turn_returns).var()):
-            errors = [earned - of_turns for earned, of_turns in zip(turn_returns, values, strict=True)]
+            errors = [target - of_turns for target, of_turns in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
         targets = [
             advantage + value

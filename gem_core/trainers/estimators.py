@@ -217,13 +217,13 @@ class EstimatorChoice:
                     raise NonFiniteReward(f"episode {number}, turn {turn}: reward {reward}")
         advantages: list[FloatArray] = [np.zeros(0) for _ in episodes]
         if numbers:
-            supplied: dict[str, list[Any]] = {
+            inputs: dict[str, list[Any]] = {
                 "group_ids": [group_ids[number] for number in numbers],
                 "lengths": [episodes[number].lengths for number in numbers],
                 "env_ids": [episodes[number].env_id for number in numbers],
                 "state_keys": [episodes[number].state_keys for number in numbers],
             }
-            needs = {name: supplied[name] for name in self.needs}
+            needs = {name: inputs[name] for name in self.needs}
             computed = self.estimator.reference()(rewards, gamma=self.gamma, **self.options, **needs)
             for number, of_turns in zip(numbers, computed, strict=True):
                 advantages[number] = of_turns

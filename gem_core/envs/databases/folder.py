@@ -79,27 +79,27 @@ class SqliteFolder(Databases):
         if folder is None or not Path(folder).is_dir():
             raise DataError(f"folder={folder!r}: expected a folder with tasks in the layout of MCPMark")
         self.set_up(check_int("max_errors", max_errors, 1))
-        wanted = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
+        selection = None if tasks is None else (tasks,) if isinstance(tasks, str) else tuple(tasks)
         self.skipped: dict[str, str] = {}
         """Reasons why tasks cannot be played, by name of the task."""
-        self.found = self._read(Path(folder), None if databases is None else Path(databases), wanted)
-        self.num_items = len(self.found)
+        self.entries = self._read(Path(folder), None if databases is None else Path(databases), selection)
+        self.num_items = len(self.entries)
         self.eval_only = eval_only
 
     def items(self, split: Split) -> range:
         return undivided(self.num_items, self.eval_only, split)
 
-    def _read(self, root: Path, databases: Path | None, wanted: Sequence[str] | None) -> list[FolderEntry]:
+    def _read(self, root: Path, databases: Path | None, selection: Sequence[str] | None) -> list[FolderEntry]:
         tasks = []
         for description in sorted(root.rglob("description.md")):
             path = description.parent
-            if (path / "verify.py").is_file() and (wanted is None or path.name in wanted):
+            if (path / "verify.py").is_file() and (selection is None or path.name in selection):
                 try:
                     tasks.append(_task(path, databases))
                 except DataError as error:
                     self.skipped[path.name] = str(error)
         names = [one.path.name for one in tasks]
-        if missing := [name for name in wanted or () if name not in names]:
+        if missing := [name for name in selection or () if name not in names]:
             raise ConfigError(f"task {missing[0]!r}: {self.skipped.get(missing[0], f'not in {root}')}")
         if not tasks:
             why = "; ".join(f"{name}: {reason}" for name, reason in list(self.skipped.items())[:3])
@@ -109,11 +109,11 @@ class SqliteFolder(Databases):
     @property
     def task(self) -> Task:
         """The task of this episode."""
-        return self.found[self.task_index].task
+        return self.entries[self.task_index].task
 
     def prepare(self) -> None:
         """Create the database of the task."""
-        database = self.found[self.task_index].database
+        database = self.entries[self.task_index].database
         if database.suffix == ".sql":
             build(self._path, database.read_text(encoding="utf-8"))
         else:
@@ -121,7 +121,7 @@ class SqliteFolder(Databases):
 
     def wrong(self) -> list[str]:
         """Return the complaints of ``verify.py``."""
-        path = self.found[self.task_index].path
+        path = self.entries[self.task_index].path
         try:
             done = subprocess.run(
                 [sys.executable, "verify.py"], cwd=path, env={**os.environ, VARIABLE: str(self._path)},

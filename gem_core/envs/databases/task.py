@@ -97,13 +97,13 @@ def change(path: Path, script: str) -> None:
             link.execute(statement)
 
 
-def differences(database: Path, wanted: Path, probes: Sequence[str] = ()) -> list[str]:
+def differences(database: Path, target: Path, probes: Sequence[str] = ()) -> list[str]:
     """Return the names of the tables, views, indexes, and probes in which two databases differ.
 
     The order of rows does not matter, nor does the declaration of a table as long as its columns have the
     same names. A whole number equals a fraction of the same value.
     """
-    return _differing(_state(database, probes), _state(wanted, probes))
+    return _differing(_state(database, probes), _state(target, probes))
 
 
 def unlike_solution(database: Path, task: Task) -> list[str]:

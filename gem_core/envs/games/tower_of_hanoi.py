@@ -110,12 +110,12 @@ class TowerofHanoi(TurnBasedEnv[str]):
         which makes the third peg the target of the smaller disks; the smallest disk that must move goes
         first.
         """
-        wanted, move = self.target, (0, 0)
+        goal, move = self.target, (0, 0)
         where = {disk: peg for peg, disks in enumerate(self.pegs) for disk in disks}
         for disk in sorted(where, reverse=True):
-            if where[disk] != wanted:
-                move = (where[disk], wanted)
-                wanted = 3 - where[disk] - wanted
+            if where[disk] != goal:
+                move = (where[disk], goal)
+                goal = 3 - where[disk] - goal
         return f"{_PEGS[move[0]]} {_PEGS[move[1]]}"
 
 

@@ -136,8 +136,8 @@ class WikiGame(TurnBasedEnv[str]):
             return self._go_back()
         title = next((title for title in self._choices() if title == move), None)
         if title is None:
-            wanted = [_plain(text) for text in (move, undecorated(move), plain(move))]
-            title = next((title for title in self._choices() if _plain(title) in wanted), None)
+            spellings = [_plain(text) for text in (move, undecorated(move), plain(move))]
+            title = next((title for title in self._choices() if _plain(title) in spellings), None)
         if title is None:
             named = move if len(move) <= 80 else f"{move[:80]}..."
             return f"{named} is not among the links.", self.format_error_reward, "illegal"

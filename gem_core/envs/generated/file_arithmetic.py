@@ -28,14 +28,14 @@ class FileArithmeticRows(GeneratedRows):
 
     def draw(self, random: Random) -> Row:
         numbers = [random.randint(10, 99) for _ in range(self.numbers)]
-        asked = random.choice(list(_FUNCTIONS))
-        value = {"sum": sum(numbers), "max": max(numbers), "min": min(numbers)}[_FUNCTIONS[asked]]
+        quantity = random.choice(list(_FUNCTIONS))
+        value = {"sum": sum(numbers), "max": max(numbers), "min": min(numbers)}[_FUNCTIONS[quantity]]
         return {
             "problem": f"The file {FILE} has {self.numbers} numbers.\n"
-            f"Divide the {asked} by {self.modulus}. What remains?",
+            f"Divide the {quantity} by {self.modulus}. What remains?",
             "answer": str(value % self.modulus),
             "file": "".join(f"{number}\n" for number in numbers),
-            "key": f"{asked} of {' '.join(map(str, numbers))}",
+            "key": f"{quantity} of {' '.join(map(str, numbers))}",
         }
 
     @property
@@ -101,5 +101,5 @@ class FileArithmeticEnv(LiteralEnv):
 
     def oracle_tool_call(self) -> tuple[str, dict[str, Any]]:
         """Return the program that finds the answer."""
-        asked = str(self.row["key"]).partition(" of ")[0]
-        return "python", {"code": _PROGRAM.format(_FUNCTIONS[asked], self.modulus)}
+        quantity = str(self.row["key"]).partition(" of ")[0]
+        return "python", {"code": _PROGRAM.format(_FUNCTIONS[quantity], self.modulus)}

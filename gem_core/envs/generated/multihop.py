@@ -198,11 +198,11 @@ class MultiHopEnv(QaEnv):
         self.world = world(seed)
 
     def question(self, row: Row) -> str:
-        asked = super().question(row)
+        question = super().question(row)
         if not self.documents:
-            return f"{_SEARCH}\n\n{asked}"
+            return f"{_SEARCH}\n\n{question}"
         pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
-        return f"{pages}\n\n{asked}"
+        return f"{pages}\n\n{question}"
 
     def shown(self, row: Row) -> list[str]:
         """Return the titles of the pages in the question: the needed ones and others, shuffled.

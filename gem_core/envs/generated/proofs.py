@@ -57,12 +57,12 @@ class ProofRows(GeneratedRows):
             reach = max(depth for (person, _), depth in steps.items() if person == who)
             if steps.get((who, true)) == reach == self.depth and (who, false) not in steps:
                 break
-        follows, denied = random.random() < 0.5, random.random() < 0.3
-        text = f"{who} is {'not ' if denied else ''}{true if follows else false}."
+        follows, negative = random.random() < 0.5, random.random() < 0.3
+        text = f"{who} is {'not ' if negative else ''}{true if follows else false}."
         sentences = [f"{who} is {what}." for who, what in facts] + [_say(random, rule) for rule in rules]
         random.shuffle(sentences)
         question = f"{' '.join(sentences)}\n{random.choice(_ASK).format(s=text)}"
-        return {"question": question, "answer": str(follows != denied)}
+        return {"question": question, "answer": str(follows != negative)}
 
     def _one_chain(self, random: Random) -> _Theory:
         """Return a chain about one person, and a trait that no rule mentions."""

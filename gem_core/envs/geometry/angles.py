@@ -52,11 +52,11 @@ def isosceles(random: Random) -> Item:
     corners = _triangle(base, base)
     letters = random.sample(LETTERS, 3)
     target = random.choice(("top", "base"))
-    given = (0, f"{base}°") if target == "top" else (2, f"{top}°")
-    sought = (2, "x") if target == "top" else (random.randrange(2), "x")
+    label = (0, f"{base}°") if target == "top" else (2, f"{top}°")
+    unknown = (2, "x") if target == "top" else (random.randrange(2), "x")
     shapes: list[Shape] = [
         Path(corners),
-        *(Angle(corners[n], corners[n - 1], corners[n - 2], text) for n, text in (given, sought)),
+        *(Angle(corners[n], corners[n - 1], corners[n - 2], text) for n, text in (label, unknown)),
         *names(corners, letters),
     ]
     equal = f"In the figure {letters[0]}{letters[2]} = {letters[1]}{letters[2]}."
@@ -69,20 +69,20 @@ def parallel_lines(random: Random) -> Item:
     below, above = 0j, complex(1 / math.tan(math.radians(slope)), 1)
     along = direction(slope)
     rays = (1 + 0j, along, -1 + 0j, -along)
-    shown, sought = random.randrange(4), random.randrange(4)
-    size = slope if shown % 2 == 0 else 180 - slope
-    answer = size if (shown - sought) % 2 == 0 else 180 - size
+    label, unknown = random.randrange(4), random.randrange(4)
+    size = slope if label % 2 == 0 else 180 - slope
+    answer = size if (label - unknown) % 2 == 0 else 180 - size
     first, second = random.sample("kmnpqrst", 2)
     ends = [(at - 0.9, at + 0.9) for at in (below, above)]
     shapes: list[Shape] = [
         *(Path(line, closed=False) for line in ends),
         Path((below - 0.7 * along, above + 0.7 * along), closed=False),
-        _between(below, rays, shown, f"{size}°"),
-        _between(above, rays, sought, "x"),
+        _between(below, rays, label, f"{size}°"),
+        _between(above, rays, unknown, "x"),
         Label(ends[0][1], first, 1 + 0j),
         Label(ends[1][1], second, 1 + 0j),
     ]
-    values = (slope, shown, sought)
+    values = (slope, label, unknown)
     return Item(values, f"The lines {first} and {second} are parallel. {_ASK}", str(answer), shapes)
 
 
@@ -127,15 +127,15 @@ def fourth_angle(random: Random) -> Item:
             break
     corners = (one, two, three, length * up)
     angles = [p, q, r, 360 - p - q - r]
-    sought = random.randrange(4)
+    unknown = random.randrange(4)
     shapes: list[Shape] = [
         Path(corners),
         *(
-            Angle(corners[n], corners[n - 3], corners[n - 1], "x" if n == sought else f"{angles[n]}°")
+            Angle(corners[n], corners[n - 3], corners[n - 1], "x" if n == unknown else f"{angles[n]}°")
             for n in range(4)
         ),
     ]
-    return Item((p, q, r, sought), _ASK, str(angles[sought]), shapes)
+    return Item((p, q, r, unknown), _ASK, str(angles[unknown]), shapes)
 
 
 def angles_with_x(random: Random) -> Item:

@@ -20,8 +20,8 @@ _WIDE, _HIGH = 11, 9
 def right_triangle(random: Random) -> Item:
     """A right triangle with two given sides."""
     legs = list(two_numbers(random, 2, 90))
-    sought = random.choice(("long side", "leg"))
-    if sought == "leg":  # the hypotenuse is a whole number, the second leg need not be
+    target = random.choice(("long side", "leg"))
+    if target == "leg":  # the hypotenuse is a whole number, the second leg need not be
         long, leg = sorted(two_numbers(random, 3, 90, ratio=2.5), reverse=True)
         square = long * long - leg * leg
         texts = [str(leg), "x", str(long)]
@@ -39,7 +39,7 @@ def right_triangle(random: Random) -> Item:
         side_label(corner, two, texts[1], one),
         side_label(one, two, texts[2], corner),
     ]
-    return Item((sought, *values), _EXACT, answer, shapes)
+    return Item((target, *values), _EXACT, answer, shapes)
 
 
 def rectangle(random: Random) -> Item:
@@ -90,10 +90,10 @@ def l_shape(random: Random) -> Item:
 def circle(random: Random) -> Item:
     """A circle; its radius or diameter is given."""
     radius = random.randint(2, 400)
-    given, target = random.choice(("radius", "diameter")), random.choice(("area", "circumference"))
+    measure, target = random.choice(("radius", "diameter")), random.choice(("area", "circumference"))
     end = complex(radius, 0)
-    start = 0j if given == "radius" else -end
-    text = str(radius if given == "radius" else 2 * radius)
+    start = 0j if measure == "radius" else -end
+    text = str(radius if measure == "radius" else 2 * radius)
     shapes: list[Shape] = [
         Circle(0j, float(radius)),
         Path((start, end), closed=False),
@@ -102,7 +102,7 @@ def circle(random: Random) -> Item:
     ]
     answer = f"{radius * radius if target == 'area' else 2 * radius}\\pi"
     problem = f"Find the {target} of the circle, as a multiple of \\pi."
-    return Item((radius, given, target), problem, answer, shapes)
+    return Item((radius, measure, target), problem, answer, shapes)
 
 
 def trapezoid(random: Random) -> Item:
@@ -187,22 +187,22 @@ def rhombus(random: Random) -> Item:
         side_label(0j, corners[0], str(one), corners[1]),
         side_label(0j, corners[1], str(two), corners[0]),
     ]
-    given = "The sides of the figure are equal. "
+    premise = "The sides of the figure are equal. "
     if target == "side":
         shapes.append(side_label(corners[3], corners[0], "x", 0j))
-        return Item((one, two, target), given + _EXACT, root(one**2 + two**2), shapes)
-    return Item((one, two, target), given + "Find its area.", str(2 * one * two), shapes)
+        return Item((one, two, target), premise + _EXACT, root(one**2 + two**2), shapes)
+    return Item((one, two, target), premise + "Find its area.", str(2 * one * two), shapes)
 
 
 def grid_polygon(random: Random) -> Item:
     """A figure on squared paper, without numbers."""
     while True:
         count = random.choice((3, 4))
-        found = {complex(random.randint(0, _WIDE), random.randint(0, _HIGH)) for _ in range(count)}
-        center = sum(found) / len(found)
-        if len(found) < count or center in found:
+        points = {complex(random.randint(0, _WIDE), random.randint(0, _HIGH)) for _ in range(count)}
+        center = sum(points) / len(points)
+        if len(points) < count or center in points:
             continue
-        corners = sorted(found, key=lambda p: math.atan2((p - center).imag, (p - center).real))
+        corners = sorted(points, key=lambda p: math.atan2((p - center).imag, (p - center).real))
         # Areas of the triangles of two neighbors and the center; an area of 0 means that lines coincide.
         parts = [
             round(count * ((corners[n - 1] - center).conjugate() * (corners[n] - center)).imag)

@@ -118,8 +118,8 @@ class Bargaining(TurnGame[list[int] | str]):
         share = self.fair_share(agent)
         last = self.turn == self.turn_limit - 1
         if self.kept is not None:
-            offered = self.worth(agent, self._rest(self.kept))
-            if last or offered >= self.worth(agent, share):
+            offer = self.worth(agent, self._rest(self.kept))
+            if last or offer >= self.worth(agent, share):
                 return ACCEPT
         return " ".join(map(str, share))
 

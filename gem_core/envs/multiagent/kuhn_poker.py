@@ -85,8 +85,8 @@ class KuhnPoker(TurnGame[str]):
         for player in PLAYERS:
             self.tell(player, f"Your opponent held the {CARDS[self.cards[self.other(player)]]}.")
         stake = 2.0 if move == "call" else 1.0
-        won = stake if self.cards[agent] > self.cards[other] else -stake
-        return {agent: won, other: -won}
+        gain = stake if self.cards[agent] > self.cards[other] else -stake
+        return {agent: gain, other: -gain}
 
     def random_move(self, agent: str, random: Random) -> str:
         return random.choice(ACTIONS[self.history])

@@ -71,14 +71,10 @@ def _find_by_email(database: Database, email: str) -> str:
 
 
 def _find_by_name(database: Database, first_name: str, last_name: str, postcode: str) -> str:
-    wanted = [first_name.lower(), last_name.lower(), postcode]
+    identity = [first_name.lower(), last_name.lower(), postcode]
     for key, customer in database["customers"].items():
-        known = [
-            customer["first_name"].lower(),
-            customer["last_name"].lower(),
-            customer["address"]["postcode"],
-        ]
-        if known == wanted:
+        names = [customer["first_name"].lower(), customer["last_name"].lower()]
+        if [*names, customer["address"]["postcode"]] == identity:
             return str(key)
     raise Refused("no customer has this name and postcode")
 

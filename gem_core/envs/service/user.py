@@ -58,16 +58,18 @@ def scripted_message(task: Task, last: str | None) -> str:
     """
     if last is None:
         return task.request
-    heard = last.lower()
-    if any(words in heard for words in _CLOSING) or _WISHES.search(heard):
-        asks = _ASKS.search(_CLOSING_QUESTION.sub("", heard))
+    message = last.lower()
+    if any(words in message for words in _CLOSING) or _WISHES.search(message):
+        asks = _ASKS.search(_CLOSING_QUESTION.sub("", message))
         return "Yes, please." if asks else END
-    answers = [fact for key, fact in task.facts.items() if any(word in heard for word in _ASKED.get(key, ()))]
-    if _ASKS.search(heard):
+    answers = [
+        fact for key, fact in task.facts.items() if any(word in message for word in _ASKED.get(key, ()))
+    ]
+    if _ASKS.search(message):
         return " ".join(["Yes, please.", *answers])
     if answers:
         return " ".join(answers)
-    if any(word in heard for word in _CONFIRM):
+    if any(word in message for word in _CONFIRM):
         return "Yes, please."
     return " ".join([task.request, *task.facts.values()])
 

@@ -42,13 +42,13 @@ class Person:
 
     def order(self, number: str) -> dict[str, Any]:
         """Return an order of the customer."""
-        found: dict[str, Any] = self.database["orders"][number]
-        return found
+        order: dict[str, Any] = self.database["orders"][number]
+        return order
 
     def item(self, number: str, place: int = 0) -> dict[str, Any]:
         """Return an item of an order."""
-        found: dict[str, Any] = self.order(number)["items"][place]
-        return found
+        item: dict[str, Any] = self.order(number)["items"][place]
+        return item
 
     def variants(self, item: Mapping[str, Any], in_stock: bool = True) -> dict[str, dict[str, Any]]:
         """Return the other variants of an item's product that are in stock, or that are not."""

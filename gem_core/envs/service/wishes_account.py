@@ -54,9 +54,9 @@ def know_balance(p: Person) -> Wish:
 
 def know_spent(p: Person) -> Wish:
     """Answer: a sum over orders."""
-    spent = sum(total(p.order(number)) for number in p.about["orders"])
+    amount = sum(total(p.order(number)) for number in p.about["orders"])
     text = "For my taxes: the sum of all my orders with you, whatever has become of them."
-    return Wish(text, {}, [("get_order", {"order": number}) for number in p.about["orders"]], [str(spent)])
+    return Wish(text, {}, [("get_order", {"order": number}) for number in p.about["orders"]], [str(amount)])
 
 
 def know_neighbor(p: Person) -> Wish:

@@ -131,11 +131,11 @@ def sold_out_variant(p: Person) -> Wish:
 def second_choice(p: Person) -> Wish:
     """Allowed: the first choice is sold out, the second is in stock."""
     item = p.item(p.waiting, 1)
-    _, gone = first(p.variants(item, in_stock=False))
+    _, sold_out = first(p.variants(item, in_stock=False))
     key, about = first(p.variants(item))
     text = (
-        f"About the {item['name']} in the order that waits: best would be {described(gone)}; if that is sold "
-        f"out, {described(about)} will do."
+        f"About the {item['name']} in the order that waits: best would be {described(sold_out)}; if that is "
+        f"sold out, {described(about)} will do."
     )
     return Wish(text, {**order_fact(p.waiting), **wanted(about)},
                 [swap(p.waiting, item, key)])  # fmt: skip

@@ -98,7 +98,7 @@ class TerminalBench(Terminal):
         """
         if folder is None:
             raise DataError("folder=None: expected a folder of terminal-bench or Harbor tasks")
-        wanted = (packages,) if isinstance(packages, str) else tuple(packages)
+        distributions = (packages,) if isinstance(packages, str) else tuple(packages)
         files = level != "container"
         source = FolderTasks(folder, (tasks,) if isinstance(tasks, str) else tasks, files, run_script)
         self.skipped = source.skipped
@@ -106,7 +106,7 @@ class TerminalBench(Terminal):
         self.use(source, max_turns, seconds, max_output)
         self.task_index = 0
         self.eval_only = eval_only
-        self.set_level(level, image, ("pytest", *wanted) if files else ())
+        self.set_level(level, image, ("pytest", *distributions) if files else ())
 
     def items(self, split: Split) -> range:
         return undivided(self.num_items, self.eval_only, split)

@@ -140,10 +140,10 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         if verb == "search":
             self._search(argument)
         elif verb == "click":
-            wanted = " ".join(argument.lower().split())
-            if wanted == "search" and self.page == "start":
+            label = " ".join(argument.lower().split())
+            if label == "search" and self.page == "start":
                 return f"To search, write the words: search[words].\n{self._shown()}", 0.0, "continue"
-            part = pages.clickable(self._parts()).get(wanted)
+            part = pages.clickable(self._parts()).get(label)
             if part is None:
                 return "This page has nothing of that name to click.", 0.0, "illegal"
             if part.text == BUY:
@@ -185,10 +185,10 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             return f"click[{PREVIOUS.lower()}]"
         if self.page == "item" and self.asin == goal.asin:
             return self._next_choice() or f"click[{BUY.lower()}]"
-        wanted = goal.asin.lower()
+        asin = goal.asin.lower()
         if self.page == "results" and goal.asin in self.results:
-            if wanted in pages.clickable(self._parts()):
-                return f"click[{wanted}]"
+            if asin in pages.clickable(self._parts()):
+                return f"click[{asin}]"
             ahead = self.results.index(goal.asin) >= self.results_page * PAGE_SIZE
             return f"click[{(NEXT if ahead else PREVIOUS).lower()}]"
         name = self.catalog.product(goal.asin).name
@@ -272,8 +272,8 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         elif self.page in TABS:
             self.page = "item"
         else:
-            turned = {NEXT: 1, PREVIOUS: -1}[part.text] if self.page == "results" else 0
-            self._list(self.results_page + turned)
+            offset = {NEXT: 1, PREVIOUS: -1}[part.text] if self.page == "results" else 0
+            self._list(self.results_page + offset)
 
     def _buy(self) -> MoveResult:
         goal = self.goal

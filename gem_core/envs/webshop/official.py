@@ -135,9 +135,9 @@ def _template_goals(product: Product, about: dict[str, Any]) -> Iterator[Goal]:
         return
     names = sorted(product.options)
     for number, values in enumerate(combinations(*(product.options[name] for name in names))):
-        wanted = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
+        demands = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
         limit = price_limit(product.asin, number, product.price)
-        text = f"{instruction.strip('.')}{' with ' + wanted if wanted else ''}{price_words(limit)}."
+        text = f"{instruction.strip('.')}{' with ' + demands if demands else ''}{price_words(limit)}."
         yield Goal(product.asin, text, attributes, values, limit)
 
 

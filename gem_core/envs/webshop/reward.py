@@ -33,21 +33,21 @@ class Score(NamedTuple):
     price: bool
 
 
-def score(bought: Product, chosen: Mapping[str, str], goal: Goal, wanted: Product) -> Score:
+def score(purchase: Product, chosen: Mapping[str, str], goal: Goal, target: Product) -> Score:
     """Compare a purchase with a goal.
 
     Args:
-        bought: The purchased product.
+        purchase: The purchased product.
         chosen: The chosen value of each option.
         goal: The goal.
-        wanted: The product of the goal.
+        target: The product of the goal.
     """
-    attributes = sum(has_attribute(bought, attribute) for attribute in goal.attributes)
+    attributes = sum(has_attribute(purchase, attribute) for attribute in goal.attributes)
     options = sum(
         any(same_option(name, value, option) for name, value in chosen.items()) for option in goal.options
     )
-    price = goal.price_limit is None or bought.price <= goal.price_limit
-    kind = type_score(bought, wanted)
+    price = goal.price_limit is None or purchase.price <= goal.price_limit
+    kind = type_score(purchase, target)
     parts = len(goal.attributes) + len(goal.options) + 1
     return Score(kind * (attributes + options + price) / parts, kind, attributes, options, price)
 
@@ -59,27 +59,27 @@ def has_attribute(product: Product, attribute: str) -> bool:
     return attribute.lower() in product.text
 
 
-def same_option(name: str, value: str, wanted: str) -> bool:
+def same_option(name: str, value: str, target: str) -> bool:
     """Return whether an option has the desired value: exactly for sizes, approximately for others."""
     if name.lower() in _EXACT:
-        return value.lower().split() == wanted.lower().split()
-    return token_set_ratio(value, wanted) > _ALIKE
+        return value.lower().split() == target.lower().split()
+    return token_set_ratio(value, target) > _ALIKE
 
 
-def type_score(bought: Product, wanted: Product) -> float:
+def type_score(purchase: Product, target: Product) -> float:
     """Return 1 for the right kind of product, less if the titles share few words, 0 if they share none.
 
     The paper compares the nouns of the titles; here all words count except numbers and stop words, which
     needs no language model.
     """
-    names = _naming_words(wanted.name)
-    shared = len(names & _naming_words(bought.name)) / len(names) if names else 0.2
+    names = _naming_words(target.name)
+    shared = len(names & _naming_words(purchase.name)) / len(names) if names else 0.2
     if shared == 0:
         return 0.0
     if shared < 0.1:
         return 0.1
-    same_shelf = len(set(bought.path) & set(wanted.path)) >= 2
-    return 1.0 if shared > 0.2 or same_shelf or bought.query == wanted.query else 0.5
+    same_shelf = len(set(purchase.path) & set(target.path)) >= 2
+    return 1.0 if shared > 0.2 or same_shelf or purchase.query == target.query else 0.5
 
 
 def _naming_words(title: str) -> set[str]:

@@ -30,10 +30,10 @@ class Search:
 
     def best(self, query: str, limit: int) -> list[int]:
         """Return the positions of the best matches, best first, without texts that share no word."""
-        wanted = words(query[:_LONGEST])
-        if not wanted:
+        terms = words(query[:_LONGEST])
+        if not terms:
             return []
-        scores = self._index.get_scores(wanted)
+        scores = self._index.get_scores(terms)
         order = np.argsort(-scores, kind="stable")[:limit]
         return [int(place) for place in order if scores[place] > 0]
 

@@ -95,14 +95,14 @@ def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
     ]
 
 
-def server_config(name: str, **given: Any) -> ServerConfig:
+def server_config(name: str, **options: Any) -> ServerConfig:
     """Create a server from plain values; a command without arguments may be a whole command line.
 
     Raises:
         ConfigError: A value is invalid.
         TypeError: A field is unknown.
     """
-    command, args = given.get("command"), given.pop("args", ())
+    command, args = options.get("command"), options.pop("args", ())
     if isinstance(command, str) and not args:
         command, *args = shlex.split(command) or [""]
-    return ServerConfig(name, **{**given, "command": command or None, "args": tuple(args)})
+    return ServerConfig(name, **{**options, "command": command or None, "args": tuple(args)})

@@ -129,12 +129,12 @@ class _Groups:
 
     Args:
         samples: Number of samples of each prompt.
-        wanted: Number of prompts that OpenRLHF collects.
+        target: Number of prompts that OpenRLHF collects.
     """
 
-    def __init__(self, samples: int, wanted: int) -> None:
+    def __init__(self, samples: int, target: int) -> None:
         self._samples = samples
-        self._wanted = wanted
+        self._target = target
         self._group: list[Any] = []
         self._failed: list[str] = []
 
@@ -156,8 +156,8 @@ class _Groups:
                 one.scores = torch.stack(scores).float().mean(0)
         labels = [label for one in group for label in one.labels]
         self._failed = self._failed + labels if len(failed) == len(group) else []
-        if len(self._failed) >= self._wanted * self._samples:
-            require_tokens(self._failed, f"{self._wanted} prompts in a row")
+        if len(self._failed) >= self._target * self._samples:
+            require_tokens(self._failed, f"{self._target} prompts in a row")
 
 
 def generate(original: Callable[..., Any]) -> Callable[..., Any]:

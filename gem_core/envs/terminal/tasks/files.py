@@ -91,7 +91,7 @@ def permissions(random: Random) -> Task:
     files = {f"tool/{name}.sh": File(f"echo {name}\n".encode(), 0o644) for name in scripts}
     files |= {f"tool/deep/{name}.conf": File(f"name={name}\n".encode(), 0o666) for name in settings}
     files |= {f"tool/{name}.md": File(f"# {name}\n".encode(), 0o644) for name in others}
-    wanted = {path: {"sh": 0o750, "conf": 0o600, "md": 0o644}[path.rpartition(".")[2]] for path in files}
+    modes = {path: {"sh": 0o750, "conf": 0o600, "md": 0o644}[path.rpartition(".")[2]] for path in files}
     find = "find tool -name '*.sh' -exec chmod {} {{}} +; find tool -name '*.conf' -exec chmod {} {{}} +"
     return Task(
         "Set the permissions of the files anywhere below the folder tool: files that end in .sh can be "
@@ -101,9 +101,7 @@ def permissions(random: Random) -> Task:
         files,
         (
             unchanged(files),
-            Condition(
-                "modes", lambda end: all(end.files[path].mode == mode for path, mode in wanted.items())
-            ),
+            Condition("modes", lambda end: all(end.files[path].mode == mode for path, mode in modes.items())),
         ),
         find.format("750", "600"),
         (find.format("755", "600"), "chmod -R 750 tool", "chmod 750 tool/*.sh; chmod 600 tool/*.conf"),
@@ -144,10 +142,10 @@ def newest_version(random: Random) -> Task:
 @task
 def pack(random: Random) -> Task:
     """Create an archive without generated files."""
-    name, made = random.choice(PLACES), random.choice(["cache", "build", "target"])
+    name, output = random.choice(PLACES), random.choice(["cache", "build", "target"])
     kept = {f"{name}/{word}.py": f"# {word}\n" for word in random.sample(THINGS, 3)}
-    kept |= {f"{name}/doc/{made}.md": "# how it is made\n"}
-    left = {f"{name}/{made}/{n}.bin": "0" for n in range(3)} | {
+    kept |= {f"{name}/doc/{output}.md": "# how it is made\n"}
+    left = {f"{name}/{output}/{n}.bin": "0" for n in range(3)} | {
         f"{name}/doc/{n}.tmp": "t" for n in PEOPLE[:2]
     }
     files = texts({**kept, **left})
@@ -155,20 +153,20 @@ def pack(random: Random) -> Task:
     def members(end: End) -> bool:
         data = zlib.decompressobj(31).decompress(end.files[f"{name}.tar.gz"].data, _MOST)
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            found = {entry.name.removeprefix("./"): entry.size for entry in archive if entry.isfile()}
-        return found == {path: len(text) for path, text in kept.items()}
+            sizes = {entry.name.removeprefix("./"): entry.size for entry in archive if entry.isfile()}
+        return sizes == {path: len(text) for path, text in kept.items()}
 
     tar = "tar czf {0}.tar.gz --exclude={0}/{1} --exclude='*.tmp' {0}"
     return Task(
         f"Make a compressed archive {name}.tar.gz of the folder {name}, so that unpacking it gives the "
-        f"folder {name} again. Leave out all files that end in .tmp, and the folder {name}/{made} with "
+        f"folder {name} again. Leave out all files that end in .tmp, and the folder {name}/{output} with "
         "all that is in it. The folder itself stays as it is.",
         files,
         (Condition("what the archive holds", members), unchanged(files)),
-        tar.format(name, made),
+        tar.format(name, output),
         (
             f"tar czf {name}.tar.gz {name}",
-            f"cd {name}; tar czf ../{name}.tar.gz --exclude={made} --exclude='*.tmp' .",
+            f"cd {name}; tar czf ../{name}.tar.gz --exclude={output} --exclude='*.tmp' .",
         ),
     )
 

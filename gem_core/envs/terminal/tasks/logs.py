@@ -72,8 +72,8 @@ def heaviest_client(random: Random) -> Task:
 def addresses(random: Random) -> Task:
     """List all e-mail addresses in some letters."""
     people = random.sample(PEOPLE, 6)
-    found = {f"{person}@{random.choice(PLACES)}.example" for person in people}
-    listed = sorted(found) * 2
+    emails = {f"{person}@{random.choice(PLACES)}.example" for person in people}
+    listed = sorted(emails) * 2
     random.shuffle(listed)
     letters: dict[str, str] = {f"mail/{n}.txt": "Hello,\n" for n in range(3)}
     for address in listed:
@@ -81,7 +81,7 @@ def addresses(random: Random) -> Task:
         around = random.choice(["Ask <{}> about it.", "Copy to: {}, please.", "{} wrote that @ noon."])
         letters[f"mail/{random.randrange(3)}.txt"] += around.format(shown) + "\n"
     letters["mail/0.txt"] += (
-        f"Not one: {people[0]}@ {people[1]} nor @{PLACES[0]}.\n{sorted(found)[0].upper()}\n"
+        f"Not one: {people[0]}@ {people[1]} nor @{PLACES[0]}.\n{sorted(emails)[0].upper()}\n"
     )
     letters["mail/readme.md"] = "Write to nobody@nowhere.example for help.\n"
     files = texts(letters)
@@ -91,7 +91,7 @@ def addresses(random: Random) -> Task:
         "addresses.txt in small letters, one a line, each only once, in the order of the alphabet. All "
         "of them end in .example.",
         files,
-        (has_lines("addresses.txt", *sorted(found)), unchanged(files)),
+        (has_lines("addresses.txt", *sorted(emails)), unchanged(files)),
         grep.format("mail/*.txt", "tr A-Z a-z | LC_ALL=C sort -u"),
         (grep.format("mail/*.txt", "sort -u"), grep.format("mail/*", "tr A-Z a-z | LC_ALL=C sort -u")),
     )
@@ -206,13 +206,13 @@ def line_ends(random: Random) -> Task:
         files[f"src/{word}.c"] = f"int {word};{ending}// {word}{ending}"
         foreign += [f"{word}.c"] * (ending == "\r\n")
     fixed = {path.removeprefix("src/"): text.replace("\r\n", "\n") for path, text in files.items()}
-    found = "cd /app/src; {} *.c > ../changed.txt; sed -i 's/\\r$//' *.c"
+    convert = "cd /app/src; {} *.c > ../changed.txt; sed -i 's/\\r$//' *.c"
     return Task(
         "Some files in src have lines that end in a carriage return and a newline. Change those lines to "
         "end in a newline alone. List the names of the files that had such lines in changed.txt, one a "
         "line, without the folder, in the order of the alphabet; files that were right are not listed.",
         texts(files),
         (has_files("src", fixed), has_lines("changed.txt", *sorted(foreign))),
-        found.format("grep -l $'\\r'"),
-        (found.format("ls"), "cd src; grep -l $'\\r' *.c > ../changed.txt"),
+        convert.format("grep -l $'\\r'"),
+        (convert.format("ls"), "cd src; grep -l $'\\r' *.c > ../changed.txt"),
     )

@@ -9,9 +9,9 @@ from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
 from gem_core.envs.terminal.task import Condition, Task, prints, task, texts, unchanged
 
 
-def answers(name: str, command: str, given: Iterable[object], expected: Iterable[object]) -> Condition:
+def answers(name: str, command: str, inputs: Iterable[object], expected: Iterable[object]) -> Condition:
     """Return the condition that a program prints the expected lines for the given ones."""
-    lines = "".join(f"{line}\n" for line in given)
+    lines = "".join(f"{line}\n" for line in inputs)
     return prints(name, f"{command} < in.txt", "\n".join(map(str, expected)), {"in.txt": lines})
 
 
@@ -212,7 +212,7 @@ def change(random: Random) -> Task:
             count, left = count + left // coin, left % coin
         greedy.append(count)
     hard = [amount for amount in range(400) if greedy[amount] != best[amount]]
-    asked = [*random.sample(hard, 3), random.randint(100, 399), coins[2], 0]
+    amounts = [*random.sample(hard, 3), random.randint(100, 399), coins[2], 0]
     program = f"""
 import sys
 best = [0]
@@ -235,7 +235,7 @@ for line in sys.stdin:
         "399, and prints for each the smallest number of coins that make it up, one a line.",
         {},
         (
-            answers("some amounts", "python3 change.py", asked, (best[n] for n in asked)),
+            answers("some amounts", "python3 change.py", amounts, (best[n] for n in amounts)),
             answers("all amounts", "python3 change.py", range(400), best),
         ),
         script("change.py", program),

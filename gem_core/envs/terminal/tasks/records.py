@@ -17,8 +17,8 @@ def has_json(path: str, expected: Any) -> Condition:
     """Return the condition that a file has this JSON value, in any formatting."""
 
     def check(end: End) -> bool:
-        found = json.loads(end.text(path) or "")
-        return bool(found == expected and type(found) is type(expected))
+        content = json.loads(end.text(path) or "")
+        return bool(content == expected and type(content) is type(expected))
 
     return Condition(f"the value in {path}", check)
 
@@ -81,7 +81,7 @@ def join(random: Random) -> Task:
         [number, random.choice(codes), random.randint(1, 9)] for number in random.sample(range(10, 99), 12)
     ]
     sales += [[5, "p000", 2], [7, codes[0], 3]]
-    wanted = [[n, prices[c][0], k * prices[c][1]] for n, c, k in sorted(sales) if c in prices]
+    totals = [[n, prices[c][0], k * prices[c][1]] for n, c, k in sorted(sales) if c in prices]
     files = texts({
         "products.csv": table("code,name,price", [[code, *rest] for code, rest in prices.items()]),
         "sales.csv": table("sale,code,pieces", sales),
@@ -102,7 +102,7 @@ with open("sold.csv", "w") as out:
         "of the product, and pieces times price. The lines are in the order of the numbers of the sales. "
         "Sales of a code that products.csv does not have are left out.",
         files,
-        (has_lines("sold.csv", *table("sale,name,total", wanted).splitlines()), unchanged(files)),
+        (has_lines("sold.csv", *table("sale,name,total", totals).splitlines()), unchanged(files)),
         python(program.format(1, "None")),
         (python(program.format(0, "None")), python(program.format(1, '{"name": "", "price": "0"}'))),
     )

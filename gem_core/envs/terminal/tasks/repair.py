@@ -66,8 +66,8 @@ done | LC_ALL=C sort
 """
     shown = "\n".join(sorted(f"{name}: {len(papers[f'papers/{name}'])}" for name in names))
     more = "\n".join(sorted([*shown.split("\n"), "new  one.txt: 4"]))
-    mended = 'sed -i -e "s/\\$(ls)/*/" {} list.sh'
-    quoted = mended.format(
+    repair = 'sed -i -e "s/\\$(ls)/*/" {} list.sh'
+    quoted = repair.format(
         '-e \'s/< $name/< "$name"/\' -e \'s/echo $name: $size/printf "%s: %s\\\\n" "$name" "$size"/\''
     )
     return Task(
@@ -82,8 +82,8 @@ done | LC_ALL=C sort
         ),
         quoted,
         (
-            mended.format(""),
-            mended.format("-e 's/< $name/< \"$name\"/'"),
+            repair.format(""),
+            repair.format("-e 's/< $name/< \"$name\"/'"),
             f"cat > list.sh <<'E'\ncat <<'F'\n{shown}\nF\nE",
         ),
     )
