@@ -245,7 +245,7 @@ def verl_full(session: nox.Session) -> None:
 
 
 @nox.session(name="verl-older", python="3.11")
-@nox.parametrize("version", ["0.7.1", "0.8.0"])
+@nox.parametrize("version", ["0.7.1", "0.8.0", "0.9.0"])
 def verl_older(session: nox.Session, version: str) -> None:
     """Test the advantage estimators alone in older versions of verl, as an external module."""
     install_trainer(session, "constraints/verl.txt")

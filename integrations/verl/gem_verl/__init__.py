@@ -15,7 +15,7 @@ SUPPORTED = SupportedTrainer(
     name="verl",
     package="gem_verl",
     distribution="verl",
-    minimum="0.9",
+    minimum="0.9.1",
     below="0.10",
     hook='the "verl.plugins" entry point, and class names in the config',
     hook_modules=("gem_verl.plugin", "gem_verl.dataset"),
@@ -24,6 +24,7 @@ SUPPORTED = SupportedTrainer(
         ("0.7", "rollout.agent.agent_loop_manager_class"),
         ("0.8", "reward per token in the output of an agent loop"),
         ("0.9", "v1 trainer to register a mode with"),
+        ("0.9.1", "validation metrics that skip an episode without a value"),
     ),
 )
 TRAINER = TrainerPlugin(

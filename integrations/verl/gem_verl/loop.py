@@ -174,8 +174,7 @@ def context_length(rollout: Any, position_limit: int) -> int:
     """
     longest: int = rollout.prompt_length + rollout.response_length
     served: int = rollout.max_model_len or position_limit
-    reserved = 1 if rollout.name == "sglang" else 0
-    return min(longest, served - reserved)
+    return min(longest, served - int(rollout.name == "sglang"))  # SGLang reserves one
 
 
 def lay_out(

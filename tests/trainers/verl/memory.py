@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,27 +132,64 @@ def play(
     trainer: GemTrainer, texts: dict[int, list[str]], validate: bool = False, samples: int | None = None
 ) -> None:
     """Play each task `samples` times, by default once for each of its texts; the uid of task 3 is "u3"."""
+    tasks = {
+        f"u{seed}": TaskRow(env_id="test:VerlPicky", env_kwargs={}, seed=seed, index=0) for seed in texts
+    }
+    numbers = {f"u{seed}": samples or len(answers) for seed, answers in texts.items()}
+    play_tasks(trainer, tasks, ScriptedServer(texts), samples=numbers, validate=validate)
+
+
+def play_tasks(
+    trainer: GemTrainer,
+    tasks: Mapping[str, TaskRow],
+    server: Any,
+    *,
+    samples: Mapping[str, int],
+    validate: bool = False,
+    tokenizer: Any = TOKENIZER,
+    model_type: str = "qwen2",
+) -> None:
+    """Play tasks in verl's worker, and store their rows as verl does.
+
+    Args:
+        trainer: Trainer whose config applies.
+        tasks: Tasks by uid.
+        server: Stand-in for verl's inference servers.
+        samples: Number of episodes of each task, by uid.
+        validate: Whether the episodes belong to a validation.
+        tokenizer: Tokenizer of the server.
+        model_type: Type of its model, by which verl chooses how to continue a conversation.
+    """
     worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
     worker.config = trainer.config
     worker.rollout_config = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.rollout)
-    worker.llm_client, worker.tokenizer, worker.processor = ScriptedServer(texts), TOKENIZER, None
-    worker.hf_model_type, worker.dataset_cls, worker.tools = "qwen2", RLHFDataset, []
+    worker.llm_client, worker.tokenizer, worker.processor = server, tokenizer, None
+    worker.hf_model_type, worker.dataset_cls, worker.tools = model_type, RLHFDataset, []
     worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=600))
     worker.reward_loop_worker_handles, worker.distillation_enabled = None, False
     partition = "val" if validate else "train"
 
     async def run() -> None:
         prompts = []
-        for seed, answers in texts.items():
-            row = verl_row(TaskRow(env_id="test:VerlPicky", env_kwargs={}, seed=seed, index=0))
+        for uid, task in tasks.items():
+            row = verl_row(task)
             row["raw_prompt"] = row.pop("prompt")
-            more = {"uid": f"u{seed}", "global_steps": 1, "__rollout_n__": samples or len(answers)}
             tag = {"is_prompt": True, "status": "pending", "global_steps": 1}
-            transfer_queue.kv_batch_put([more["uid"]], partition, tags=[tag])
-            prompts.append(row | more)
+            transfer_queue.kv_batch_put([uid], partition, tags=[tag])
+            prompts.append(row | {"uid": uid, "global_steps": 1, "__rollout_n__": samples[uid]})
         trajectory = {"step": 1, "sample_index": 0, "rollout_n": 0, "validate": validate}
         sampling = {"temperature": 1.0, "logprobs": True}
-        tasks = [asyncio.create_task(worker._run_prompt(row, sampling, trajectory)) for row in prompts]
-        await asyncio.gather(*tasks)
+        runs = [asyncio.create_task(worker._run_prompt(row, sampling, trajectory)) for row in prompts]
+        await asyncio.gather(*runs)
 
     asyncio.run(run())
+
+
+def update(trainer: GemTrainer, queue: MemoryQueue, prompts: int) -> Any:
+    """Sample a batch as verl does, and compute its advantages."""
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=prompts)
+    for key in batch.keys:  # verl computes them on its workers
+        row = queue.rows["train"][key]
+        row["old_log_probs"] = row["rollout_log_probs"]
+    trainer._compute_advantage(batch, {})
+    return batch

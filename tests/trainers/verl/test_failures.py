@@ -118,7 +118,7 @@ def test_validation_counts_a_failed_episode_in_its_error_rate_only(
         infos[name] = [rows[key]["extra_fields"]["reward_extra_info"][name] for key in keys]
     columns = (["picky"] * 4, [key.split("_")[0] for key in keys])
     turns = [rows[key]["num_turns"] for key in keys]
-    result = trainer._val_metrics_update(*columns, infos, turns, expected_acc_counts={})
+    result = trainer._val_metrics_update(*columns, infos, turns)
     assert result["val-core/picky/reward/mean@1"] == 3.0
     assert result["val-aux/picky/gem/success/mean@1"] == 1.0
     assert result["val-aux/picky/gem/error_rate/mean@1"] == 0.5

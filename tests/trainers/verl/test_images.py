@@ -55,7 +55,7 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
     async def run() -> Any:
         settings, data = DictConfigWrap(config), DictConfigWrap(config.data)
         # verl's own token builder only supports transformers' processors, and is not used here.
-        agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, "qwen2")
+        agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, hf_model_type="qwen2")
         agent_loop.processor = processor
         failures.group.set(failures.Group(1, 10_000))
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}

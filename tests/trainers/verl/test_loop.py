@@ -93,7 +93,13 @@ def play(
 
     async def run() -> tuple[Any, GemAgentLoop]:
         agent_loop = GemAgentLoop(
-            DictConfigWrap(config), server, tokenizer, None, RLHFDataset, DictConfigWrap(config.data), "qwen2"
+            DictConfigWrap(config),
+            server,
+            tokenizer,
+            None,
+            RLHFDataset,
+            DictConfigWrap(config.data),
+            hf_model_type="qwen2",
         )
         failures.group.set(failures.Group(2, 10_000, validating=validate))  # what GEM's worker does
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}

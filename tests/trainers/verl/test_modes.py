@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import groupby
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +13,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
-from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, use_memory_queue
+from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, update, use_memory_queue
 from tests.trainers.verl.spied import assert_gae_is_right
 
 MODES = ("gem_sync", "gem_colocate_async", "gem_separate_async")
@@ -37,16 +36,6 @@ def played(mode: str, *overrides: str) -> GemTrainer:
     )  # fmt: skip
     play(trainer, TEXTS, samples=4)
     return trainer
-
-
-def update(trainer: GemTrainer, queue: MemoryQueue, prompts: int) -> Any:
-    """Sample a batch as verl does, and compute its advantages."""
-    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=prompts)
-    for key in batch.keys:  # verl computes them on its workers
-        row = queue.rows["train"][key]
-        row["old_log_probs"] = row["rollout_log_probs"]
-    trainer._compute_advantage(batch, {})
-    return batch
 
 
 def turns_of(keys: list[str], queue: MemoryQueue) -> dict[str, list[tuple[float, float]]]:

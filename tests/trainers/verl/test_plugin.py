@@ -151,7 +151,18 @@ def test_another_interface_is_rejected_with_the_version(monkeypatch: pytest.Monk
     message = str(caught.value)
     assert message.startswith("gem_verl: verl 0.99 has another interface: ")
     assert "._step_once takes (self, metrics): expected (self, metrics, timing_raw, sample_bat" in message
-    assert message.endswith("Supported versions: verl>=0.9,<0.10")
+    assert message.endswith("Supported versions: verl>=0.9.1,<0.10")
+
+
+def test_a_version_that_counts_failed_episodes_of_a_validation_is_rejected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gem_verl.SUPPORTED.__class__, "installed_version", lambda self: "0.9.0")
+    problem = gem_verl.SUPPORTED.problem()
+    assert problem == (
+        "verl 0.9.0 is not supported; supported versions: >=0.9.1,<0.10 "
+        "(0.9.0 has no validation metrics that skip an episode without a value)"
+    )
 
 
 def test_unknown_names_list_what_exists() -> None:
