@@ -17,14 +17,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gem_core._util.closing import Closing
 from gem_core.errors import TraceError
 from gem_core.rollout.trajectory import Episode
-
-if TYPE_CHECKING:
-    pass
 
 try:
     import fcntl

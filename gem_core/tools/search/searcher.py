@@ -8,15 +8,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gem_core._util.checks import check_int
 from gem_core._util.closing import Closing
 from gem_core._util.threads import ThreadPool, call_in
 from gem_core.tools.search.corpus import Document
-
-if TYPE_CHECKING:
-    pass
 
 
 class Hit(NamedTuple):
