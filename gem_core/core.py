@@ -89,7 +89,7 @@ StepResult: TypeAlias = tuple[Observation, float, bool, bool, Info]
 class Env(Closing):
     r"""Base class of every environment.
 
-    A subclass overrides `reset` and `step`, draws all its randomness from `self.random` and lists the
+    A subclass overrides `reset` and `step`, draws all its randomness from `self.random`, and lists the
     attributes that make up its state in `state_fields`:
 
         class Echo(Env):

@@ -2,7 +2,7 @@
 
 All errors derive from `GemError`. Each also derives from the built-in error that a caller would expect
 (`UnknownEnv` is a `LookupError`), so code that does not know gem_core can also handle it. Messages state the
-rejected value, the expected values and the remedy.
+rejected value, the expected values, and the remedy.
 """
 
 from __future__ import annotations

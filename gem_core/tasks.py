@@ -109,7 +109,7 @@ class EnvChoice:
 
     @classmethod
     def parse(cls, text: str) -> EnvChoice:
-        """Read ``ID``, ``ID=WEIGHT``, ``ID(key=value, ...)`` or ``ID(key=value, ...)=WEIGHT``.
+        """Read ``ID``, ``ID=WEIGHT``, ``ID(key=value, ...)``, or ``ID(key=value, ...)=WEIGHT``.
 
         >>> EnvChoice.parse("game:GuessTheNumber-v0(max_number=50)=2")
         EnvChoice(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
@@ -224,7 +224,7 @@ def make_tasks(
     Args:
         sources: The environments of the mix.
         num_tasks: Number of tasks.
-        seed: Random seed for the seeds of the tasks, the order of the items and the choice of sources.
+        seed: Random seed for the seeds of the tasks, the order of the items, and the choice of sources.
         group_size: Number of samples of each task.
         split: Whether the tasks are for training or evaluation.
         start: Number of the first task; the first `start` tasks of a longer call are skipped.

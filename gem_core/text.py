@@ -148,7 +148,7 @@ def boxed_answer(text: str) -> str | None:
 def undecorated(text: str, *, keep_period: bool = False) -> str:
     r"""Return an answer without the LaTeX and Markdown that models put around it.
 
-    The function removes ``\text{...}`` and similar commands (``\textbf``, ``\mathrm``), ``$...$`` and
+    The function removes ``\text{...}`` and similar commands (``\textbf``, ``\mathrm``), ``$...$``, and
     ``**...**`` around the whole text, spaces at both ends, and a period at the end. Within the text, ``\ ``,
     ``\,``, ``\quad``, and ``~`` become spaces.
 
@@ -214,7 +214,7 @@ def plain(text: str) -> str:
 def parts(text: str) -> list[str] | None:
     r"""Return the words and numbers of a move without the separators between them.
 
-    ``(1, 4) 3``, ``1;4;3``, ``row 1, column 4: 3.0`` and ``1 -> 4 -> 3`` are ``["1", "4", "3"]``; in a long
+    ``(1, 4) 3``, ``1;4;3``, ``row 1, column 4: 3.0``, and ``1 -> 4 -> 3`` are ``["1", "4", "3"]``; in a long
     text, only spaces and commas count as separators. None means that a column precedes its row, so the order
     is unclear.
     """
@@ -311,7 +311,7 @@ def _code_blocks(text: str, language: str | None) -> Iterator[str]:
 
 
 def _opening(line: str) -> tuple[str, int, str] | None:
-    """Return the fence that opens a block, the indentation of the block and its label, if there is one."""
+    """Return the fence that opens a block, the indentation of the block, and its label, if there is one."""
     if opening := _FENCE.match(line):
         fence, label = opening.group("fence", "label")
         return None if fence[0] == "`" and "`" in label else (fence, opening.start("fence"), label)

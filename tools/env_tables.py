@@ -9,7 +9,7 @@
 one line per id to the file. It skips ids that the file already has with at least as many episodes and with
 the same fingerprint (see `gem_core.checker.fingerprint`), so it can be stopped and restarted. `fill` writes
 the parts of a page between ``<!-- table: PATTERN -->``, ``<!-- rules: PATTERN -->``,
-``<!-- data: PATTERN -->`` or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
+``<!-- data: PATTERN -->``, or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
 The first two list the ids that can be created without further arguments, the third the ids that read a data
 set, and the fourth the ids whose floor (see tools/floors.py) is above `HIGH`. `verify` compares an evaluation
 of ``random`` or ``oracle`` with the figures, and fails if they differ by more than `ERRORS` standard errors.

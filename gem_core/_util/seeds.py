@@ -3,7 +3,7 @@
     order = derive_rng(seed, "update", step, epoch)
 
 The name of a stream is a text that joins the seed and the parts that distinguish the stream. The random
-numbers of recorded results depend on these names: do not change the parts of a name, their order or the
+numbers of recorded results depend on these names: do not change the parts of a name, their order, or the
 separator.
 """
 

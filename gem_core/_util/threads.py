@@ -1,4 +1,4 @@
-"""Blocking calls in daemon threads; calls that hang cannot use up the threads.
+"""Run blocking calls in daemon threads, so that calls that hang cannot exhaust a pool.
 
     observation, info = await in_thread(env.reset, 0)
 

@@ -8,7 +8,7 @@ document the options. A row is an episode. Its turns are the runs of ones in the
 that share a turn id; pass turn ids wherever they can travel with the batch, because two adjacent turns look
 like one in the mask. The reward of a turn is the sum of `token_rewards` from its first token up to the first
 token of the next turn (or the end of the row), so a reward on the last response token, a reward on the
-environment's message and a KL penalty spread over the tokens all count. A row whose mask is 0 everywhere is
+environment's message, and a KL penalty spread over the tokens all count. A row whose mask is 0 everywhere is
 padding or an episode that is not trainable: it is excluded from statistics and its advantages are zero.
 
 Arguments differ from the numpy form as follows:

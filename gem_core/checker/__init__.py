@@ -10,7 +10,7 @@ a pytest mixin with one test per rule:
         env_id = "my:Env-v0"
 
 and a command, ``gem-core check my:Env-v0``. The rules are the functions in
-`gem_core.checker.rules`, `gem_core.checker.replay_rules` and `gem_core.checker.trust_rules`.
+`gem_core.checker.rules`, `gem_core.checker.replay_rules`, and `gem_core.checker.trust_rules`.
 """
 
 from __future__ import annotations

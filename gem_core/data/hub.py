@@ -92,7 +92,7 @@ def hub_rows(
 def choose_files(name: str, files: Sequence[str], split: str | None, subset: str | None) -> list[str]:
     """Select the files of a split among all files of a dataset, by the naming rules of the hub.
 
-    ``data/train-00000-of-00002.parquet``, ``test.jsonl`` and ``dev/part.csv`` name their split; other files
+    ``data/train-00000-of-00002.parquet``, ``test.jsonl``, and ``dev/part.csv`` name their split; other files
     belong to train. A file whose name without suffix equals the requested split also belongs to that split.
 
     Raises:

@@ -3,7 +3,7 @@
     policy = Endpoint("gpt-4o-mini", api_key=..., temperature=0.0)
     episode = await run_episode(env, policy, MessagesContext(), seed=0)
 
-Works with OpenAI, vLLM, SGLang, llama.cpp and any other server of ``/v1/chat/completions``. Transient
+Works with OpenAI, vLLM, SGLang, llama.cpp, and any other server of ``/v1/chat/completions``. Transient
 failures are retried with the same random seed, so an unreliable endpoint costs time but does not change the
 requests.
 """

@@ -94,7 +94,7 @@ class TurnBasedEnv(Env, Generic[Move]):
     def parse(self, text: str) -> Move | None:
         """Read a move from the stripped content of a box; None if it is not a move.
 
-        `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$`` and the like
+        `step` then tries the content again without a surrounding ``\\text{...}``, ``$...$``, and the like
         (`undecorated`), without brackets, quotation marks, and a label (`plain`), and then the boxes before
         it. A response without a readable box is a format error.
         """

@@ -33,7 +33,7 @@ class EvalConfig(EpisodeLimits):
     """Options of an evaluation, including the limits of an episode.
 
     Attributes:
-        model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER`` or ``endpoint:NAME``. Without a prefix,
+        model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, or ``endpoint:NAME``. Without a prefix,
             the name of an existing folder is a Hugging Face model and any other name a model at the endpoint.
         envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
         episodes: Maximum number of tasks per environment. The tasks are always the same, so that runs are

@@ -1,7 +1,7 @@
 """Certificates: the conclusions of the exam about the bias of an estimator.
 
-Every certificate has an error rate of 1%: an estimator that is unbiased on all tasks is called otherwise in
-at most 1% of exams, as is one whose bias falls as 1/B. Each test has level 1% divided by the number of tests.
+Every certificate has an error rate of 1%: at most 1% of exams misjudge an estimator that is unbiased on all
+tasks, or one whose bias falls as 1/B. Each test has level 1% divided by the number of tests.
 If no test rejects, but the intervals do not exclude a large bias, the verdict is "not decided".
 """
 

@@ -5,7 +5,7 @@ r"""Formats in which models write calls and read results, by name.
   <arguments>{...}</arguments></tool_call>``, or the format ``hermes``.
 - ``hermes``: ``<tool_call>{"name": "n", "arguments": {...}}</tool_call>``, the format of Qwen and Hermes
   models.
-- ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>`` or ``[n(key="value")]``
+- ``llama``: ``{"name": "n", "parameters": {...}}``, ``<function=n>{...}</function>``, or ``[n(key="value")]``
   as the whole response, the format of Llama models.
 
 A parser accepts any text, in time linear in its length. Text that looks like a call but cannot be parsed

@@ -66,7 +66,7 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
 
     The folder `config.out` holds the results: ``metrics.jsonl`` (one line per step), ``evaluation.json``,
     ``evaluations.jsonl`` (the results of each evaluation seed), ``curve.png``, ``episodes.txt``,
-    ``traces.jsonl``, ``config.json`` and ``checkpoints/``.
+    ``traces.jsonl``, ``config.json``, and ``checkpoints/``.
 
     Args:
         config: Options of the run.

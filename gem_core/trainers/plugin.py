@@ -37,7 +37,7 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True)
 class SupportedTrainer:
-    """A trainer, and the range of its versions with which a plugin was tested.
+    """A trainer and the range of its versions that the plugin was tested with.
 
     Attributes:
         name: Name of the trainer, for messages.

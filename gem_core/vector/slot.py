@@ -1,7 +1,7 @@
 """A slot of a vector env: an environment with autoreset and repair.
 
-Every backend runs the same `Slot` code, whether in the caller's thread, in a pool, in another process or in a
-Ray actor, so the results are equal.
+Every backend runs the same `Slot` code, whether in the caller's thread, in a pool, in another process, or in
+a Ray actor, so the results are equal.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class VectorEnv(Closing):
             raise TypeError(f"actions: expected {self.num_envs}, one per environment, got {len(actions)}")
 
     def _check_steps(self, indices: Sequence[int], actions: Sequence[str | None]) -> None:
-        """Check that each of these environments exists, is running and is free to take its action."""
+        """Check that each of these environments exists, is running, and is free to take its action."""
         if isinstance(indices, list):  # given by the caller
             for index in indices:
                 if not (isinstance(index, (int, np.integer)) and 0 <= index < self.num_envs):

@@ -80,7 +80,7 @@ class GemEnv(gymnasium.Env[str, str]):
 
 
 def register_envs(pattern: str = "*") -> list[str]:
-    """Register our single-agent ids with Gymnasium, as ``gem/`` and the id with a dot for the colon.
+    """Register our single-agent ids with Gymnasium, as ``gem/`` and the id with a dot in place of the colon.
 
     Gymnasium would import the text before a colon as a module.
 

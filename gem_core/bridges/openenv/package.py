@@ -20,8 +20,8 @@ PROBE_STEPS = 20
 def write_package(id: str, folder: str | Path, kwargs: Mapping[str, Any] | None = None) -> list[Path]:
     """Write the files of an OpenEnv package whose server is ``gem-core serve openenv``.
 
-    The manifest states the rewards as from -1 to 1, or to `Env.max_return` if it is higher; change it for
-    other rewards.
+    The manifest gives the range of rewards as -1 to 1, or to `Env.max_return` if that is higher; edit it if
+    the rewards of the environment differ.
 
     Args:
         id: Registered id.

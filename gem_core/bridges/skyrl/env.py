@@ -2,7 +2,7 @@
 
 SkyRL's environments hold no tasks: a trainer passes them one row of its dataset per episode. Here the rows
 are the items of the environment. They have the fields of SkyRL's datasets: "prompt" (messages),
-"reward_spec" and, optionally, "extra_info" and others.
+"reward_spec", and optional ones such as "extra_info".
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class QaEnv(DataSetEnv):
     last one counts.
 
     Rewards: 1 for an exact match with any reference, ignoring letter case, ASCII punctuation, articles,
-    whitespace, LaTeX around the answer (``\text{...}``) and ``Answer:`` in front; 0 for a wrong or missing
+    whitespace, LaTeX around the answer (``\text{...}``), and ``Answer:`` in front; 0 for a wrong or missing
     answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.

@@ -21,7 +21,7 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
     r"""Find words from clues and enter them into a grid, one letter at a time.
 
     Action: ``\boxed{row col letter}``, row and column from 0, the letter in either case. A cell
-    outside the grid, one that belongs to no word and a filled one are illegal. A wrong letter is not entered
+    outside the grid, one that belongs to no word, and a filled one are illegal. A wrong letter is not entered
     but uses up the turn.
 
     Rewards: 1 / cells with a letter for each right letter, 1 in total for the solved grid. Nothing is

@@ -40,7 +40,7 @@ class FifteenPuzzle(TurnBasedEnv[str]):
         Args:
             num_rows: Number of rows, and of columns, of the board.
             max_turns: Turn limit. None (together with `num_rows`) draws (rows, turns) from (3, 10),
-                (3, 20) and (4, 50) at each reset.
+                (3, 20), and (4, 50) at each reset.
 
         Raises:
             ConfigError: Only one of the two is None, or one is out of range.

@@ -44,7 +44,7 @@ class Game2048(TurnBasedEnv[str]):
         Args:
             target_tile: A power of 2, at least 8.
             max_turns: Turn limit. None (together with `target_tile`) draws (target, turns) from (16, 20),
-                (32, 30) and (64, 50) at each reset.
+                (32, 30), and (64, 50) at each reset.
             board_size: Number of rows, and of columns, of the board: 2 to 10.
 
         Raises:

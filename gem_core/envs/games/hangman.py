@@ -41,7 +41,7 @@ class Hangman(TurnBasedEnv[str]):
             word_length: Number of letters: 3 to 10.
             hardcore: Whether to pick a rarer word instead of a common one.
             max_turns: Turn limit. None (together with `word_length`) draws (letters, turns) from (3, 14),
-                (5, 12) and (7, 10) at each reset.
+                (5, 12), and (7, 10) at each reset.
 
         Raises:
             ConfigError: Only one of `word_length` and `max_turns` is None, or one is out of range.

@@ -27,7 +27,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
     paid at the turn limit. A format error ends the episode with -0.1.
 
     `max_return` is 1. The oracle guesses the first code consistent with all answers so far. It needs
-    at most 5 turns for 2 of 6 numbers, 6 for 4 of 6 and 7 for 4 of 8 (counted over all codes), so it
+    at most 5 turns for 2 of 6 numbers, 6 for 4 of 6, and 7 for 4 of 8 (counted over all codes), so it
     always reaches the maximum in the registered variants. It knows no move if there are more
     than 100,000 codes.
     """
@@ -47,7 +47,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
             code_length: Length of the code.
             num_numbers: Largest number in the code; the smallest is 1.
             max_turns: Turn limit. None (together with the two above) draws (length, numbers, turns) from
-                (2, 4, 10), (4, 6, 20) and (4, 8, 30) at each reset.
+                (2, 4, 10), (4, 6, 20), and (4, 8, 30) at each reset.
             duplicate_numbers: Whether a number may occur more than once in code and guess.
 
         Raises:

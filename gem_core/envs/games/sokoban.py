@@ -49,7 +49,7 @@ class Sokoban(TurnBasedEnv[str]):
             dim_room: Numbers of rows and columns, including walls: 5 to 20 each.
             num_boxes: Number of boxes, at most one per four cells within the outer walls.
             max_turns: Turn limit. None (together with the two above) draws (rows, columns, boxes, turns)
-                from (6, 6, 2, 20) and (8, 8, 5, 50) at each reset.
+                from (6, 6, 2, 20), and (8, 8, 5, 50) at each reset.
 
         Raises:
             ConfigError: Only some of the three are None, or one is out of range.

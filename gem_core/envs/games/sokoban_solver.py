@@ -34,7 +34,7 @@ def solve(cells: str, boxes: tuple[int, ...], player: int, cols: int, budget: in
     """Return the moves of a shortest solution; None if `budget` positions are not enough to find one.
 
     Args:
-        cells: Walls (``#``), targets (``o``) and floor, row by row; walls all around.
+        cells: Walls (``#``), targets (``o``), and floor, row by row; walls all around.
         boxes: Cells of the boxes.
         player: Cell of the player.
         cols: Number of columns of the room.

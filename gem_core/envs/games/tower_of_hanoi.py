@@ -37,7 +37,7 @@ class TowerofHanoi(TurnBasedEnv[str]):
         Args:
             num_disks: Number of disks.
             max_turns: Turn limit. None (together with `num_disks`) draws (disks, turns) from (3, 10),
-                (4, 20) and (5, 35) at each reset.
+                (4, 20), and (5, 35) at each reset.
 
         Raises:
             ConfigError: Only one of the two is None, or one is out of range.

@@ -205,11 +205,12 @@ class MultiHopEnv(QaEnv):
         return f"{pages}\n\n{question}"
 
     def shown(self, row: Row) -> list[str]:
-        """Return the titles of the pages in the question: the needed ones and others, shuffled.
+        """Return the titles of the pages in the question: the required ones and distractors, shuffled.
 
-        The others are first the pages that a needed page mentions in place of the next one (the city where
-        somebody lives instead of the city of birth), and then pages of the kind of the last needed one. So
-        neither the outermost relation of the question nor the kind of a page singles out the right page.
+        The first distractors are pages that a required page mentions in place of the next one (the city where
+        someone lives instead of the city of birth). The others are of the same kind as the last required
+        page. Thus neither the outermost relation of the question nor the kind of a page reveals the right
+        page.
         """
         random = Random(row["question"])
         needed = row["titles"]

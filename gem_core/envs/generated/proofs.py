@@ -72,7 +72,7 @@ class ProofRows(GeneratedRows):
         return sorted({(who, what) for what in (traits[0], *extras)}), rules, who, traits[-1], false
 
     def _two_chains(self, random: Random) -> _Theory:
-        """Return two chains that differ only in who has their first trait: the person, or somebody else.
+        """Return two chains that differ only in who has their first trait: the person, or someone else.
 
         The last trait of the first chain follows for the person, the last trait of the second one does not.
         Everything else about the chains has the same distribution, so only a derivation tells them apart.

@@ -72,7 +72,7 @@ def make_tic_tac_toe(opponent: str = "random", agent: str | None = None) -> Env:
 
 @cache
 def value(cells: str) -> int:
-    """Return the value of the position for the player to move, under perfect play: 1, 0 or -1."""
+    """Return the value of the position for the player to move, under perfect play: 1, 0, or -1."""
     if _won(cells):
         return -1
     return max((-value(_put(cells, cell)) for cell in _free(cells)), default=0)

@@ -142,7 +142,7 @@ def _number_sorting(data: Any, answer: str, row: Row) -> float:
 
 
 def _spell_backward(data: Any, answer: str, row: Row) -> float:
-    """Score the right word with additions 0.8, even if a sum of fractions misses 1.0 by rounding."""
+    """Score the right word with extra text 0.8, even if a sum of fractions misses 1.0 by rounding."""
     word, right = answer.lower(), row["answer"].lower()
     longer = word != right and word.startswith(right)
     return 0.8 if longer else float(data.score_answer(answer, row))

@@ -1,4 +1,4 @@
-"""The shop of WebShop: search, choose, buy. With the table of its ids."""
+"""WebShop: search for a product, choose its options, and buy it. Also the table of its ids."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Server:
 
 
 def isolate(user: int, config: dict[str, Any]) -> None:
-    """Drop the server's privileges, so that breaking out of Python gains nothing from here on."""
+    """Drop the server's privileges, so that breaking out of Python gains nothing afterwards."""
     kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     size = f"size={config['disk_bytes']},nr_inodes={config['files']}"
     options = f"{size},uid={user},gid={user},mode=700"

@@ -1,4 +1,4 @@
-"""HTTP server for a search, with the retrieval protocol of Search-R1.
+"""HTTP server for a searcher, with the retrieval protocol of Search-R1.
 
 ``POST /retrieve`` with ``{"queries": ["..."], "topk": 3, "return_scores": true}`` returns
 ``{"result": [[{"document": {"id", "title", "text", "contents"}, "score"}, ...], ...]}``, or only the
