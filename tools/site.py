@@ -1,5 +1,7 @@
 """Pages that mkdocs makes while it builds the site: the notebooks, and ``llms.txt``, a list of all pages.
 
+It also lets long code in the first column of a table break, so that the other columns keep their width.
+
 mkdocs loads this file as a hook; see ``mkdocs.yml``.
 """
 
@@ -32,6 +34,13 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, name, content=pages[name]))
     files.append(File.generated(config, "llms.txt", content=list_pages(config["nav"], pages)))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Allow long code in the first column of a table to break after punctuation; the style keeps it whole."""
+    return re.sub(
+        r"(?<=<tr>\n<td><code>)[^<]{41,}", lambda code: re.sub(r"[.,=(]", r"\g<0><wbr>", code[0]), html
+    )
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:

@@ -162,7 +162,7 @@ def _command(id: str, rule: str, args: argparse.Namespace) -> str:
 
 def _show(result: EnvCheck) -> None:
     if result.status == "ok":
-        skipped = f", {len(result.not_applicable)} do not apply" if result.not_applicable else ""
+        skipped = f"; not applicable: {', '.join(result.not_applicable)}" if result.not_applicable else ""
         text = f"{len(result.rules)} rules hold{skipped}"
     else:
         text = result.message.removeprefix(f"{result.id}: ")

@@ -17,10 +17,13 @@ const textLines = block("texts").trim().split("\n");
 const turnLines = block("turns").trim().split("\n");
 let lowerTexts = null;
 // A common prefix such as "game:" would leave less space for the parts that distinguish the ids.
-const families = new Set(episodes.map((episode) => episode.env.split(":")[0] + ":"));
-const family = families.size === 1 ? [...families][0] : "";
-const shortName = (env) => (env.startsWith(family) ? env.slice(family.length) : env) || "(no id)";
 const withoutFolder = (env) => env.replace(/^[^(]*[\\/](?=[^(\\/]+\.py:)/, "") || "(no id)";
+const families = new Set(episodes.map((episode) => withoutFolder(episode.env).split(":")[0] + ":"));
+const family = families.size === 1 ? [...families][0] : "";
+const shortName = (env) => {
+  const name = withoutFolder(env);
+  return (name.startsWith(family) && name.slice(family.length)) || name;
+};
 
 const PAGE = 200; // rows added to the list at a time
 const hasRuns = episodes.some((episode) => episode.run); // several evaluations in one page
@@ -368,7 +371,8 @@ function renderEpisode() {
   pane.replaceChildren(
     make("div", { class: "bar" }, make("h2", { text: `Episode ${number}: ${withoutFolder(episode.env)}`, title: episode.env }),
       make("span", { class: "soft", text: episode.seed === null ? "" : `seed ${episode.seed}` }),
-      make("span", { class: "space" }), markdown, toggle, step("‹", -1), step("›", 1)),
+      make("span", { class: "space" }),
+      make("span", { class: "buttons" }, markdown, toggle, step("‹", -1), step("›", 1))),
     chips);
   if (episode.error) pane.append(make("p", { class: "bad", text: episode.error }));
   if (state.tokens) {

@@ -17,9 +17,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, blocks, code_cells, pages
+from tests.docs.test_env_tables import load
 
 pytest.importorskip("mkdocs", reason="needs the extra 'docs'")
 markdown_it = pytest.importorskip("markdown_it", reason="needs the extra 'test'")
+
+site = load("site")
 
 DOCS = ROOT / "docs"
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -84,6 +87,14 @@ def test_code_fits_into_a_window_of_1400_pixels() -> None:
     assert not wide, "\n".join(wide)
     cells = [line for path in NOTEBOOKS.values() for code in code_cells(path) for line in code.splitlines()]
     assert max(map(len, cells)) <= WIDTH
+
+
+def test_long_code_in_the_first_column_can_break() -> None:
+    row = "<tr>\n<td><code>{}</code></td>\n<td><code>{}</code></td>\n</tr>"
+    long, short = "+a.b." + "c" * 40 + "=d", "a.b=c"
+    shown = site.on_page_content(row.format(long, long) + row.format(short, long))
+    broken = "+a.<wbr>b.<wbr>" + "c" * 40 + "=<wbr>d"
+    assert shown == row.format(broken, long) + row.format(short, long)
 
 
 @pytest.mark.long

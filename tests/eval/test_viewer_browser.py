@@ -58,6 +58,15 @@ def listed(document: str) -> list[int]:
     return [int(number) for number in re.findall(r'<tr data-number="(\d+)"', document)]
 
 
+def test_ids_in_files_are_shown_without_their_folders(tmp_path, browse):
+    envs = ("/some/where/hot_cold.py:HotCold", "game:GuessTheNumber-v0-easy")
+    write_page([episode(turn(), env_id=env) for env in envs], tmp_path / "page.html")
+    shown = re.findall(r'<td class="env" title="([^"]+)">([^<]+)</td>', browse())
+    assert shown == [(envs[0], "hot_cold.py:HotCold"), (envs[1], envs[1])]
+    write_page([episode(turn(), env_id=envs[0])], tmp_path / "page.html")
+    assert ">HotCold</td>" in browse()
+
+
 def test_an_episode_with_its_credit_and_tokens(tmp_path, browse):
     write_page(several(), tmp_path / "page.html", title="a run", token_text=TEXTS.get)
     document = browse("episode=0&tokens=1")
