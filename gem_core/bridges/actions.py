@@ -9,7 +9,7 @@ A JSON schema describes the action. The response holds it in its last ``\boxed{.
 | ``integer`` | the number |
 | any other type, or several | JSON |
 
-With ``whole=True`` the whole response is the action, for environments that converse or parse their own
+With ``whole=True``, the whole response is the action, for environments that converse or parse their own
 syntax.
 """
 

@@ -8,7 +8,7 @@ gradients of `Reference` are
 - "per turn": ``E[sum_t score_t * A_t]``, which estimators with a discounted return per turn estimate. Without
   the factor ``gamma^t`` it is not the gradient of any function (Nota and Thomas 2020, arXiv 1906.07073).
 
-With ``gamma = 1`` all three are equal.
+With ``gamma = 1``, all three are equal.
 """
 
 from __future__ import annotations

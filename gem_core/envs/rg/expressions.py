@@ -312,4 +312,4 @@ _FUNCTIONS: dict[str, tuple[Callable[[complex], complex], Callable[[complex], co
     "cbrt": (lambda z: complex(z) ** (1 / 3), lambda z: complex(z) ** (-2 / 3) / 3),
     "Abs": (abs, abs),
 }
-"""Each function and its derivative; for ``Abs`` it depends on the slope, see `_applied`."""
+"""Each function and its derivative; for ``Abs``, it depends on the slope, see `_applied`."""

@@ -12,7 +12,7 @@ Runs as ``python -I -S server.py SOCKET CONFIG``, in three generations:
 The caller, the child, and the server each hold an end of a channel. The server kills the child when the
 caller closes its end, and sends the exit code of a child that could not send its own.
 
-With ``isolated: false`` the same three generations run at level `process`: they stay in the caller's
+With ``isolated: false``, the same three generations run at level `process`: they stay in the caller's
 namespaces, and the child's process group ends with the child.
 """
 

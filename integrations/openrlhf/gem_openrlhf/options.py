@@ -1,6 +1,6 @@
 """Options of GEM in a run of OpenRLHF, and the flags of OpenRLHF that are incompatible with them.
 
-With `gem_openrlhf.train_ppo_ray` an option is a flag, ``--gem.max_turns 8``. Ray's workers receive all
+With `gem_openrlhf.train_ppo_ray`, an option is a flag, ``--gem.max_turns 8``. Ray's workers receive all
 options in the environment variable `VARIABLE`, as a JSON object. For OpenRLHF's own command, set it yourself:
 ``{"estimator": "rebn", "max_turns": 8}``.
 """
