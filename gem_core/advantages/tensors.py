@@ -118,7 +118,7 @@ class OnTensors:
             ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other
                 than 0 and 1, turn ids have a gap, or an argument of the estimator is wrong.
             NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
-                the row and the turn. On the other ranks of the process group the message names the rank that
+                the row and the turn. On the other ranks of the process group, the message names the rank that
                 failed.
         """
         if process_group is not None and not self._takes_stats:

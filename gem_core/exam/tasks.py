@@ -208,7 +208,7 @@ def bifurcation(turns: int = 8, decisive: tuple[int, ...] = (2, 5)) -> TableTask
     """Build a task in which only some turns matter, so the credit of every turn is known.
 
     In a decisive turn, the action "a" keeps the episode on the good branch and "b" leaves it. In all other
-    turns both actions have the same effect: their exact advantage is 0. The reward comes after the last
+    turns, both actions have the same effect: their exact advantage is 0. The reward comes after the last
     turn: 1 on the good branch with probability 0.9, otherwise with probability 0.1. The model sees turn and
     branch.
     """

@@ -1,6 +1,6 @@
 """A user computes ReBN in their own training loop, as the page says.
 
-After the imports it takes less than 1 s on two CPU cores.
+After the imports, it takes less than 1 s on two CPU cores.
 
 `tests/docs/test_blocks.py` runs the page; here its loop has to learn, and to learn because of the advantages.
 """

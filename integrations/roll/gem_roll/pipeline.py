@@ -109,7 +109,7 @@ def update_size(config: Any) -> int:
 def needs_old_logprobs(config: Any) -> bool:
     """Return whether a step may have several updates, so that PPO needs the log-probs before the first one.
 
-    For a single update ROLL uses the update's own log-probs as the old ones. It counts only complete batches
+    For a single update, ROLL uses the update's own log-probs as the old ones. It counts only complete batches
     of episodes as updates, but each turn may be a row, and copies fill the last batch.
     """
     if {row_kind_of(manager) for manager in managers_of(config).values()} != {"episode"}:

@@ -2,7 +2,7 @@
 
 An episode becomes one row (prompt, response part with mask and log-probs, a reward on the last token of each
 turn), or one row per turn. A failed episode leaves no row in training (see `gem_verl.failures`). In
-validation it leaves a masked row that counts in ``gem/error_rate`` only.
+validation, it leaves a masked row that counts in ``gem/error_rate`` only.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def step_metrics(self, batch: Any) -> dict[str, float]:
         """Return the metrics of the step's episodes, and start the next step.
 
-        With turn rows they replace means that verl computes over rows.
+        With turn rows, they replace means that verl computes over rows.
         """
         metrics = batch_metrics(self._episodes, self._stats)
         self._reset_step()

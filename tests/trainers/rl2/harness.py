@@ -99,7 +99,7 @@ def run_rl2(
 ) -> Run:
     """Run the trainer in `folder` until it ends by itself; `overrides` take precedence over `SMALL`.
 
-    In the version ``index`` the number of tasks determines the number of steps.
+    In the version ``index``, the number of tasks determines the number of steps.
     """
     variables = {**ENVIRONMENT, "GEM_RL2_TESTS": spies, "GEM_ENGINE_SEED": str(seed)}
     launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={free_port()}"]
