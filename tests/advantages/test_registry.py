@@ -68,13 +68,16 @@ def test_builtin_tensor_forms_take_the_same_keywords(name):
     assert result.advantages.shape == (2, 3)
 
 
+def forms_of(estimator):
+    """Return the numpy form and, if torch is installed, the form for tensors."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    return [estimator.reference(), *([estimator.tensors()] if has_torch else [])]
+
+
 @pytest.mark.parametrize("name", BUILTIN)
 def test_both_forms_take_the_options_of_a_config(name):
     estimator = get_estimator(name)
-    forms = [estimator.reference()]
-    if importlib.util.find_spec("torch"):
-        forms.append(estimator.tensors())
-    for form in forms:
+    for form in forms_of(estimator):
         assert set(estimator.options) <= inspect.signature(form).parameters.keys()
     estimator.check_options(estimator.options)
     with pytest.raises(
@@ -86,10 +89,7 @@ def test_both_forms_take_the_options_of_a_config(name):
 @pytest.mark.parametrize("name", BUILTIN)
 def test_both_forms_document_every_argument_and_discount_by_the_same_default(name):
     estimator = get_estimator(name)
-    forms = [estimator.reference()]
-    if importlib.util.find_spec("torch"):
-        forms.append(estimator.tensors())
-    for form in forms:
+    for form in forms_of(estimator):
         text, parameters = inspect.getdoc(form), inspect.signature(form).parameters
         assert [argument for argument in parameters if f"\n    {argument}: " not in text] == []
         assert all(f"\n{section}:\n" in text for section in ("Args", "Returns", "Raises"))

@@ -50,6 +50,18 @@ def blocks(page: str) -> list[Block]:
     return parse(page, (ROOT / page).read_text())
 
 
+def command_lines(page: str, *start: str) -> list[list[str]]:
+    """Return the words of each command in the bash blocks of a page that begins with the words `start`."""
+    code = "\n".join(block.code for block in blocks(page) if block.language == "bash")
+    return [words for words in split_commands(code) if words[: len(start)] == [*start]]
+
+
+def split_commands(code: str) -> list[list[str]]:
+    """Return the words of each command of a bash script that has one command per line."""
+    lines = [shlex.split(line, comments=True) for line in code.replace("\\\n", " ").splitlines()]
+    return [words for words in lines if words]
+
+
 def commands(page: str, text: str, values: Mapping[str, str] | None = None) -> list[list[str]]:
     """Return the words of each command in the bash block of a page that contains a text.
 
@@ -61,8 +73,7 @@ def commands(page: str, text: str, values: Mapping[str, str] | None = None) -> l
     (code,) = [block.code for block in blocks(page) if block.language == "bash" and text in block.code]
     for expression, value in (values or {}).items():
         code = code.replace(expression, value)
-    lines = [shlex.split(line, comments=True) for line in code.replace("\\\n", " ").splitlines()]
-    return [words for words in lines if words]
+    return split_commands(code)
 
 
 def code_cells(notebook: Path) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gem_core.repro import Recipe
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -45,6 +47,18 @@ FULL: dict[str, Any] = {
     "traces": "traces",
 }
 """Every option except rebuilt contexts, with a text that needs quotes everywhere."""
+
+BOTH = pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+OTHERS = pytest.mark.parametrize(
+    "changed",
+    [
+        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
+        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
+    ],
+    ids=["grpo", "rloo", "rebuild"],
+)
+"""Changes of `PLAIN`: other estimators, and a rebuilt context."""
 
 STUB = """#!/usr/bin/env bash
 if [ "$1" = path ]; then exec "$GEM_TEST_PYTHON" -m gem_core "$@"; fi

@@ -13,21 +13,14 @@ from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOArgs
 
 from gem_core import registration
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import ROOT, command_lines
 from tests.trainers.example import load_example
 
 ELSEWHERE = ("rg:arc_1d", "math:Math12K")
 """Environments of the documented commands whose packages or data are not installed here."""
 
 
-def commands() -> list[list[str]]:
-    found = []
-    for block in blocks("docs/trainers/oat.md"):
-        for line in block.code.replace("\\\n", " ").splitlines():
-            words = shlex.split(line)
-            if words[:3] == ["python", "-m", "gem_oat.train"]:
-                found.append(words[3:])
-    return found
+COMMANDS = [words[3:] for words in command_lines("docs/trainers/oat.md", "python", "-m", "gem_oat.train")]
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +39,7 @@ def check(words: list[str]) -> Args:
     return prepare(tyro.cli(Args, args=words))
 
 
-@pytest.mark.parametrize("words", commands(), ids=["words", "game", "puzzle", "mathematics", "critic"])
+@pytest.mark.parametrize("words", COMMANDS, ids=["words", "game", "puzzle", "mathematics", "critic"])
 def test_a_documented_command_is_accepted(words: list[str]) -> None:
     args = check(words)
     assert (args.learners, args.pi_buffer_maxlen_per_device) == (8, 16)

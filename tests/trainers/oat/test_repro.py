@@ -17,7 +17,7 @@ from gem_oat.tasks import task_prompts
 
 from gem_core.advantages.critic import gae
 from gem_core.repro import ADAM_BETAS
-from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 
 
 def args_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Args:
@@ -30,7 +30,7 @@ def args_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Args:
     return args
 
 
-@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+@BOTH
 def test_oat_reads_what_the_recipe_says(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

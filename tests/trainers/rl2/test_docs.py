@@ -20,21 +20,11 @@ from gem_rl2.upstream import find
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.options import PluginOptions
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import ROOT, command_lines
 from tests.trainers.example import load_example
 from tests.trainers.rl2.configs import compose_config
 
 PAGE = (ROOT / "docs/trainers/rl2.md").read_text()
-
-
-def commands() -> list[list[str]]:
-    found = []
-    for block in blocks("docs/trainers/rl2.md"):
-        for line in block.code.replace("\\\n", " ").split("\n"):
-            words = shlex.split(line)
-            if words[:1] == ["torchrun"]:
-                found.append(words)
-    return found
 
 
 def check(words: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -54,7 +44,14 @@ def is_for_index(words: list[str]) -> bool:
     return any(word.startswith("train_data.") for word in words)
 
 
-@pytest.mark.parametrize("words", [words for words in commands() if is_for_index(words) is find().is_index])
+@pytest.mark.parametrize(
+    "words",
+    [
+        words
+        for words in command_lines("docs/trainers/rl2.md", "torchrun")
+        if is_for_index(words) is find().is_index
+    ],
+)
 def test_a_documented_command_is_a_config(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from gem_rl2.repro import INDEX, TREE, write
 from gem_rl2.rows import rl2_row
 from gem_rl2.upstream import find
 
-from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 from tests.trainers.rl2.configs import compose_config
 
 
@@ -31,7 +31,7 @@ def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return config
 
 
-@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+@BOTH
 def test_rl2_reads_what_the_recipe_says(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from gem_roll.tasks import table_of
 
 from gem_core.repro import ADAM_BETAS
 from gem_core.tasks import EnvChoice, make_tasks
-from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.roll.configs import read_config
 
 
@@ -29,7 +29,7 @@ def config_of(folder: Path, given: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return read_config(folder / f"{words[5]}.yaml")
 
 
-@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+@BOTH
 def test_roll_reads_what_the_recipe_says(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,15 +72,7 @@ def test_roll_reads_what_the_recipe_says(
             assert played == list(made.tasks())
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
-        {"estimator": "rloo", "updates_per_step": 8},
-        {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
-    ],
-    ids=["grpo", "rloo", "rebuild"],
-)
+@OTHERS
 def test_roll_takes_the_other_estimators_and_contexts(
     changed: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

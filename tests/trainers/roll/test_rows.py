@@ -55,6 +55,19 @@ class Queue:
         self.put = SimpleNamespace(remote=lambda *given: self.rollouts.append(given[3]))
 
 
+def make_manager(kind: Any, config: Any, env_config: Any, tokenizer: Any, queue: Queue) -> Any:
+    """Return an env manager that puts its rollouts into `queue`."""
+    return kind(
+        worker_config=config.train_env_manager,
+        pipeline_config=config,
+        env_config=env_config,
+        tokenizer=tokenizer,
+        generate_scheduler=None,
+        output_queue=queue,
+        thread_lock=Lock(),
+    )
+
+
 def rollouts(
     folder: Path,
     tokenizer: Any,
@@ -89,15 +102,7 @@ def rollouts(
     Listed.answers, Listed.prompts = list(answers), []
     queue = Queue(1)
     env_config = next(iter(config.train_env_manager.env_configs[0].values()))
-    made = getattr(gem_roll, manager)(
-        worker_config=config.train_env_manager,
-        pipeline_config=config,
-        env_config=env_config,
-        tokenizer=tokenizer,
-        generate_scheduler=None,
-        output_queue=queue,
-        thread_lock=Lock(),
-    )
+    made = make_manager(getattr(gem_roll, manager), config, env_config, tokenizer, queue)
     for step in steps:
         made.update_step(step)
     made.run_rollout_loop(DataProto(meta_info={"seed": 1}))

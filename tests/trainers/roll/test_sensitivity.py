@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +39,7 @@ from tests.consistency.faults import (
 from tests.consistency.scenario import Scenario
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_consistency import shared_config
-from tests.trainers.roll.test_rows import Queue
+from tests.trainers.roll.test_rows import Queue, make_manager
 from tests.trainers.spies.gem_script import Script
 
 
@@ -72,15 +71,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
     ]
     for environment in sorted(environments, key=lambda env: (env["group_id"], env["env_id"])):
         queue = Queue(1)
-        manager = GemTrajEnvManager(
-            worker_config=config.train_env_manager,
-            pipeline_config=config,
-            env_config=environment,
-            tokenizer=tokenizer,
-            generate_scheduler=None,
-            output_queue=queue,
-            thread_lock=Lock(),
-        )
+        manager = make_manager(GemTrajEnvManager, config, environment, tokenizer, queue)
         manager.current_step = 0
         manager.run_rollout_loop(DataProto(meta_info={"seed": 1}))
         rollouts += queue.rollouts[:-1]

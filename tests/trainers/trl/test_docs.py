@@ -13,7 +13,7 @@ from gem_trl.grpo import flags
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser
 from trl.scripts.grpo import GRPOScriptArguments
 
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import ROOT, blocks, command_lines
 from tests.trainers.example import load_example
 from tests.trainers.trl import harness
 
@@ -62,13 +62,6 @@ def test_the_documented_environment_is_accepted(tmp_path: Path, monkeypatch: pyt
     assert seen["environment_factory"]().reset(**seen["train_dataset"][0])
 
 
-def commands() -> list[list[str]]:
-    lines = [line for block in blocks(PAGE) for line in block.code.replace("\\\n", " ").splitlines()]
-    return [
-        words for line in lines if (words := shlex.split(line, comments=True))[:2] == ["accelerate", "launch"]
-    ]
-
-
 def parsed(words: list[str]) -> tuple[Any, Any, Any]:
     """Return the settings of TRL, of the model, and of GEM in a command."""
     start = words.index("gem_trl.grpo") + 1
@@ -79,7 +72,7 @@ def parsed(words: list[str]) -> tuple[Any, Any, Any]:
 
 
 def test_the_documented_command_is_parsed() -> None:
-    (words,) = commands()
+    (words,) = command_lines(PAGE, "accelerate", "launch")
     training, model, given = parsed(words)
     assert (training.max_completion_length, model.model_name_or_path) == (4096, MODEL)
     assert given.gem_env == ["game:GuessTheNumber-v0=2", "game:Mastermind-v0"]

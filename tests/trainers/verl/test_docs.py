@@ -11,7 +11,7 @@ from gem_verl.options import check_config, read_algorithm
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from gem_core.trainers.options import RowOptions
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import ROOT, command_lines
 from tests.trainers.example import load_example
 from tests.trainers.verl.configs import verl_config
 
@@ -27,14 +27,10 @@ USER = [
 """Overrides of a user who has trained on files, instead of the page's ``"$@"``."""
 
 
-def commands() -> list[list[str]]:
-    result = []
-    for block in blocks("docs/trainers/verl.md"):
-        for line in block.code.replace("\\\n", " ").splitlines():
-            words = shlex.split(line)
-            if words[:3] == ["python", "-m", "verl.trainer.main_ppo"]:
-                result.append([part for word in words[3:] for part in (USER if word == "$@" else [word])])
-    return result
+DOCUMENTED = [
+    [part for word in words[3:] for part in (USER if word == "$@" else [word])]
+    for words in command_lines("docs/trainers/verl.md", "python", "-m", "verl.trainer.main_ppo")
+]
 
 
 def check(overrides: list[str]) -> Any:
@@ -46,7 +42,7 @@ def check(overrides: list[str]) -> Any:
 
 
 ESTIMATOR_ONLY, COMMANDS = [], []
-for _command in commands():
+for _command in DOCUMENTED:
     if any("game-train.parquet" in word for word in _command):
         continue  # test_journey.py makes its files
     (COMMANDS if "trainer.v1.trainer_mode=gem_sync" in _command else ESTIMATOR_ONLY).append(_command)

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import gem_verl.estimators  # noqa: F401
-import pytest
 from gem_verl.options import check_config, read_algorithm, read_options
 from gem_verl.repro import write
 from verl.trainer.ppo.utils import create_rl_dataset
 from verl.utils.config import validate_config
 
 from gem_core.repro import ADAM_BETAS
-from tests.repro.recipes import FULL, PLAIN, recipe, started_by
+from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.verl.configs import verl_config
 
 
@@ -28,7 +27,7 @@ def config_of(folder: Path, given: Any) -> Any:
     return config
 
 
-@pytest.mark.parametrize("given", [PLAIN, FULL], ids=["plain", "full"])
+@BOTH
 def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) -> None:
     made = recipe(given)
     config = config_of(tmp_path, made)
@@ -55,15 +54,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     }
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"estimator": "grpo", "estimator_options": {"ddof": 1}},
-        {"estimator": "rloo", "updates_per_step": 8},
-        {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
-    ],
-    ids=["grpo", "rloo", "rebuild"],
-)
+@OTHERS
 def test_verl_takes_the_other_estimators_and_contexts(changed: dict[str, Any], tmp_path: Path) -> None:
     made = recipe(PLAIN, **changed)
     config = config_of(tmp_path, made)
