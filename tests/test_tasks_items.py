@@ -12,7 +12,7 @@ import pytest
 import gem_core
 from gem_core import registration
 from gem_core.cli import main
-from gem_core.envs.datasets.base import DataSetEnv
+from gem_core.envs.datasets.base import DatasetEnv
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext, read_traces
 from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
@@ -215,7 +215,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
         def __getitem__(self, index):
             return {"problem": f"{index}?"}
 
-    class Ask(DataSetEnv):
+    class Ask(DatasetEnv):
         def __init__(self):
             self.use_rows(Squares())
 
@@ -230,7 +230,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
 def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
     built = []
 
-    class Ask(DataSetEnv):
+    class Ask(DatasetEnv):
         def __init__(self, rows=20):
             built.append(rows)
             self.open(

@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rescore:
         return _rescore(args)
     if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
-        raise ConfigError(f"missing {' and '.join(missing)}; only --rescore RUN works without; see --help")
+        raise ConfigError(f"expected {' and '.join(missing)}, or --rescore RUN; see --help")
     import dataclasses
 
     from gem_core.eval import EvalConfig, evaluate

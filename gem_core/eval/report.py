@@ -233,7 +233,7 @@ def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]
     return (
         f'<section id="comparison" aria-label="Comparison"><p id="legend">{legend}</p>{first}'
         '<p class="soft">Mean ± standard error over tasks [95% interval]: Wilson for success, bootstrap over '
-        "tasks for the return. The dots below are the means, the lines the intervals.</p>"
+        "tasks for the return. The dots below are means; the lines are intervals.</p>"
         f'<div class="charts">{interval_chart("Return", estimates("return"))}'
         f"{interval_chart('Success', estimates('success'))}</div>"
         f"{_differences(runs[0].name, differences)}<h2>Details</h2>{details}"

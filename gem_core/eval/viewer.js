@@ -378,7 +378,7 @@ function renderEpisode() {
   if (state.tokens) {
     pane.append(make("p", { class: "soft" }, make("span", { class: "key context" }), " context (masked)  ",
       make("span", { class: "key response" }), " response (trained; point at a token for its log-prob)",
-      about.has_vocabulary ? "" : ". The trace holds no token texts: give --tokenizer to see them."));
+      about.has_vocabulary ? "" : ". The trace contains no token texts; pass --tokenizer to see them."));
   }
   if (turns.length > 1) pane.append(rewardStrip(turns));
   pane.append(...turns.map((turn, place) => turnCard(place, texts[place], turn)));

@@ -149,26 +149,26 @@ def _limits(cells: Sequence[Cell]) -> list[tuple[Cell, float]]:
 
 
 AGGREGATION_REASON = (
-    "The divisor (turns or tokens of the batch or of the episode) depends on the actions, so it changes the "
-    "weights of episodes with their length."
+    "The divisor (turns or tokens of the batch or of the episode) depends on the actions, so the weight of "
+    "an episode depends on its length."
 )
 
 REASONS: Mapping[str, str] = {
     "reinforce": "E[score * G_t] is the gradient by definition; nothing is subtracted.",
     "rebn": (
-        "A constant baseline has E[score * b] = 0 in every turn, also where an action may end the episode; "
+        "A constant baseline has E[score * b] = 0 in every turn, even if an action may end the episode, and "
         "one scale for all turns keeps the direction. The statistics contain the turn itself: O(1/B)."
     ),
     "reinforce_plus_plus": (
-        "As ReBN, with statistics over tokens: still one constant and one scale for the whole batch."
+        "Like ReBN, with statistics over tokens: still one constant and one scale for the whole batch."
     ),
     "reinforce_plus_plus_baseline": (
-        "The group mean costs only a factor, and one scale for the whole batch keeps the direction. The "
+        "The group mean only changes a factor, and one scale for the whole batch keeps the direction. The "
         "scale contains the episode itself: O(1/B)."
     ),
     "grpo": (
-        "The group mean costs only a factor, but the group's standard deviation weights every group by its "
-        "own luck. A group has the same size in any batch, so the bias stays."
+        "The group mean only changes a factor, but the group's standard deviation weights every group by "
+        "chance. A group has the same size in any batch, so the bias remains."
     ),
     "dr_grpo": "The group mean contains the episode itself, which only scales the expectation by 1 - 1/n.",
     "rloo": "The baseline of an episode is the mean of the others, which are independent of its actions.",
@@ -182,11 +182,11 @@ REASONS: Mapping[str, str] = {
     ),
     "gdpo": (
         "Each component is divided by its own standard deviation, which changes the weights of the "
-        "components and thereby the objective."
+        "components, and so the objective."
     ),
     "mt_grpo": (
-        "Every turn that is played is charged the mean reward of its index, so an action that ends the "
-        "episode saves the later charges: the charges depend on the actions."
+        "Every turn is charged the mean reward of its index, so an action that ends the episode avoids the "
+        "later charges: the charges depend on the actions."
     ),
     "mt_grpo(compared='return')": (
         "An ended episode counts as 0 in the mean return from turn t on, so every episode is charged the "
@@ -201,8 +201,8 @@ REASONS: Mapping[str, str] = {
         "is not independent of the action where a state can be visited twice."
     ),
     "rebn(statistics='group')": (
-        "A group mean over turns is a constant baseline, but a group scale weights every group by its own "
-        "luck, as in GRPO."
+        "A group mean over turns is a constant baseline, but a group scale weights every group by chance, "
+        "as in GRPO."
     ),
     "remax": "The greedy episode is played separately, so its return is independent of the actions.",
     "rae": (

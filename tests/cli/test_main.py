@@ -44,7 +44,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
     )
     assert main(["eval", "--model", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "missing --envs; only --rescore RUN works without; see --help" in line
+    assert "expected --envs, or --rescore RUN; see --help" in line
 
 
 def test_the_help_is_light():

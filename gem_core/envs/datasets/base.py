@@ -1,4 +1,4 @@
-r"""`DataSetEnv`: one item of a dataset, one answer, one score.
+r"""`DatasetEnv`: one item of a dataset, one answer, one score.
 
 | response | reward | effect |
 |---|---|---|
@@ -8,7 +8,7 @@ r"""`DataSetEnv`: one item of a dataset, one answer, one score.
 ``reset(options={"index": i})`` selects item i. ``reset(seed=s)`` starts a new pass over the data in an order
 derived from s; each reset without a seed takes the next item of the pass, and after the last one a new pass
 in another order begins. Resets with seeds alone therefore draw with replacement; callers that play every item
-once select items by the numbers that `DataSetEnv.items` returns (`gem_core.tasks`).
+once select items by the numbers that `DatasetEnv.items` returns (`gem_core.tasks`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Graded(NamedTuple):
     metrics: dict[str, float] = {}  # noqa: RUF012  # never changed; a tuple has no default_factory
 
 
-class DataSetEnv(Env):
+class DatasetEnv(Env):
     """Base class of dataset environments. A subclass shows an item, and reads and grades an answer.
 
     The rows come from a dataset by name (`open`) or are passed to `use_rows`. Missing columns are reported

@@ -6,14 +6,14 @@ from random import Random
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DataSetEnv, Graded, text_of
+from gem_core.envs.datasets.base import DatasetEnv, Graded, text_of
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.sandbox import ProgramLimits
 from gem_core.sandbox.packages import importable
 from gem_core.text import last_code_block
 
 
-class CodeEnv(DataSetEnv):
+class CodeEnv(DatasetEnv):
     """Write a Python program that passes the item's tests.
 
     Action: the program in a fenced code block, after the thinking if there is any; the last block marked

@@ -7,7 +7,7 @@ from typing import Any
 
 from gem_core.core import Observation
 from gem_core.data import Row, Rows
-from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
+from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
 from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
@@ -15,7 +15,7 @@ from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import boxed_answer
 
 
-class MathEnv(DataSetEnv):
+class MathEnv(DatasetEnv):
     r"""Solve a problem.
 
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.

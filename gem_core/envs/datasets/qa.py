@@ -6,14 +6,14 @@ from typing import Literal, get_args
 
 from gem_core._util.checks import check_choice
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DataSetEnv, Graded, references, text_of
+from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
 from gem_core.graders.qa import exact_match
 from gem_core.text import boxed_answer, last_tag, plain, undecorated
 
 Form = Literal["tag", "boxed"]
 
 
-class QaEnv(DataSetEnv):
+class QaEnv(DatasetEnv):
     r"""Answer a question.
 
     Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` if the question asks for it; the

@@ -26,7 +26,7 @@ from reasoning_gym.composite import DatasetSpec
 from gem_core._util.checks import check_bool, check_int
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DataSetEnv, Graded, check_eval_only
+from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
 from gem_core.envs.rg.conclusions import redrawn
 from gem_core.envs.rg.scorers import SCORERS, scorer
@@ -70,7 +70,7 @@ _MIX = [
 ]
 
 
-class ReasoningGymEnv(DataSetEnv):
+class ReasoningGymEnv(DatasetEnv):
     r"""Answer an item of a reasoning-gym dataset.
 
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
