@@ -101,7 +101,8 @@ def _selected(study: Study, arguments: argparse.Namespace) -> Study:
         arms = {arm: study.arms[arm] for arm in arguments.arms}
         tuned_like = {arm: like for arm, like in study.tuned_like.items() if arm in arms}
         baseline = study.baseline if study.baseline in arms else ""
-        study = replace(study, arms=arms, tuned_like=tuned_like, baseline=baseline)
+        pairs = [pair for pair in study.pairs if {*pair} <= {*arms}]
+        study = replace(study, arms=arms, tuned_like=tuned_like, baseline=baseline, pairs=pairs)
     if arguments.device:
         study = replace(study, overrides={**study.overrides, "device": arguments.device})
     return study

@@ -174,6 +174,17 @@ def test_every_run_of_a_study_has_valid_options(name, tmp_path):
         assert len(study.seeds) >= 10
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_each_arm_of_a_study_can_be_chosen_alone(name, tmp_path, monkeypatch):
+    program, study = module("study"), module("studies").load_study(name)
+    chosen = []
+    monkeypatch.setattr(program, "draw", lambda _, study, *__: chosen.append(study))
+    for arm in study.arms.keys() - study.tuned_like.keys():
+        program.main([name, "--draw", "--out", str(tmp_path), "--arms", arm])
+        assert {*chosen[-1].arms} == {arm}
+        assert not chosen[-1].pairs
+
+
 def test_the_parts_of_rebn_multiply_to_rebn():
     parts = module("studies.estimators")
     rewards = [[0.0, 1.0], [0.25], [0.0, 0.0, -0.1]]
