@@ -152,8 +152,8 @@ def _is_about(file: str) -> bool:
     )
 
 
-def _raise_unknown(kind: str, name: str, data_set: str, known: Sequence[str]) -> NoReturn:
-    raise ConfigError(unknown(kind, name, known, owner=data_set))
+def _raise_unknown(kind: str, name: str, dataset: str, known: Sequence[str]) -> NoReturn:
+    raise ConfigError(unknown(kind, name, known, owner=dataset))
 
 
 def _cached(

@@ -338,11 +338,11 @@ def _runs_text(name: str) -> bool:
     """
     if name in SCORERS or name not in reasoning_gym.factory.DATASETS:
         return False
-    data_set = reasoning_gym.factory.DATASETS[name][0]
-    source = inspect.getsource(data_set.score_answer)
+    dataset = reasoning_gym.factory.DATASETS[name][0]
+    source = inspect.getsource(dataset.score_answer)
     for method in re.findall(r"self\.(\w+)\(", source):
-        if inspect.isfunction(getattr(data_set, method, None)):
-            source += inspect.getsource(getattr(data_set, method))
+        if inspect.isfunction(getattr(dataset, method, None)):
+            source += inspect.getsource(getattr(dataset, method))
     return _RUNS_TEXT.search(source) is not None
 
 

@@ -39,13 +39,13 @@ def right(row: Any) -> str:
 @pytest.mark.parametrize("name", EVALUATED)
 def test_an_answer_is_never_executed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     marker = tmp_path / "marker"
-    data_set = f"sys.modules['reasoning_gym'].factory.DATASETS[{name!r}][0]"
+    dataset = f"sys.modules['reasoning_gym'].factory.DATASETS[{name!r}][0]"
     env = gem_core.make(f"rg:{name}", size=2)
     for answer in (
         f"__import__('pathlib').Path({str(marker)!r}).touch()",
         f"[__import__('pathlib').Path({str(marker)!r}).touch()]",
         f"setattr(__import__('sys').modules['builtins'], 'gem_test_mark', open({str(marker)!r}, 'w'))",
-        f"__import__('builtins').setattr({data_set}, 'score_answer', lambda *_: 1.0)",
+        f"__import__('builtins').setattr({dataset}, 'score_answer', lambda *_: 1.0)",
         f"().__class__.__base__.__subclasses__()[0] if open({str(marker)!r}, 'w') else 1",
     ):
         env.reset(options={"index": 0})
