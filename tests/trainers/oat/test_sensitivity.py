@@ -28,20 +28,9 @@ from gem_core.rollout import Episode, RolloutOptions
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.estimators import read_estimator
 from gem_core.trainers.player import EpisodePlayer
-from tests.consistency import assemble
+from tests.consistency import assemble, scenario
 from tests.consistency.faults import SEEN, Patch, findings, retokenized, shifted, unpaid
-from tests.consistency.scenario import (
-    GAMMA,
-    MAX_TURNS,
-    SAMPLES,
-    SEED,
-    SOURCES,
-    TASKS,
-    TOKENS,
-    TOKENS_PER_TURN,
-    Scenario,
-    tasks,
-)
+from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import Row
 from tests.trainers.oat.test_learner import learner
 from tests.trainers.oat.test_learner import one_process as one_process
@@ -78,12 +67,12 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
 
     found: Any = Actor.__new__(Actor)
     found.args = SimpleNamespace(
-        generate_max_length=TOKENS_PER_TURN, num_env=1, group_size=SAMPLES, seed=SEED,
-        ignore_no_eos=False,
+        generate_max_length=scenario.TOKENS_PER_TURN, num_env=1, group_size=scenario.SAMPLES,
+        seed=scenario.SEED, ignore_no_eos=False,
     )  # fmt: skip
-    found._player = EpisodePlayer(RolloutOptions(max_turns=MAX_TURNS, wrappers="named"), tokenizer)
-    found._choice = read_estimator("rebn", {}, gamma=GAMMA)
-    found._max_total_tokens = TOKENS
+    found._player = EpisodePlayer(RolloutOptions(max_turns=scenario.MAX_TURNS, wrappers="named"), tokenizer)
+    found._choice = read_estimator("rebn", {}, gamma=scenario.GAMMA)
+    found._max_total_tokens = scenario.TOKENS
     found._loop, found._thread = asyncio.new_event_loop(), thread
     found._waiting, found._steps, found._started, found._name = [], 0, 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate
@@ -93,9 +82,11 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
 
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
     """Run the actor's step and the learner's buffer, up to the advantages of the loss."""
-    tasks()  # registers the environments
+    scenario.tasks()  # registers the environments
     turns = sum(len(played.advantages) for played in made.core().episodes)
-    prompts = list(map(json.dumps, make_tasks([EnvChoice.parse(s) for s in SOURCES], turns, seed=SEED)))
+    prompts = list(
+        map(json.dumps, make_tasks([EnvChoice.parse(s) for s in scenario.SOURCES], turns, seed=scenario.SEED))
+    )
     with ThreadPoolExecutor(1) as thread:
         playing = actor_of(made, tokenizer, thread)
         try:
@@ -112,7 +103,9 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
             [value] * len(row.response_ids), [], None, None)
         for row, value in zip(rows, advantages, strict=True)
     ]  # fmt: skip
-    return assemble.from_turns(of_loss, rows[0].collected.episodes[: TASKS * SAMPLES], tokenizer)
+    return assemble.from_turns(
+        of_loss, rows[0].collected.episodes[: scenario.TASKS * scenario.SAMPLES], tokenizer
+    )
 
 
 def many(change: Any) -> Patch:

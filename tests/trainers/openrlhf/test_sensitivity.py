@@ -18,26 +18,8 @@ from vllm.outputs import CompletionOutput, RequestOutput
 
 from gem_core.consistency import Played
 from gem_core.trainers import estimators as kit_estimators
-from tests.consistency.faults import (
-    SEEN,
-    argument_patch,
-    estimator_patches,
-    findings,
-    own_seeds,
-    read_row,
-    retokenized,
-    shifted,
-    unpaid,
-)
-from tests.consistency.scenario import (
-    GAMMA,
-    MAX_TURNS,
-    SAMPLES,
-    TOKENS,
-    TOKENS_PER_TURN,
-    Scenario,
-    tasks,
-)
+from tests.consistency import faults, scenario
+from tests.consistency.scenario import Scenario
 from tests.trainers.openrlhf import args
 from tests.trainers.spies.gem_script import Script
 
@@ -65,25 +47,25 @@ class ScriptedWorker:
 def step(made: Scenario, tokenizer: Any) -> list[Played]:
     """Run the agent, make OpenRLHF's experiences of its results in micro-batches, and compute advantages."""
     worker = ScriptedWorker(Script(made.script))
-    agent = GemExecutor({"max_turns": MAX_TURNS, "wrappers": "named"})
+    agent = GemExecutor({"max_turns": scenario.MAX_TURNS, "wrappers": "named"})
 
     async def play() -> list[dict[str, Any]]:
         return [
             await agent.execute(
                 prompt=row["input"],
                 label=row["label"],
-                sampling_params=SamplingParams(max_tokens=TOKENS_PER_TURN, min_tokens=1, logprobs=1),
-                max_length=TOKENS,
+                sampling_params=SamplingParams(max_tokens=scenario.TOKENS_PER_TURN, min_tokens=1, logprobs=1),
+                max_length=scenario.TOKENS,
                 hf_tokenizer=tokenizer,
                 llm_engine=worker,
             )
-            for row in map(openrlhf_row, tasks())
-            for _ in range(SAMPLES)
+            for row in map(openrlhf_row, scenario.tasks())
+            for _ in range(scenario.SAMPLES)
         ]
 
     responses = asyncio.run(play())
     batches = [args.experiences(responses[n : n + 3], first=n) for n in range(0, len(responses), 3)]
-    maker = args.experience_maker("--algo.advantage.gamma", str(GAMMA))
+    maker = args.experience_maker("--algo.advantage.gamma", str(scenario.GAMMA))
     maker.compute_advantages_and_returns(batches)
     masks = [row for batch in batches for row in batch.action_mask.tolist()]
     advantages = [row for batch in batches for row in batch.advantages.tolist()]
@@ -96,24 +78,24 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
         for (_, end), reward in zip(played.spans, played.episode.rewards, strict=False):
             rewards[end - 1] = reward
         last = len(tokens) - 1  # column j of OpenRLHF is for token j + 1
-        result.append(read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
+        result.append(faults.read_row(played.episode, tokens, [0, *mask[:last]], rewards, [0.0, *row[:last]]))
     return result
 
 
 def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any) -> None:
-    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
+    assert faults.findings(shared_step, lambda: step(shared_step, shared_tokenizer)) == set()
 
 
-@pytest.mark.parametrize("fault", SEEN)
+@pytest.mark.parametrize("fault", faults.SEEN)
 def test_a_fault_is_found(
     fault: str, shared_step: Scenario, shared_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches = {
-        **estimator_patches(kit_estimators),
-        "mask shifted by one": argument_patch(executor, "lay_out", shifted),
-        "last reward dropped": argument_patch(executor, "lay_out", unpaid),
-        "response re-tokenized": retokenized(executor.EnginePolicy, shared_tokenizer),
-        "group with different seeds": own_seeds(executor),
+        **faults.estimator_patches(kit_estimators),
+        "mask shifted by one": faults.argument_patch(executor, "lay_out", faults.shifted),
+        "last reward dropped": faults.argument_patch(executor, "lay_out", faults.unpaid),
+        "response re-tokenized": faults.retokenized(executor.EnginePolicy, shared_tokenizer),
+        "group with different seeds": faults.own_seeds(executor),
     }
     patches[fault](monkeypatch)
-    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= SEEN[fault]
+    assert faults.findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= faults.SEEN[fault]

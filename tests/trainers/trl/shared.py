@@ -16,26 +16,17 @@ from gem_core.consistency import Played
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, without_tokens
 from gem_core.tasks import TaskRow
+from tests.consistency import scenario
 from tests.consistency.assemble import episode_of, turn_ids_of
-from tests.consistency.scenario import (
-    GAMMA,
-    MAX_TURNS,
-    SAMPLES,
-    TASKS,
-    TOKENS,
-    TOKENS_PER_TURN,
-    Scenario,
-    Scripted,
-    tasks,
-)
+from tests.consistency.scenario import Scenario
 from tests.trainers.spies.gem_script import Script
 from tests.trainers.trl import harness
 
 OPTIONS = GemConfig(
-    gamma=GAMMA,
-    max_turns=MAX_TURNS,
-    max_tokens_per_turn=TOKENS_PER_TURN,
-    max_tokens=TOKENS,
+    gamma=scenario.GAMMA,
+    max_turns=scenario.MAX_TURNS,
+    max_tokens_per_turn=scenario.TOKENS_PER_TURN,
+    max_tokens=scenario.TOKENS,
     wrappers="named",
 )
 
@@ -43,9 +34,9 @@ OPTIONS = GemConfig(
 def settings(**changes: Any) -> dict[str, Any]:
     """Return TRL's settings for the step: one update on all episodes."""
     return {
-        "per_device_train_batch_size": TASKS * SAMPLES,
+        "per_device_train_batch_size": scenario.TASKS * scenario.SAMPLES,
         "gradient_accumulation_steps": 1,
-        "num_generations": SAMPLES,
+        "num_generations": scenario.SAMPLES,
         "max_completion_length": 4096,
         "max_steps": 1,
         "shuffle_dataset": False,
@@ -59,14 +50,14 @@ def make_trainer(
     return harness.Spied(
         str(shared.model),
         args=harness.config(folder, **settings(**changes)),
-        train_dataset=Dataset.from_list([task_prompt(task) for task in tasks()]),
+        train_dataset=Dataset.from_list([task_prompt(task) for task in scenario.tasks()]),
         gem=options,
     )
 
 
 def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> None:
     """Let the sampler answer from the script instead of the model."""
-    scripted = Scripted(Script(shared.script))
+    scripted = scenario.Scripted(Script(shared.script))
 
     async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
         return await scripted.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)

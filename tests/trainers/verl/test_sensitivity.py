@@ -16,37 +16,19 @@ from gem_core.consistency import Played
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.trainers import estimators as kit_estimators
-from tests.consistency.faults import (
-    SEEN,
-    argument_patch,
-    estimator_patches,
-    findings,
-    own_seeds,
-    read_row,
-    retokenized,
-    shifted,
-    unpaid,
-)
-from tests.consistency.scenario import (
-    GAMMA,
-    MAX_TURNS,
-    SAMPLES,
-    TOKENS,
-    TOKENS_PER_TURN,
-    Scenario,
-    tasks,
-)
+from tests.consistency import faults, scenario
+from tests.consistency.scenario import Scenario
 from tests.trainers.spies.gem_script import NotInScript, Script
 from tests.trainers.verl.memory import MemoryQueue, make_trainer, play_tasks, update, use_memory_queue
 
 WORDS = (
     "algorithm.adv_estimator=rebn",
-    f"algorithm.gamma={GAMMA}",
-    f"data.max_response_length={TOKENS}",
-    f"actor_rollout_ref.rollout.n={SAMPLES}",
-    f"actor_rollout_ref.rollout.max_model_len={TOKENS}",
-    f"+gem.max_turns={MAX_TURNS}",
-    f"+gem.max_tokens_per_turn={TOKENS_PER_TURN}",
+    f"algorithm.gamma={scenario.GAMMA}",
+    f"data.max_response_length={scenario.TOKENS}",
+    f"actor_rollout_ref.rollout.n={scenario.SAMPLES}",
+    f"actor_rollout_ref.rollout.max_model_len={scenario.TOKENS}",
+    f"+gem.max_turns={scenario.MAX_TURNS}",
+    f"+gem.max_tokens_per_turn={scenario.TOKENS_PER_TURN}",
     "+gem.wrappers=named",
 )
 
@@ -84,34 +66,34 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryQueue:
 def step(made: Scenario, tokenizer: Any, queue: MemoryQueue) -> list[Played]:
     """Play the tasks in verl's worker, sample them from its replay buffer, and compute its advantages."""
     trainer, server = make_trainer(*WORDS), ScriptedServer(Script(made.script))
-    by_uid = {str(number): task for number, task in enumerate(tasks())}
+    by_uid = {str(number): task for number, task in enumerate(scenario.tasks())}
     play_tasks(
         trainer,
         by_uid,
         server,
-        samples=dict.fromkeys(by_uid, SAMPLES),
+        samples=dict.fromkeys(by_uid, scenario.SAMPLES),
         tokenizer=tokenizer,
         model_type="llama",
     )
     if server.error is not None:
         raise server.error
     batch = update(trainer, queue, len(by_uid))
-    result = [read_row(e, [], [], [], []) for e in trainer._episodes if not e.trainable]
+    result = [faults.read_row(e, [], [], [], []) for e in trainer._episodes if not e.trainable]
     for key in batch.keys:
         row = queue.rows["train"][key]
         before = [0.0] * len(row["prompts"])
         columns = ([*before, *row[name].tolist()] for name in ("response_mask", "rm_scores", "advantages"))
         tokens = row["prompts"].tolist() + row["responses"].tolist()
         outline = Episode.from_dict(row["extra_fields"]["gem"]["episode"])
-        result.append(read_row(outline, tokens, *columns))
+        result.append(faults.read_row(outline, tokens, *columns))
     return result
 
 
 def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any, queue: MemoryQueue) -> None:
-    assert findings(shared_step, lambda: step(shared_step, shared_tokenizer, queue)) == set()
+    assert faults.findings(shared_step, lambda: step(shared_step, shared_tokenizer, queue)) == set()
 
 
-@pytest.mark.parametrize("fault", SEEN)
+@pytest.mark.parametrize("fault", faults.SEEN)
 def test_a_fault_is_found(
     fault: str,
     shared_step: Scenario,
@@ -120,15 +102,18 @@ def test_a_fault_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patches = {
-        **estimator_patches(kit_estimators),
-        "mask shifted by one": argument_patch(loop, "lay_out", shifted),
-        "last reward dropped": argument_patch(loop, "lay_out", unpaid),
-        "response re-tokenized": retokenized(loop.ServerPolicy, shared_tokenizer),
-        "group with different seeds": own_seeds(loop),
+        **faults.estimator_patches(kit_estimators),
+        "mask shifted by one": faults.argument_patch(loop, "lay_out", faults.shifted),
+        "last reward dropped": faults.argument_patch(loop, "lay_out", faults.unpaid),
+        "response re-tokenized": faults.retokenized(loop.ServerPolicy, shared_tokenizer),
+        "group with different seeds": faults.own_seeds(loop),
     }
     patches[fault](monkeypatch)
     if fault in REJECTED:
         with pytest.raises(UnsupportedTrainer, match="turns were played"):
             step(shared_step, shared_tokenizer, queue)
     else:
-        assert findings(shared_step, lambda: step(shared_step, shared_tokenizer, queue)) >= SEEN[fault]
+        assert (
+            faults.findings(shared_step, lambda: step(shared_step, shared_tokenizer, queue))
+            >= faults.SEEN[fault]
+        )
