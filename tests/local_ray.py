@@ -25,6 +25,8 @@ def start_local_ray(folder: str, **options: Any) -> Any:
         _temp_dir=folder,
         object_store_memory=80 * 2**20,
         log_to_driver=False,
+        # actors start processes of their own, so idle ones that wait for tasks would only take time
+        _system_config={"enable_worker_prestart": False, "prestart_worker_first_driver": False},
         **options,
     )
 

@@ -110,12 +110,17 @@ class Pool:
             if holder.session is None:
                 await self._place(seconds)
             try:
-                holder.session = await self._open(seconds)
+                holder.session = await self._fresh(seconds)
             except BaseException:
                 holder.session = None
                 self._places.release()
                 raise
             return holder.session
+
+    async def _fresh(self, seconds: float) -> Session:
+        """Return a session that no episode has used: the one that listed the tools, else a new one."""
+        session, self._shared = self._shared, None
+        return await self._open(seconds) if session is None or session.dead else session
 
     async def _place(self, seconds: float) -> None:
         try:
