@@ -376,9 +376,9 @@ def word(text: str) -> str | None:
     letters = text
     if not text.isalpha():
         pieces = text.split()
-        if len(pieces) > 1 and any(len(piece) > 1 for piece in pieces):
-            return None
         letters = "".join(pieces)
+        if 1 < len(pieces) < len(letters):  # a piece has several letters
+            return None
     return letters.lower() if letters.isascii() and letters.isalpha() else None
 
 

@@ -96,6 +96,7 @@ def test_other_spellings_of_an_action_count_as_the_action(measures, folder):
     assert measures.nash_conv(estimate(uniform)) == pytest.approx(11 / 12, abs=0.06)
 
 
+@pytest.mark.long
 def test_the_measures_of_a_model_agree_with_its_hands(measures, folder, tmp_path):
     computed = measures.read_policy(folder)
     assert computed.keys() == policy(CHANCES).keys()
