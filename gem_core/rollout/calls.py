@@ -36,7 +36,7 @@ SLOW_CALL = 0.05
 """A call on the event loop counts as slow if it takes at least this many seconds."""
 
 
-class StepResult(NamedTuple):
+class CheckedStep(NamedTuple):
     """The checked result of a step."""
 
     observation: Observation
@@ -183,7 +183,7 @@ class EnvCalls:
         except Exception as error:
             raise EnvError(f"reset() must return (observation, info): {error_line(error)}") from error
 
-    async def step(self, action: str) -> StepResult:
+    async def step(self, action: str) -> CheckedStep:
         """Take a step and return its checked result, with the observation as the model sees it."""
         value = await self._call("step", action)
         try:
@@ -201,7 +201,7 @@ class EnvCalls:
             raise EnvError(f"step() returned the reward {reward}: expected a finite number")
         if all(ends):
             raise EnvError("step() returned both terminated and truncated as True")
-        return StepResult(observation, float(reward), *ends, json_info)
+        return CheckedStep(observation, float(reward), *ends, json_info)
 
     async def close(self) -> None:
         """Close the environment; if a call is still running in a thread, close it once the call returns."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gem_core.errors import MissingDependency
-from gem_core.rollout.calls import StepResult
+from gem_core.rollout.calls import CheckedStep
 from gem_core.rollout.dialogue import Answer, Dialogue
 from gem_core.rollout.trajectory import Episode
 
@@ -58,7 +58,7 @@ def disable_otel() -> None:
 class Stepping(Protocol):
     """The part of an environment that the episode loop uses."""
 
-    async def step(self, action: str) -> StepResult:
+    async def step(self, action: str) -> CheckedStep:
         """Return the checked result of a step."""
         ...
 
@@ -202,7 +202,7 @@ class _Steps:
         self._calls = calls
         self._spans = spans
 
-    async def step(self, action: str) -> StepResult:
+    async def step(self, action: str) -> CheckedStep:
         with self._spans.child("env.step", {}):
             result = await self._calls.step(action)
         self._spans.end_turn(
