@@ -111,7 +111,7 @@ def test_an_incomplete_last_line_is_dropped_by_readers_and_removed_by_writers(
     path.write_bytes(whole + whole[:kept])
     with caplog.at_level(logging.WARNING):
         assert list(read_traces(path)) == [episode(0)]
-    assert "torn" in caplog.text
+    assert "incomplete last line" in caplog.text
     assert str(path) in caplog.text
     write(path, 1)
     assert list(read_traces(path)) == [episode(0), episode(1)]
