@@ -199,13 +199,13 @@ def lay_out(
         validation: Whether to put the whole return on the last row, the only one that verl's validation
             reads, and to omit missing values from its means; in training a missing value counts as 0.
     """
-    summary = episode_metrics([episode])
-    missing = None if validation else 0.0  # a filter of prompt groups accepts only numbers
-    common = {
-        **extra_fields,
-        "tool_rewards": [],
-        "reward_extra_info": {name: summary.get(name, missing) for name in METRICS},
-    }
+    summary: dict[str, float] = episode_metrics([episode])
+    if not validation:
+        # A filter of prompt groups accepts only numbers, and considers the values of a group equal if their
+        # standard deviation is exactly 0, which holds for equal values in float32, like verl's own scores.
+        summary = {name: torch.tensor(summary.get(name, 0.0)).item() for name in METRICS}
+    values = {name: summary.get(name) for name in METRICS}
+    common = {**extra_fields, "tool_rewards": [], "reward_extra_info": values}
     laid_out = rows_of(episode, rows, pad_id=pad_id)
     if validation and rows == "turn" and episode.trainable:
         for row in laid_out:

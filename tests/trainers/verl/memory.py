@@ -47,7 +47,7 @@ class Picky(Env):
     def step(self, action: str) -> Any:
         if "break" in action:
             raise RuntimeError("told to break")
-        reward, terminated = float(re.findall(r"\d+", action)[0]), "more" not in action
+        reward, terminated = float(re.findall(r"\d+(?:\.\d+)?", action)[0]), "more" not in action
         return f"Thanks for task {self.seed}.", reward, terminated, False, {"success": True}
 
 

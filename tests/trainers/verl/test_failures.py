@@ -106,6 +106,20 @@ def test_group_filters_see_the_other_episodes_only(
     assert trainer.replay_buffer._dapo_filtered_keys("train")[0] == filtered
 
 
+def test_a_filter_compares_the_returns_of_episodes_with_turn_rows(queue: MemoryQueue) -> None:
+    trainer = make_trainer(
+        "algorithm.adv_estimator=rebn",
+        "+gem.rows=turn",
+        "algorithm.filter_groups.enable=True",
+        "algorithm.filter_groups.metric=gem/return",
+    )
+    texts = ["0.1 more", "0 more", "0"] * 2  # numpy's standard deviation of six times 0.1 is not 0
+    play(trainer, {1: texts, 2: [*texts[:-1], "0.3"]}, samples=2)
+    trainer.replay_buffer._sync_metadata_from_transfer_queue()
+    assert len(queue.rows["train"]) == 2 + 2 * 6
+    assert trainer.replay_buffer._dapo_filtered_keys("train")[0] == {"u1"}
+
+
 def test_validation_counts_a_failed_episode_in_its_error_rate_only(
     queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
