@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import pickle
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -45,12 +47,34 @@ _REPLAY = ("twins_are_equal", "sampling_changes_nothing")
 """Rules that must hold if a recorded episode is to be compared with another one."""
 
 
-@rule("deterministic")
+@rule()
+def global_random_is_left_alone(subject: Subject) -> None:
+    """The generators of `random` and `numpy.random` are neither used nor seeded."""
+    for number, recording in enumerate(subject.recordings()):
+        with _other_global_random(number):
+            marks = {"": _global_random()}
+            env = subject.fresh()
+            marks["the constructor"] = _global_random()
+            reset(env, recording.seed)
+            marks["reset()"] = _global_random()
+            for action in recording.actions:
+                env.sample_random_action()
+                if step(env, action).ended:
+                    break
+            marks["step()"] = _global_random()
+        for old, (phase, new) in pairwise(marks.items()):
+            if old[1] != new:
+                broken(f"{phase} used or seeded the global generator", "draw from self.random")
+
+
+@rule("deterministic", relies_on=("global_random_is_left_alone",))
 def twins_are_equal(subject: Subject) -> None:
     """The same seed and actions give the same episode and the same following reset without a seed."""
-    for recording in subject.recordings():
+    for number, recording in enumerate(subject.recordings()):
         twins = [subject.fresh(), subject.fresh()]
-        first, second = (replay(twin, recording) for twin in twins)
+        first = replay(twins[0], recording)
+        with _other_global_random(number):
+            second = replay(twins[1], recording)
         expect_same(first, second, f"played twice with seed {recording.seed}", _OWN_RANDOM)
         first, second = ([reset(twin, None)] for twin in twins)
         expect_same(first, second, f"without a seed, after the episode of seed {recording.seed}", _OWN_RANDOM)
@@ -71,36 +95,6 @@ def sampling_changes_nothing(subject: Subject) -> None:
             recording.frames, frames, f"with actions sampled in between (seed {recording.seed})",
             "draw random actions from self.action_random, and change no state",
         )  # fmt: skip
-
-
-@rule(relies_on=_REPLAY)
-def global_random_is_left_alone(subject: Subject) -> None:
-    """The generators of `random` and `numpy.random` are neither used nor seeded."""
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002  # on purpose: the global generator
-    deterministic = subject.spec is None or subject.spec.deterministic
-    try:
-        for number, recording in enumerate(subject.recordings(), 123_456):  # seeds that no caller uses
-            random.seed(number)
-            np.random.seed(number)  # noqa: NPY002
-            marks = {"": _global_random()}
-            env = subject.fresh()
-            marks["the constructor"] = _global_random()
-            frames = [reset(env, recording.seed)]
-            marks["reset()"] = _global_random()
-            for action in recording.actions:
-                env.sample_random_action()
-                frames.append(step(env, action))
-                if frames[-1].ended:
-                    break
-            marks["step()"] = _global_random()
-            for old, (phase, new) in pairwise(marks.items()):
-                if old[1] != new:
-                    broken(f"{phase} used or seeded the global generator", "draw from self.random")
-            if deterministic:
-                expect_same(recording.frames, frames, "with other global generators", _OWN_RANDOM)
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
 
 
 @rule("deterministic", relies_on=_REPLAY)
@@ -302,6 +296,19 @@ def closing_twice_is_fine(subject: Subject) -> None:
 
 
 # -- helpers ----------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _other_global_random(number: int) -> Iterator[None]:
+    """Seed the global generators, each number differently, and restore them at the end."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002  # on purpose: the global generator
+    random.seed(123_456 + number)  # seeds that no caller uses
+    np.random.seed(123_456 + number)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
 
 
 def _global_random() -> str:

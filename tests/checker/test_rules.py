@@ -82,7 +82,7 @@ def test_rules_that_rely_on_broken_ones_are_skipped() -> None:
         ("PaysForNothing", {"any_text_is_taken"}),
         ("TrustsIsdigit", {"long_text_is_taken", "attacks_change_nothing"}),  # same exception
         ("UsesSignals", {"async_is_the_same"}),
-        ("UnseededRandom", {"global_random_is_left_alone", "threads_change_nothing", "states_survive_json"}),
+        ("UnseededRandom", {"sampling_changes_nothing", "threads_change_nothing", "states_survive_json"}),
         ("NoLimit", {"best_return"}),
         ("ForgetsField", {"forks_are_equal_and_independent", "resets_start_from_a_state"}),
     ],
