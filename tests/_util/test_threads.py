@@ -131,9 +131,14 @@ def test_exceptions_of_async_callers() -> None:
 
 def test_a_canceled_caller_abandons_its_call(pool: ThreadPool) -> None:
     async def play() -> str:
-        gate = threading.Event()
-        tasks = [asyncio.create_task(call_in(pool, functools.partial(gate.wait, 10))) for _ in range(2)]
-        await asyncio.sleep(0.05)
+        gate, both = threading.Event(), threading.Barrier(3)
+
+        def hang() -> None:
+            both.wait(30)
+            gate.wait(10)
+
+        tasks = [asyncio.create_task(call_in(pool, hang)) for _ in range(2)]
+        await asyncio.to_thread(both.wait, 30)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -467,10 +467,10 @@ def test_a_step_that_hangs_ends_its_episode_and_not_the_loop() -> None:
 
 def test_the_time_of_a_step_begins_when_a_thread_takes_it_up() -> None:
     async def together() -> list[Episode]:
-        envs = [ScriptedEnv([1.0], delay=0.1, blocking=True) for _ in range(4 * MAX_THREADS)]
+        envs = [ScriptedEnv([1.0], delay=0.25, blocking=True) for _ in range(4 * MAX_THREADS)]
         policy = ScriptedPolicy([tokens("x")])
         return await asyncio.gather(
-            *(run_episode(env, policy, CONTEXT, limits=EpisodeLimits(step_timeout=0.25)) for env in envs)
+            *(run_episode(env, policy, CONTEXT, limits=EpisodeLimits(step_timeout=0.8)) for env in envs)
         )
 
     assert {episode.error for episode in asyncio.run(together())} == {None}

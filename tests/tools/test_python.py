@@ -137,8 +137,8 @@ def test_a_sync_caller_gets_the_timeout_of_the_wrapper_too():
     )
     env.reset(seed=0)
     start = time.monotonic()
-    assert "did not answer within 0.3 seconds" in env.step("<python>import time; time.sleep(3)</python>")[0]
-    assert time.monotonic() - start < 3
+    assert "did not answer within 0.3 seconds" in env.step("<python>import time; time.sleep(20)</python>")[0]
+    assert time.monotonic() - start < 20
 
 
 def test_programs_may_be_indented_and_may_use_what_the_description_offers(level):

@@ -425,7 +425,7 @@ def test_servers_must_answer_before_a_run(games, monkeypatch):
         start = time.monotonic()
         with pytest.raises(ServiceError, match="timed out"):
             EnvChoice(f"openenv:http://127.0.0.1:{mute.getsockname()[1]}").check_buildable()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import subprocess
 import sys
@@ -17,10 +18,11 @@ ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
+    """Return a free port that the system does not give to other sockets before a server takes it."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)  # below the ports of the system's choice
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def start(*command: str) -> subprocess.Popen[bytes]:

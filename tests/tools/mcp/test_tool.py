@@ -203,6 +203,13 @@ def test_512_episodes_share_one_process(port):
     assert pool_of(tools["time"].config).opened == 1
 
 
+async def sent(tool, count):
+    """Wait until the shared session of a tool has sent so many calls."""
+    while pool_of(tool.config)._shared._calls_in_progress < count:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)  # it writes them at once
+
+
 def test_a_killed_process_costs_the_calls_in_flight_and_is_started_again():
     tools = tools_by_name(command=EXAMPLE, env=ENVIRONMENT, name="killed")
     pid = int(call(tools["wait"], seconds=0).text.split()[-1].strip("."))
@@ -210,7 +217,7 @@ def test_a_killed_process_costs_the_calls_in_flight_and_is_started_again():
     async def mid_run():
         state = tools["wait"].begin()
         in_flight = [asyncio.ensure_future(tools["wait"].call({"seconds": 50}, state)) for _ in range(3)]
-        await asyncio.sleep(0.3)
+        await sent(tools["wait"], 3)
         os.kill(pid, signal.SIGKILL)
         lost = await asyncio.gather(*in_flight)
         after = [await tools["calculate"].call({"expression": str(n)}, state) for n in range(5)]
@@ -230,7 +237,7 @@ def test_a_killed_http_server_costs_the_calls_in_flight():
         async def mid_run():
             state = tools["wait"].begin()
             in_flight = [asyncio.ensure_future(tools["wait"].call({"seconds": 50}, state)) for _ in range(3)]
-            await asyncio.sleep(0.5)
+            await sent(tools["wait"], 3)
             stop(process)
             lost = await asyncio.gather(*in_flight)
             calls = (tools["calculate"].call({"expression": str(n)}, state) for n in range(5))

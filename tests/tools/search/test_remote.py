@@ -97,11 +97,11 @@ def test_a_mistake_is_not_tried_again():
 
 
 def test_a_missing_server_is_an_error():
-    with socket.socket() as taken:
+    with socket.socket() as taken:  # bound but not listening: no answer
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(ServiceError, match=r"does not answer \(ConnectionRefusedError"):
-        RetrievalServer(url, retries=1, backoff=0.001).search("what")
+        with pytest.raises(ServiceError, match=r"does not answer \(ConnectionRefusedError"):
+            RetrievalServer(url, retries=1, backoff=0.001).search("what")
 
 
 def test_a_slow_server_is_abandoned():
