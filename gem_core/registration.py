@@ -207,15 +207,14 @@ def wrapper_entry_points() -> dict[str, str]:
 def wrap(env: Env, wrappers: WrapperLike | Sequence[WrapperLike]) -> Env:
     """Apply wrappers to `env`, the last one outermost; named ones are added to its spec."""
     for wrapper in _as_sequence(wrappers):
-        if callable(wrapper):
+        for one in [wrapper] if callable(wrapper) else _wrapper_specs(wrapper):
             require_one_agent(env, "a wrapper")
-            env = wrapper(env)
-            continue
-        for wrapper_spec in _wrapper_specs(wrapper):
-            require_one_agent(env, "a wrapper")
-            env = _apply_wrapper(env, wrapper_spec)
+            if callable(one):
+                env = one(env)
+                continue
+            env = _apply_wrapper(env, one)
             if env.spec is not None:
-                env.spec = replace(env.spec, wrappers=(*env.spec.wrappers, wrapper_spec))
+                env.spec = replace(env.spec, wrappers=(*env.spec.wrappers, one))
     return env
 
 

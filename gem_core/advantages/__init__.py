@@ -8,14 +8,7 @@ returns either form by name.
 from gem_core.advantages.baselines import rae, remax, update_role_baselines
 from gem_core.advantages.critic import gae
 from gem_core.advantages.groups import dr_grpo, gdpo, grpo, maxrl, opo, reinforce_plus_plus_baseline, rloo
-from gem_core.advantages.returns import (
-    normalize,
-    rebn,
-    reinforce,
-    reinforce_plus_plus,
-    returns,
-    to_tokens,
-)
+from gem_core.advantages.returns import normalize, rebn, reinforce, reinforce_plus_plus, returns, to_tokens
 from gem_core.advantages.stats import ReturnStats
 from gem_core.advantages.turn_groups import gigpo, mt_grpo
 

@@ -26,14 +26,7 @@ from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject, place
 from gem_core.core import Env, require_one_agent
-from gem_core.errors import (
-    CheckFailed,
-    ConfigError,
-    DataError,
-    MissingDependency,
-    SandboxError,
-    ServiceError,
-)
+from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
 

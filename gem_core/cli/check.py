@@ -17,13 +17,7 @@ from gem_core.cli._arguments import (
     parse_env,
     positive_int,
 )
-from gem_core.errors import (
-    ConfigError,
-    DataError,
-    GemError,
-    MissingDependency,
-    SandboxError,
-)
+from gem_core.errors import ConfigError, DataError, GemError, MissingDependency, SandboxError
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,7 @@ from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
-from gem_core.rollout import (
-    AppendContext,
-    ChatPolicy,
-    Context,
-    EnvPlayer,
-    MessagesContext,
-    Policy,
-)
+from gem_core.rollout import AppendContext, ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
 from gem_core.rollout.vision import tokenizer_of
 
 

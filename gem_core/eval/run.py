@@ -21,13 +21,7 @@ from gem_core.eval import folder as folders
 from gem_core.eval.config import EvalConfig
 from gem_core.eval.policies import PolicySetup, open_policy
 from gem_core.eval.summary import summarize_envs
-from gem_core.rollout import (
-    CutTurns,
-    EnvPlayer,
-    EnvPool,
-    Episode,
-    TraceWriter,
-)
+from gem_core.rollout import CutTurns, EnvPlayer, EnvPool, Episode, TraceWriter
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow, evaluation_tasks
 

@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from gem_core.errors import UnknownName
 from gem_core.tools import Tool
-from gem_core.tools.formats import (
-    FORMATS,
-    MAX_CALLS,
-    get_format,
-    schema,
-    text_argument,
-)
+from gem_core.tools.formats import FORMATS, MAX_CALLS, get_format, schema, text_argument
 from gem_core.tools.native import native_calls, native_format
 
 

@@ -14,13 +14,7 @@ from pathlib import Path
 import gem_openrlhf.agent
 
 from tests.trainers.openrlhf import correction
-from tests.trainers.processes import (
-    Kill,
-    Run,
-    run_environment,
-    run_to_the_end,
-    short_folder,
-)
+from tests.trainers.processes import Kill, Run, run_environment, run_to_the_end, short_folder
 
 CPU = Path(__file__).resolve().parent / "cpu"
 TIMEOUT = 900

@@ -22,10 +22,7 @@ from tests.trainers.openrlhf.harness import GEM, run_openrlhf
 from tests.trainers.openrlhf.logged import metrics_of
 from tests.trainers.openrlhf.spied import losses
 from tests.trainers.openrlhf.spied import updates as updates_of
-from tests.trainers.openrlhf.test_train import (
-    assert_metrics_are_right,
-    assert_weights_are_synced,
-)
+from tests.trainers.openrlhf.test_train import assert_metrics_are_right, assert_weights_are_synced
 
 pytestmark = [
     pytest.mark.skipif(

@@ -25,14 +25,7 @@ from RL2.datasets import pack_tensor_dicts
 from gem_core.consistency import Played
 from gem_core.trainers import estimators
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
-from tests.consistency.scenario import (
-    GAMMA,
-    MAX_TURNS,
-    SAMPLES,
-    TOKENS_PER_TURN,
-    Scenario,
-    tasks,
-)
+from tests.consistency.scenario import GAMMA, MAX_TURNS, SAMPLES, TOKENS_PER_TURN, Scenario, tasks
 from tests.trainers.rl2 import harness
 from tests.trainers.rl2.configs import gem_config
 from tests.trainers.rl2.test_consistency import NOT_CARRIED, WITHOUT_BUDGET, played_of

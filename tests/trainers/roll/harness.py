@@ -14,12 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.trainers.processes import (
-    Run,
-    run_environment,
-    run_to_the_end,
-    short_folder,
-)
+from tests.trainers.processes import Run, run_environment, run_to_the_end, short_folder
 
 CPU = Path(__file__).resolve().parent / "cpu"
 HOME = os.environ.get("ROLL_HOME", "")

@@ -10,13 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.trainers.processes import (
-    Kill,
-    Run,
-    run_environment,
-    run_to_the_end,
-    short_folder,
-)
+from tests.trainers.processes import Kill, Run, run_environment, run_to_the_end, short_folder
 
 CPU = Path(__file__).resolve().parent / "cpu"
 TIMEOUT = 900
