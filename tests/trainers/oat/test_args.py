@@ -132,6 +132,8 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{game} --collocate --max-epochs 2", "--num-ppo-epochs sets the number of passes"),
         ("{game} --collocate --dump-all-buffer", "it fails in Oat"),
         ("{game} --collocate --label-smoothing 0.1", "--label-smoothing=0.1: it has no effect on PPO"),
+        ("{game} --collocate --rm-lr 0.1", "--rm-lr=0.1: it has no effect on PPO"),
+        ("{game} --collocate --activation-offloading", "--activation-offloading=True: it has no effect"),
         ("{game} --collocate --eval-split dev", "no effect on tasks generated from environments"),
         ("{game} --collocate --num-groups 2 --rollout-batch-size 256 --train-batch-size 256 --rnd-seed",
          "pass the same --seed to all"),

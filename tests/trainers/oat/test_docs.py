@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from dataclasses import fields
+from pathlib import Path
 
+import gem_oat
+import oat
 import pytest
 import torch
 import tyro
+from gem_oat import SUPPORTED
 from gem_oat.args import Args
 from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOArgs
@@ -18,6 +23,16 @@ from tests.trainers.example import load_example
 
 ELSEWHERE = ("rg:arc_1d", "math:Math12K")
 """Environments of the documented commands whose packages or data are not installed here."""
+PARTS = (
+    "interface.py",
+    "model.py",
+    "actors/base.py",
+    "learners/base.py",
+    "learners/rl.py",
+    "algorithms/ppo*.py",
+    "utils/*.py",
+)
+"""Files of Oat that read the arguments of PPO on environments."""
 
 
 COMMANDS = [words[3:] for words in command_lines("docs/trainers/oat.md", "python", "-m", "gem_oat.train")]
@@ -60,3 +75,34 @@ def test_the_example_is_an_environment_and_a_command(
     words = shlex.split(module.train("oat"))
     args = check(words[words.index("gem_oat.train") + 1 :])
     assert args.modules == ["own_env"]
+
+
+def passed_on() -> set[str]:
+    """Return the flags that the page lists as passed on to Oat."""
+    page = (ROOT / "docs/trainers/oat.md").read_text()
+    section = page.split("### Oat's own flags")[1].split("\n#")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    return set(re.findall(r"`(\w+)`", "".join(rows)))
+
+
+def rejected(section: str) -> set[str]:
+    table = SUPPORTED.read_table("unsupported.json", section)
+    return {name for names in table.values() for name in names.split()}
+
+
+def test_every_flag_of_oat_is_passed_on_or_rejected() -> None:
+    flags = {field.name for field in fields(PPOArgs)}
+    always = rejected("always")
+    assert passed_on() | always == flags
+    assert not passed_on() & always
+    sections = ("with a critic", "without a critic", "without drgrpo", "several groups")
+    sometimes = set.union(*map(rejected, sections))
+    assert sometimes & flags <= passed_on()
+
+
+def test_a_flag_that_is_passed_on_is_read() -> None:
+    """A flag that no code of Oat's PPO or of the plugin reads would have no effect."""
+    (of_oat,), (ours,) = oat.__path__, gem_oat.__path__
+    files = [*Path(ours).glob("*.py"), *(path for part in PARTS for path in Path(of_oat).glob(part))]
+    code = "".join(path.read_text() for path in files)
+    assert passed_on() <= set(re.findall(r"args\.(\w+)", code)) | set(re.findall(r'args, "(\w+)"', code))
