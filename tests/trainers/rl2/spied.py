@@ -68,6 +68,21 @@ def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
     return rows
 
 
+def sampled(spy: Path) -> list[list[dict[str, list[Any]]]]:
+    """Return the columns of the sampled tokens of each row, for each step of the optimizer of one rank."""
+    found: list[list[dict[str, list[Any]]]] = [[]]
+    for path in sorted(spy.glob("*-0-*.pt"), key=lambda path: path.stem.split("-")[2]):
+        if not path.name.startswith("loss"):
+            found.append([])
+            continue
+        saved = torch.load(path, weights_only=False)
+        for number, mask in enumerate(saved["action_mask"]):
+            places = [place for place, on in enumerate(mask) if on]
+            row = {name: [values[number][place] for place in places] for name, values in saved.items()}
+            found[-1].append(row)
+    return found[:-1]
+
+
 def join_aborted(spy: Path) -> int:
     """Join the requests around each pause in ``engine.jsonl`` into one; return how many were cut."""
     requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]

@@ -23,6 +23,16 @@ pytestmark = [
 ]
 tree = pytest.mark.tree
 VERSIONS = ["index", pytest.param("tree", marks=tree)]
+CRITIC = {
+    "index": ["critic.lr=1e-3"],
+    "tree": [
+        "critic.optimizer.lr=1e-3",
+        "critic.max_length_per_device=1024",
+        "critic.dtype=float32",
+        "critic.enable_gradient_checkpointing=false",
+    ],
+}
+"""Options of the critic; the source tree has no defaults for its size."""
 
 
 def assert_steps_are_right(
@@ -229,3 +239,85 @@ def test_rebn_with_a_custom_environment_file(
         wanted = evidence.oracle([made.rewards for made in played], evidence.GAMMA)
         for row, made, advantages in zip(update.rows, played, wanted, strict=True):
             evidence.assert_row_is_right(row, made, advantages, row_kind="episode")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_other_terms_of_the_loss(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
+) -> None:
+    """Small terms leave the direction of the gradient to the advantages; the spy reads each term's input."""
+    words = ["actor.entropy.coef=0.001", "actor.tis_coef=1.5", "actor.kl.coef=0.01", "actor.kl.type=loss"]
+    run = harness.run_rl2(tmp_path, warm, *words, version=version).check()
+    assert_steps_are_right(run, warm_tokenizer, model)
+    for rows in spied.sampled(run.spy):
+        assert all({"llm_logps", "ref_logps"} <= row.keys() for row in rows)
+    for number in (1, 2, 3):
+        assert harness.metrics_of(run)[number]["actor/entropy"] > 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_critic(tmp_path: Path, warm: Path, warm_tokenizer: Any, version: str) -> None:
+    """RL2's own estimator discounts per token; episodes whose environment failed have no part in it."""
+    run = harness.run_rl2(
+        tmp_path,
+        warm,
+        "adv.estimator=gae",
+        "adv.lamda=0.95",
+        f"+gem.traces={tmp_path}/traces",
+        f"+gem.step_timeout={chaos.STEP_TIMEOUT}",
+        *CRITIC[version],
+        f"critic.model_name={warm}",
+        version=version,
+        envs=[chaos.CHAOS, harness.MASTERMIND],
+    ).check()
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    assert not all(episode.trainable for episode in traces)
+    updates = spied.sampled(run.spy)
+    assert len(updates) == 3
+    predicted = []
+    for number, rows in enumerate(updates, start=1):
+        mine = [e for e in traces if e.metadata["step"] == number and e.trainable]
+        trained = [row for row in rows if row["actions"]]
+        returns = [sum(row["rewards"]) for row in trained]
+        assert sorted(returns) == pytest.approx(sorted(episode.total_reward for episode in mine), abs=1e-6)
+        values = [row["values" if version == "index" else "old_values"] for row in trained]
+        wanted = [
+            generalized_advantages(row["rewards"], of_row, evidence.GAMMA, 0.95)
+            for row, of_row in zip(trained, values, strict=True)
+        ]
+        predictions, every = (torch.tensor([x for row in rows for x in row]) for rows in (values, wanted))
+        found, targets = ([x for row in trained for x in row[name]] for name in ("advantages", "returns"))
+        whitened = (every - every.mean()) / (every.std() + torch.finfo(torch.float32).eps)
+        assert found == pytest.approx(whitened.tolist(), abs=1e-4)
+        assert targets == pytest.approx((every + predictions).tolist(), abs=1e-4)
+        predicted.append(values)
+    assert any(value for of_row in predicted[-1] for value in of_row)
+
+
+def generalized_advantages(
+    rewards: list[float], values: list[float], gamma: float, lam: float
+) -> list[float]:
+    """Return GAE over the sampled tokens of an episode, each of which is a step."""
+    advantages, next_value, following = [], 0.0, 0.0
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        following = reward + gamma * next_value - value + gamma * lam * following
+        advantages.append(following)
+        next_value = value
+    return advantages[::-1]
+
+
+@pytest.mark.full
+@tree
+def test_an_evaluation_alone(tmp_path: Path, warm: Path) -> None:
+    run = harness.run_rl2(
+        tmp_path, warm, "trainer.eval_only=true", f"+gem.traces={tmp_path}/traces", version="tree"
+    ).check()
+    evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
+    assert (
+        len({(episode.env_id, episode.seed) for episode in evaluated}) == 4
+    )  # rollout.test.prompts_per_rollout
+    mean = sum(episode.total_reward for episode in evaluated) / len(evaluated)
+    assert harness.metrics_of(run)[0]["gem/return/test"] == pytest.approx(mean)
+    assert not list(run.spy.glob("*.pt"))

@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 
 FOLDER = Path(os.environ["GEM_SPY"])
 COLUMNS = ("states", "actions", "action_mask", "advantages", "logps", "llm_logps", "ref_logps", "old_logps",
-           "rewards")  # fmt: skip
+           "rewards", "values", "old_values", "returns")  # fmt: skip
 _counter = itertools.count()
 
 
