@@ -38,16 +38,15 @@ def moved(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (*(tensor.clone() for tensor in inputs), *(torch.full((ROWS, TOKENS), 1.0) for _ in range(2)))
 
 
-def milliseconds(ours: Callable[[], Any], peer: Callable[[], Any], quick: bool) -> tuple[float, ...]:
-    """Return our time, the time of the peer, and their ratio."""
+def milliseconds(ours: Callable[[], Any], peer: Callable[[], Any], quick: bool) -> common.Pair:
+    """Return our time and the time of the peer."""
 
     def one(work: Callable[[], Any]) -> Callable[[], int]:
         return lambda: len([work()])  # keep the result until it is complete, then free it
 
-    pair = common.compare(
+    return common.compare(
         one(ours), one(peer), seconds=0.02 if quick else 0.25, rounds=3 if quick else 9, clock="wall"
-    )
-    return 1e3 / pair.ours, 1e3 / pair.peer, 1 / pair.ratio
+    ).times(1e3)
 
 
 def run(quick: bool) -> list[common.Result]:

@@ -104,15 +104,7 @@ def run(quick: bool) -> list[common.Result]:
     late = common.compare(one_turn(TURNS - 1), one_turn(1), seconds=seconds)
     episode = common.compare(append, render_all, seconds=seconds)
     return [
-        common.Result(
-            "context: turn 128",
-            1e6 / late.ours,
-            1e6 / late.peer,
-            1 / late.ratio,
-            "us",
-            at_most=2,
-            note="peer: turn 2",
-        ),
+        common.Result("context: turn 128", *late.times(1e6), "us", at_most=2, note="peer: turn 2"),
         common.Result(
             "context: 128-turn episode",
             *episode,

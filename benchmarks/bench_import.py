@@ -34,8 +34,10 @@ def run(quick: bool) -> list[common.Result]:
             measured.append(milliseconds(module))
     ours, numpy, gem = (statistics.median(measured) for measured in times.values())
     return [
-        common.Result("import: gem_core", ours, numpy, ours / numpy, "ms", at_most=1.6, note="peer: numpy"),
-        common.Result("import: gem_core", ours, gem, ours / gem, "ms", note="peer: gem-llm"),
+        common.Result(
+            "import: gem_core", ours, numpy, ours / numpy, unit="ms", at_most=1.6, note="peer: numpy"
+        ),
+        common.Result("import: gem_core", ours, gem, ours / gem, unit="ms", note="peer: gem-llm"),
     ]
 
 

@@ -89,9 +89,9 @@ def reset_lines(game: str, quick: bool) -> list[common.Result]:
     name = f"game: {game}-hard, resets"
     note = f"peer: gem-llm, mean of {len(peers)}; CPU time"
     return [
-        common.Result(name, *rates, rates[0] / rates[1], "resets/s", at_least=50, note=note),
+        common.Result(name, *rates, rates[0] / rates[1], unit="resets/s", at_least=50, note=note),
         common.Result(
-            f"{name}, p99", slowest, LONGEST_MS, slowest / LONGEST_MS, "ms", at_most=1,
+            f"{name}, p99", slowest, LONGEST_MS, slowest / LONGEST_MS, unit="ms", at_most=1,
             note=f"peer: the limit; {len(seconds)} seeds, CPU time",
         ),
     ]  # fmt: skip

@@ -44,7 +44,7 @@ def line(name: str, quick: bool) -> common.Result:
     rate = sorted(common.rate(work, 0.05 if quick else 0.2) for _ in range(rounds))[rounds // 2]
     note = "a third right, a third wrong, a third malformed; CPU time; peer: the limit"
     return common.Result(
-        f"scores: rg:{name}", rate, LEAST, rate / LEAST, "answers/s", at_least=1.0, note=note
+        f"scores: rg:{name}", rate, LEAST, rate / LEAST, unit="answers/s", at_least=1.0, note=note
     )
 
 

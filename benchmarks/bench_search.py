@@ -90,13 +90,19 @@ def run(quick: bool) -> list[common.Result]:
     )
     results.append(
         common.Result(
-            f"search: BM25, {count:,} passages", rate, 200.0, rate / 200, "queries/s", at_least=1.0, note=note
+            f"search: BM25, {count:,} passages",
+            rate,
+            200.0,
+            rate / 200,
+            unit="queries/s",
+            at_least=1.0,
+            note=note,
         )
     )
     private = max(reader["private"] for reader in readers)
     results.append(
         common.Result(
-            "search: memory of a second process", private, 100.0, private / 100, "MB", at_most=1.0,
+            "search: memory of a second process", private, 100.0, private / 100, unit="MB", at_most=1.0,
             note="private pages, Python and numpy included; peer: the limit",
         )
     )  # fmt: skip

@@ -65,9 +65,12 @@ def batch(
 
 def from_facts(
     rows: int, tokens: int, turns: int, adjacent: bool, mask_dtype: torch.dtype = torch.int64
-) -> tuple[Callable[[], int], Callable[[], int]]:
-    """Return the work of computing advantages from the facts, and the work of ReBN alone."""
-    rewards, mask, facts = batch(rows, episode_of(turns, tokens, adjacent), mask_dtype)
+) -> tuple[Callable[[], int], Callable[[], int], Callable[[], int]]:
+    """Return the work of computing advantages from the facts: ours, ReBN alone, and the plain algorithm."""
+    episode = episode_of(turns, tokens, adjacent)
+    rewards, mask, facts = batch(rows, episode, mask_dtype)
+    (row,) = rows_of(episode)
+    spans = [(start - row.prompt_length, stop - row.prompt_length) for start, stop in row.spans]
     keys = list(range(rows))
 
     def ours() -> int:
@@ -79,7 +82,18 @@ def from_facts(
         tensors.rebn(rewards, mask, gamma=0.9)
         return rows
 
-    return ours, peer
+    def plain() -> int:
+        """Write the turn ids of each row as a list, as the plugins did at first."""
+        turn_ids = torch.full(mask.shape, -1)
+        for number in range(rows):
+            of_row = [-1] * mask.shape[1]
+            for turn, (start, stop) in enumerate(spans):
+                of_row[start:stop] = [turn] * (stop - start)
+            turn_ids[number] = torch.tensor(of_row)
+        CHOICE.compute(rewards, mask, turn_ids=turn_ids)
+        return rows
+
+    return ours, peer, plain
 
 
 TEXT = " ".join(str(number % 10) for number in range(STEP_TOKENS // STEP_TURNS // 2 - 12))
@@ -130,10 +144,13 @@ class Timed:
         return timed
 
 
-def step_seconds(quick: bool) -> tuple[float, float, float, float]:
+def step_seconds(quick: bool) -> list[tuple[float, float, float, float]]:
     """Return the seconds of a step: of a worker, of its tokenizer, from facts to metrics, and of the engine.
 
     All but the engine's are CPU time. The worker spends its time while the engine is busy.
+
+    Returns:
+        The four numbers of each round.
     """
     from bench_context import make_tokenizer
 
@@ -165,29 +182,29 @@ def step_seconds(quick: bool) -> tuple[float, float, float, float]:
         return time.process_time() - start - timed.seconds, timed.seconds, packed, tokens
 
     work()
-    seconds, tokenizing, packed, tokens = min(
-        (work() for _ in range(1 if quick else 3)), key=lambda one: one[0]
-    )
     rewards, mask, _ = batch(STEP_ROWS, episode_of(STEP_TURNS, STEP_TOKENS, adjacent=False))
-    facts = [of_row for _ in range(STEP_ROWS // PLAYED) for rows in packed for of_row in rows]
-    start = time.process_time()
-    known = unpack_facts(facts, list(range(STEP_ROWS)), [0] * STEP_ROWS, lambda: mask)
-    result = CHOICE.compute(rewards, mask, turn_ids=known.turn_ids)
-    batch_metrics(unpack_outlines(facts), result.stats)
-    at_the_end = time.process_time() - start
-    factor = STEP_ROWS / PLAYED
+    factor = STEP_ROWS // PLAYED
     of_worker = factor / WORKERS
-    return seconds * of_worker, tokenizing * of_worker, at_the_end, tokens * factor / ENGINE_RATE
+    rounds = []
+    for _ in range(1 if quick else 5):
+        seconds, tokenizing, packed, tokens = work()
+        facts = [of_row for _ in range(factor) for rows in packed for of_row in rows]
+        start = time.process_time()
+        known = unpack_facts(facts, list(range(STEP_ROWS)), [0] * STEP_ROWS, lambda: mask)
+        result = CHOICE.compute(rewards, mask, turn_ids=known.turn_ids)
+        batch_metrics(unpack_outlines(facts), result.stats)
+        at_the_end = time.process_time() - start
+        whole = tokens * factor / ENGINE_RATE
+        rounds.append((seconds * of_worker, tokenizing * of_worker, at_the_end, whole))
+    return rounds
 
 
 def per_row(
     name: str, ours: Callable[[], int], peer: Callable[[], int], limit: float | None, note: str, quick: bool
 ) -> common.Result:
     """Return a line with the milliseconds per row of both sides."""
-    pair = common.compare(ours, peer, seconds=0.02, rounds=3 if quick else 5)
-    return common.Result(
-        name, 1e3 / pair.ours, 1e3 / pair.peer, 1 / pair.ratio, unit="ms", at_most=limit, note=note
-    )
+    pair = common.compare(ours, peer, seconds=0.02, rounds=3 if quick else 5).times(1e3)
+    return common.Result(name, *pair, unit="ms", at_most=limit, note=note)
 
 
 def keep_memory() -> None:
@@ -215,40 +232,36 @@ def run(quick: bool) -> list[common.Result]:
     # the mask.
     limit = 1.5
     for name, adjacent in (("turns apart", False), ("adjacent turns", True)):
-        ours, peer = from_facts(rows, TOKENS, TURNS, adjacent)
+        ours, peer, plain = from_facts(rows, TOKENS, TURNS, adjacent)
         note = f"per row of {TOKENS:,} tokens, {TURNS} turns, {rows} rows; peer: ReBN on the mask"
         results.append(per_row(f"trainers: from facts to advantages, {name}", ours, peer, limit, note, quick))
+        note = f"per row of {rows} rows; peer: turn ids written as a list per row"
+        results.append(per_row(f"trainers: {name}, against plain Python", ours, plain, 0.5, note, quick))
         for more in (2 * rows,) if quick else MORE_ROWS:
-            larger, _ = from_facts(more, TOKENS, TURNS, adjacent)
+            larger, *_ = from_facts(more, TOKENS, TURNS, adjacent)
             note = f"per row of {more:,} rows; peer: of {rows} rows"
             results.append(
                 per_row(f"trainers: {name}, {more:,} rows", larger, ours, None if quick else 1.3, note, quick)
             )
-        del ours, peer, larger
+        del ours, peer, plain, larger
         rows_of_all = 4 * rows if quick else LARGEST_ROWS
-        ours, peer = from_facts(rows_of_all, TOKENS, TURNS, adjacent, torch.uint8)
+        ours, peer, _ = from_facts(rows_of_all, TOKENS, TURNS, adjacent, torch.uint8)
         note = f"per row of {rows_of_all:,} rows; peer: ReBN on the mask"
         results.append(
             per_row(f"trainers: {name}, {rows_of_all:,} rows against ReBN", ours, peer, limit, note, quick)
         )
         del ours, peer
-    played, tokenizing, at_the_end, whole = step_seconds(quick)
-    for name, ours, limit in (
-        ("gem-core's code and the tokenizer", played + tokenizing + at_the_end, 0.01),
-        (f"one of {WORKERS} workers plays", played, None),
-        ("the worker's tokenizer", tokenizing, None),
-        ("from facts to metrics", at_the_end, None),
+    rounds = step_seconds(quick)
+    note = f"{STEP_ROWS:,} rows of {STEP_TOKENS:,} tokens; peer: {ENGINE_RATE:,} tokens/s"
+    for name, parts, limit in (
+        ("gem-core's code and the tokenizer", (0, 1, 2), 0.01),
+        (f"one of {WORKERS} workers plays", (0,), None),
+        ("the worker's tokenizer", (1,), None),
+        ("from facts to metrics", (2,), None),
     ):
+        pair = common.Pair.of([(1e3 * sum(one[part] for part in parts), 1e3 * one[3]) for one in rounds])
         results.append(
-            common.Result(
-                f"trainers: in a step, {name}",
-                1e3 * ours,
-                1e3 * whole,
-                ours / whole,
-                unit="ms",
-                at_most=limit,
-                note=f"{STEP_ROWS:,} rows of {STEP_TOKENS:,} tokens; peer: {ENGINE_RATE:,} tokens/s",
-            )
+            common.Result(f"trainers: in a step, {name}", *pair, unit="ms", at_most=limit, note=note)
         )
     return results
 

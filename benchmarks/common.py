@@ -29,21 +29,25 @@ class Result:
         name: ``group: what is measured``.
         ours: Our result, in `unit`.
         peer: Result of the peer in the same unit; None on a line without a peer.
-        ratio: ours / peer, from paired rounds if there are any; None without a peer.
+        ratio: ours / peer, the median over the rounds if there are any; None without a peer.
+        rounds: Both sides in each round, in `unit`; empty if they were not measured in rounds.
         unit: Unit such as ``steps/s`` (higher is better) or ``ms`` (lower is better).
         at_least: Lower limit of the ratio if higher is better; None for no limit.
         at_most: Upper limit of the ratio if lower is better; None for no limit.
         note: Name of the peer, and other remarks.
+        commit: Commit that was measured, as in `records.commit`; empty before it is recorded.
     """
 
     name: str
     ours: float
     peer: float | None = None
     ratio: float | None = None
+    rounds: Sequence[Sequence[float]] = ()
     unit: str = "steps/s"
     at_least: float | None = None
     at_most: float | None = None
     note: str = ""
+    commit: str = ""
 
     @property
     def ok(self) -> bool | None:
@@ -58,11 +62,22 @@ class Result:
 
 
 class Pair(NamedTuple):
-    """Medians of both sides and of the ratio of each round."""
+    """Medians of both sides and of the ratio of each round, and both sides of each round."""
 
     ours: float
     peer: float
     ratio: float
+    rounds: list[tuple[float, float]]
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[float, float]]) -> Pair:
+        """Return the medians of the rounds."""
+        ours, peer = map(statistics.median, zip(*rounds, strict=True))
+        return cls(ours, peer, statistics.median(a / b for a, b in rounds), list(rounds))
+
+    def times(self, per_second: float) -> Pair:
+        """Return times instead of rates: in milliseconds for 1e3, in microseconds for 1e6."""
+        return Pair.of([(per_second / ours, per_second / peer) for ours, peer in self.rounds])
 
 
 def rate(work: Callable[[], int], seconds: float, clock: Clock = "cpu") -> float:
@@ -99,8 +114,7 @@ def compare(
         for side in sorted(sides, reverse=bool(number % 2)):
             gc.collect()
             rates[side].append(rate(sides[side], seconds, clock))
-    ratios = [a / b for a, b in zip(rates["ours"], rates["peer"], strict=True)]
-    return Pair(*(statistics.median(values) for values in (rates["ours"], rates["peer"], ratios)))
+    return Pair.of(list(zip(rates["ours"], rates["peer"], strict=True)))
 
 
 def number(value: float | None) -> str:
@@ -110,9 +124,14 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def share(ratio: float) -> str:
+    """Return a ratio with two decimals, or with four if it is small."""
+    return f"{ratio:.{2 if ratio >= 0.1 else 4}f}"
+
+
 def table(results: Sequence[Result]) -> str:
     """Return the results as a Markdown table, which is also readable in a terminal."""
-    rows = [("benchmark", "unit", "ours", "peer", "ratio", "limit", "", "note")]
+    rows = [("benchmark", "unit", "ours", "peer", "ratio", "rounds", "limit", "", "note")]
     for result in results:
         limit = "-"
         if result.at_least is not None:
@@ -120,9 +139,11 @@ def table(results: Sequence[Result]) -> str:
         if result.at_most is not None:
             limit = f"<= {result.at_most:g}"
         verdict = {True: "ok", False: "MISS", None: "info"}[result.ok]
-        ratio = "-" if result.ratio is None else f"{result.ratio:.{2 if result.ratio >= 0.1 else 4}f}"
+        ratio = "-" if result.ratio is None else share(result.ratio)
+        ratios = [a / b for a, b in result.rounds]
+        interval = f"{share(min(ratios))} to {share(max(ratios))}" if ratios else "-"
         ours, peer = number(result.ours), number(result.peer)
-        rows.append((result.name, result.unit, ours, peer, ratio, limit, verdict, result.note))
+        rows.append((result.name, result.unit, ours, peer, ratio, interval, limit, verdict, result.note))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     rows.insert(1, tuple("-" * width for width in widths))
     right = {2, 3, 4}
@@ -138,8 +159,12 @@ def table(results: Sequence[Result]) -> str:
 
 
 def save(results: Sequence[Result], path: Path) -> None:
-    """Write the results and their verdicts as JSON."""
-    path.write_text(json.dumps([{**asdict(r), "ok": r.ok} for r in results], indent=1) + "\n")
+    """Write the results and their verdicts as JSON, one per line; rounds have four significant digits."""
+    rows = []
+    for result in results:
+        rounds = [[float(f"{value:.4g}") for value in both] for both in result.rounds]
+        rows.append(json.dumps({**asdict(result), "rounds": rounds, "ok": result.ok}))
+    path.write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
 
 def load(path: Path) -> list[Result]:

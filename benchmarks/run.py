@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import common
+from records import commit
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
@@ -113,7 +115,7 @@ def main() -> None:
     broken = []
     for file in files:
         rows = run_one(python, file, args.quick)
-        results += rows or []
+        results += [replace(row, commit=commit()) for row in rows or []]
         if rows is None:
             broken.append(file.name)
 
@@ -125,7 +127,11 @@ def main() -> None:
         if args.only:
             results = common.merge(common.load(RECORD / "bench.json"), results)
         common.save(results, RECORD / "bench.json")
-        head = "# Benchmarks, reference run\n\nMade by `make bench-record`. Ratio is ours / peer."
+        head = (
+            "# Benchmarks, reference run\n\nMade by `make bench-record`. Ratio is ours / peer, the median "
+            "over rounds; the next column is the lowest and the highest ratio of a round. `bench.json` "
+            "contains both sides in each round, and the commit."
+        )
         (RECORD / "bench.md").write_text(f"{head}\n\n{where}.\n\n{common.table(results)}\n")
     missed = [result.name for result in results if result.ok is False]
     for name in missed:
