@@ -20,6 +20,7 @@ from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 CRITIC_ESTIMATOR = "gae"
 """The estimator that needs a critic."""
+WHITENED = "The advantages of gae are whitened over the tokens of the responses, which Oat does not do."
 ADAM_BETAS = (0.9, 0.999)
 """Decay rates of AdamW. These are PyTorch's defaults, because not every trainer has an option for them."""
 
@@ -168,7 +169,7 @@ class Recipe(RolloutOptions):
         known = [*TRAINER_NAMES.values(), CRITIC_ESTIMATOR]
         if self.estimator not in known:
             raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), known)}")
-        if self.critic_learning_rate is not None and self.estimator != CRITIC_ESTIMATOR:
+        if self.critic_learning_rate is not None and not self.with_critic:
             raise ConfigError(f"{prefix}critic_learning_rate needs estimator={CRITIC_ESTIMATOR}")
         estimator = get_estimator(self.estimator)
         options = dict(self.estimator_options)
@@ -242,9 +243,25 @@ class Recipe(RolloutOptions):
         return self.episodes_per_gpu // self.micro_batch()
 
     @property
+    def with_critic(self) -> bool:
+        """Whether the estimator needs a critic."""
+        return self.estimator == CRITIC_ESTIMATOR
+
+    @property
+    def critic_notes(self) -> list[str]:
+        """Difference of a trainer that whitens the advantages of "gae", for the notes of its script."""
+        return [WHITENED] if self.with_critic else []
+
+    @property
+    def critic_rate(self) -> float:
+        """Learning rate of the critic."""
+        return self.critic_learning_rate or self.learning_rate
+
+    @property
     def trainer_estimator(self) -> str:
         """Name of the estimator in the config of a trainer that also has built-in estimators."""
-        return next(name for name, estimator in TRAINER_NAMES.items() if estimator == self.estimator)
+        names = {estimator: name for name, estimator in TRAINER_NAMES.items()}
+        return names.get(self.estimator, f"gem_{self.estimator}")
 
     @property
     def changed_estimator_options(self) -> dict[str, Any]:
@@ -285,7 +302,7 @@ class Recipe(RolloutOptions):
     def critic(self) -> dict[str, str]:
         """Return an entry for `reject_unsupported` if the estimator needs a critic."""
         reason = f"{self.estimator} needs a critic, and recipes set up none for this trainer"
-        return {"estimator": reason} if self.estimator == CRITIC_ESTIMATOR else {}
+        return {"estimator": reason} if self.with_critic else {}
 
     def images(self, reason: str) -> dict[str, str]:
         """Return an entry for `reject_unsupported` if an environment shows images.

@@ -116,8 +116,9 @@ def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], 
         *(
             (trainer, {"estimator": "gae"}, ["estimator: gae needs a critic"])
             for trainer in WRITERS
-            if trainer != "oat"
+            if trainer not in ("oat", "verl")
         ),
+        ("verl", {"estimator": "gae", "context": "rebuild"}, ["context: gae needs episode rows"]),
         ("reference", {"context": "rebuild"}, ["context: it supports append contexts only"]),
         (
             "openrlhf",

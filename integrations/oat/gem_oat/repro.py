@@ -28,10 +28,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     reject_unsupported("Oat", recipe.images("its prompts are texts"))
     turns = _turns(recipe)
-    critic = recipe.estimator == "gae"
+    critic = recipe.with_critic
     options = recipe.changed_estimator_options
     if critic:
-        options["critic_learning_rate"] = recipe.critic_learning_rate or recipe.learning_rate
+        options["critic_learning_rate"] = recipe.critic_rate
         options.setdefault("lam", LAM)
     else:
         options = {f"adv_{name}": value for name, value in options.items()}

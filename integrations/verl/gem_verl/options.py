@@ -81,9 +81,8 @@ def check_config(config: Any) -> RowOptions:
     reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
-        critic = name == "gem_gae"
-        sections = {"gem_gae": critic, "gem_gae without a critic": critic and not config.critic.enable}
-        reject_listed(SUPPORTED, config, sections)
+        without = name == "gem_gae" and not config.critic.enable
+        reject_listed(SUPPORTED, config, {"gem_gae": name == "gem_gae", "gem_gae without a critic": without})
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
@@ -98,9 +97,8 @@ def check_config(config: Any) -> RowOptions:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.row_kind == "turn":
         groups = option_at(config.algorithm, "filter_groups", {})
-        by_reward = groups.get("enable") and groups.get("metric") == "reward"
         sections = {"turn rows": True, "estimators of episodes": name not in TRAINER_NAMES}
-        sections["filters of rows"] = by_reward
+        sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
         reject_listed(SUPPORTED, config, sections, estimators=", ".join(TRAINER_NAMES))
     return options
 

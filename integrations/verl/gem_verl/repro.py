@@ -15,13 +15,15 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """Write ``run.sh``.
 
     Returns:
-        The differences from the other trainers: none.
+        The differences from the other trainers, one line each.
 
     Raises:
-        ConfigError: The estimator needs a critic; verl has an equivalent of every other option.
+        ConfigError: verl has no equivalent of an option.
     """
-    reject_unsupported("verl", recipe.critic())
-    tokens = max(TOKENS_PER_GPU, recipe.max_tokens)
-    settings = read_settings(Path(__file__).with_name("recipe.json"), recipe, micro_batch_tokens=tokens)
-    write_script(Path(folder) / "run.sh", COMMAND, assignments(settings))
-    return []
+    here, tokens = Path(__file__).parent, max(TOKENS_PER_GPU, recipe.max_tokens)
+    settings = read_settings(here / "recipe.json", recipe, micro_batch_tokens=tokens)
+    if recipe.with_critic:
+        reject_unsupported("verl", dict.fromkeys(recipe.changed("context", "raw"), "gae needs episode rows"))
+        settings |= read_settings(here / "recipe-critic.json", recipe, micro_batch_tokens=tokens)
+    write_script(Path(folder) / "run.sh", COMMAND, assignments(settings), notes=recipe.critic_notes)
+    return recipe.critic_notes
