@@ -70,6 +70,21 @@ def test_two_epochs_with_clipping(tmp_path: Path, warm: Path, warm_tokenizer: An
     assert [len(episodes) for episodes in evaluations] == [8, 8]  # before and after
 
 
+def test_the_mean_over_tokens_with_corrected_log_probs(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any
+) -> None:
+    """With ``grpo`` the loss is a mean over the tokens of a response; `tis_c` is Oat's default here."""
+    run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="2").check()
+    episodes, updates = played(run.spy, warm_tokenizer), spied.updates(run.spy)
+    assert len(updates) == 3
+    for update in updates:
+        mine = {name: episodes[name] for name in update.collected}
+        wanted = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
+        for row in update.rows:
+            name = name_in(row.prompt, warm_tokenizer)
+            assert_row_is_right(row, mine[name], wanted[name], "turn")
+
+
 def test_a_kl_penalty_in_the_loss(tmp_path: Path, warm: Path, model: Any) -> None:
     """The penalty is Oat's estimate "k3" against the model before training."""
     run = harness.run_oat(tmp_path, warm, beta="0.1", learning_rate="1e-2").check()
