@@ -1,9 +1,10 @@
 """Every code block of README.md and the documentation works.
 
 The blocks of one page run in order, in one temporary folder: python blocks share a namespace, and bash blocks
-run under ``bash -eu`` with ``gem-core`` on the path, or in this process if they contain only ``gem-core``
-commands, because starting a command takes longer than running it. A block marked ``gpu`` is parsed instead of
-run; a block marked ``slow`` runs only if GEM_CORE_DOCS_SLOW is set (``make docs-slow``).
+run under ``bash -eu`` with ``gem-core`` on the path. If a block has only ``gem-core`` commands and commands
+that show a result, ``gem-core`` runs in this process, because starting it takes longer than running it. A
+block marked ``gpu`` is parsed instead of run; a block marked ``slow`` runs only if GEM_CORE_DOCS_SLOW is set
+(``make docs-slow``).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ MODULES = {
     "verifiers": ("verifiers",),
 }
 SLOW = bool(os.environ.get("GEM_CORE_DOCS_SLOW"))
+SHOWS = ("head", "ls")
+"""Programs that show a result of the commands before them."""
 _QUOTED = re.compile(r"'[^']*'|(?<!\S)#.*")
 _SHELL = re.compile(r"[^\w\s.,:/@%+=-]")
 """Characters with a meaning in the shell, and all that might have one, outside of single quotes."""
@@ -63,8 +66,8 @@ def run_bash(block: Block, folder: Path) -> None:
     if commands:
         with open(os.devnull) as nothing, mock.patch("sys.stdin", nothing):
             for words in commands:
-                code = main(words)
-                assert code == 0, f"{block.where} ended with {code}: gem-core {shlex.join(words)}"
+                code = subprocess.call(words, cwd=folder) if words[0] in SHOWS else main(words[1:])
+                assert code == 0, f"{block.where} ended with {code}: {shlex.join(words)}"
         return
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -76,13 +79,13 @@ def run_bash(block: Block, folder: Path) -> None:
 
 
 def own_commands(code: str) -> list[list[str]]:
-    """Return the arguments of each command; empty unless all are `gem-core` without other shell syntax."""
+    """Return the words of each command; empty unless all are `gem-core` or `SHOWS` without shell syntax."""
     commands = []
     for line in filter(None, code.replace("\\\n", " ").splitlines()):
         words = shlex.split(line, comments=True)
-        if words and (words[0] != "gem-core" or _SHELL.search(_QUOTED.sub("", line))):
+        if words and (words[0] not in ("gem-core", *SHOWS) or _SHELL.search(_QUOTED.sub("", line))):
             return []
-        commands += [words[1:]] if words else []
+        commands += [words] if words else []
     return commands
 
 
@@ -145,10 +148,14 @@ def test_blocks_keep_their_line_and_lose_their_indent() -> None:
 
 def test_only_blocks_of_our_own_plain_commands_run_in_this_process() -> None:
     assert own_commands("gem-core envs 'game:*' \\\n  --json  # all & sundry\n\ngem-core doctor\n") == [
-        ["envs", "game:*", "--json"], ["doctor"]
+        ["gem-core", "envs", "game:*", "--json"], ["gem-core", "doctor"]
     ]  # fmt: skip
+    assert own_commands("gem-core new A\nhead -n 1 a.py") == [
+        ["gem-core", "new", "A"],
+        ["head", "-n", "1", "a.py"],
+    ]
     shell = (
-        "\nls",
+        "\npwd",
         " && ls",
         " | head",
         " > x",
@@ -161,7 +168,7 @@ def test_only_blocks_of_our_own_plain_commands_run_in_this_process() -> None:
         " a &",
         " [ab]",
     )
-    for code in ("ls", "X=1 gem-core envs", "# nothing", *(f"gem-core envs{rest}" for rest in shell)):
+    for code in ("pwd", "X=1 gem-core envs", "# nothing", *(f"gem-core envs{rest}" for rest in shell)):
         assert own_commands(code) == []
 
 
