@@ -43,9 +43,8 @@ class SupportedTrainer:
         name: Name of the trainer, for messages.
         package: Import package of the plugin.
         distribution: Name on the package index.
-        minimum: First supported version.
-        below: First untested version. It is accepted if it has the interface that the plugin checks; see
-            `gem_core.trainers.interface`.
+        versions: The tested versions, in pip's syntax: ``">=FIRST,<FIRST_UNTESTED"``. A newer version is
+            accepted if it has the interface that the plugin checks; see `gem_core.trainers.interface`.
         hook: How the plugin is loaded into the trainer's processes, in one sentence.
         home_variable: Environment variable with the path of a source checkout; None if the plugin supports
             installed distributions only.
@@ -56,13 +55,15 @@ class SupportedTrainer:
             points.
         required_features: Pairs of a version and a required feature that it introduced, for the message about
             older versions.
+
+    Raises:
+        ConfigError: `versions` is not such a range.
     """
 
     name: str
     package: str
     distribution: str
-    minimum: str
-    below: str
+    versions: str
     hook: str
     home_variable: str | None = None
     on_index: bool = True
@@ -71,10 +72,19 @@ class SupportedTrainer:
     entry_point: tuple[str, str] | None = None
     required_features: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r">=[\d.]+,<[\d.]+", self.versions):
+            raise ConfigError(f"versions={self.versions!r}: expected a range such as '>=1.2,<2'")
+
     @property
-    def versions(self) -> str:
-        """Supported range in pip's syntax."""
-        return f">={self.minimum},<{self.below}"
+    def minimum(self) -> str:
+        """First supported version."""
+        return self.versions.removeprefix(">=").partition(",<")[0]
+
+    @property
+    def below(self) -> str:
+        """First untested version."""
+        return self.versions.partition(",<")[2]
 
     def read_table(self, name: str, section: str) -> dict[str, Any]:
         """Return one section of a JSON file in the folder of the plugin's package.

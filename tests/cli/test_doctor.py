@@ -22,7 +22,7 @@ def doctor(capsys, code: int = 0) -> dict:
 def plugin(monkeypatch, preflight=None, **changes) -> None:
     """Register a description that takes precedence over Oat's own."""
     described = {
-        "name": "Oat", "package": "gem_oat", "distribution": "numpy", "minimum": "1", "below": "99",
+        "name": "Oat", "package": "gem_oat", "distribution": "numpy", "versions": ">=1,<99",
         "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,
     }  # fmt: skip
     monkeypatch.setitem(
@@ -81,7 +81,7 @@ def test_a_trainer_whose_hook_is_open_is_ready(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"minimum": "90"}, "is not supported; supported versions: >=90,<99"),
+        ({"versions": ">=90,<99"}, "is not supported; supported versions: >=90,<99"),
         ({"hook_modules": ("json.nothing",)}, "no json.nothing yet"),
         ({"entry_point": ("verl.plugins", "somebody-else")}, "no entry point 'somebody-else'"),
     ],
@@ -96,7 +96,7 @@ def test_an_installed_trainer_without_its_plugin_is_exit_1(changes, expected, ca
 
 
 def test_a_version_newer_than_the_tested_ones_is_ready_with_a_warning(capsys, monkeypatch):
-    plugin(monkeypatch, below="1.1")
+    plugin(monkeypatch, versions=">=1,<1.1")
     report = oat(doctor(capsys))
     assert report["problems"] == []
     assert report["warning"].startswith(f"Oat {np.__version__} is newer than the tested versions (>=1,<1.1)")

@@ -15,8 +15,7 @@ SUPPORTED = SupportedTrainer(
     name="Oat",
     package="gem_oat",
     distribution="oat-llm",
-    minimum="0.2.3",
-    below="0.3",
+    versions=">=0.2.3,<0.3",
     hook="python -m gem_oat.train, with Oat's own flags",
     hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
 )

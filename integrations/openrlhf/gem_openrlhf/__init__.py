@@ -15,8 +15,7 @@ SUPPORTED = SupportedTrainer(
     name="OpenRLHF",
     package="gem_openrlhf",
     distribution="openrlhf",
-    minimum="0.11.0",
-    below="0.12",
+    versions=">=0.11.0,<0.12",
     hook="python -m gem_openrlhf.train_ppo_ray, or gem_openrlhf.hooks.setup as Ray's setup hook",
     hook_modules=("gem_openrlhf.train_ppo_ray", "gem_openrlhf.hooks", "gem_openrlhf.agent"),
 )

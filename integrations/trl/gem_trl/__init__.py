@@ -22,8 +22,7 @@ SUPPORTED = SupportedTrainer(
     name="TRL",
     package="gem_trl",
     distribution="trl",
-    minimum="1.12",
-    below="1.17",
+    versions=">=1.12,<1.17",
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
     hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
 )

@@ -23,4 +23,4 @@ def plugin_with(
     (package / "__init__.py").touch()
     (package / file).write_text(json.dumps(tables))
     monkeypatch.syspath_prepend(tmp_path)
-    return SupportedTrainer("Pytest", package.name, "pytest", minimum="1", below="99", hook="")
+    return SupportedTrainer("Pytest", package.name, "pytest", versions=">=1,<99", hook="")

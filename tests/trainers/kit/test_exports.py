@@ -45,7 +45,7 @@ def test_missing_trainer_is_a_clear_error(package: str, monkeypatch: pytest.Monk
 )
 def test_version_range(version: str, supported: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_installed(monkeypatch, version)
-    trainer = SupportedTrainer("verl", "gem_verl", "verl", minimum="0.9", below="0.10", hook="")
+    trainer = SupportedTrainer("verl", "gem_verl", "verl", versions=">=0.9,<0.10", hook="")
     problem = trainer.problem()
     if supported:
         assert problem is None
@@ -56,15 +56,16 @@ def test_version_range(version: str, supported: bool, monkeypatch: pytest.Monkey
 def test_the_message_about_an_older_verl_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     verl = importlib.import_module("gem_verl").SUPPORTED
     pretend_installed(monkeypatch, "0.8.0")
-    assert verl.problem().endswith(">=0.9,<0.10 (0.8.0 has no v1 trainer to register a mode with)")
+    lacks = "has no v1 trainer to register a mode with"
+    assert verl.problem().endswith(f"{verl.versions} (0.8.0 {lacks})")
     pretend_installed(monkeypatch, "0.6.1")
     assert "(0.6.1 has no rollout.agent.agent_loop_manager_class and no reward per token" in verl.problem()
     pretend_installed(monkeypatch, "0.8.9")
-    assert verl.problem().endswith(">=0.9,<0.10 (0.8.9 has no v1 trainer to register a mode with)")
+    assert verl.problem().endswith(f"{verl.versions} (0.8.9 {lacks})")
 
 
 def test_a_newer_version_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = SupportedTrainer("verl", "gem_newer", "verl", minimum="0.9", below="0.10", hook="")
+    trainer = SupportedTrainer("verl", "gem_newer", "verl", versions=">=0.9,<0.10", hook="")
     pretend_installed(monkeypatch, "0.9.3")
     assert trainer.untested() is None
     pretend_installed(monkeypatch, "0.10.1")
@@ -119,7 +120,7 @@ def test_a_trainer_that_lacks_what_a_module_imports_is_a_clear_error(
     (package / "hook.py").write_text("from json import not_there\n")
     monkeypatch.syspath_prepend(tmp_path)
     pretend_installed(monkeypatch, "0.2.1")
-    trainer = SupportedTrainer("Acme", "gem_lacking", "acme", minimum="0.2", below="0.3", hook="")
+    trainer = SupportedTrainer("Acme", "gem_lacking", "acme", versions=">=0.2,<0.3", hook="")
     get, _ = lazy_exports(trainer, {"hook": ["Hook"]})
     message = r"Acme 0\.2\.1 cannot be used: ImportError: cannot import name 'not_there'.* acme>=0\.2,<0\.3"
     with pytest.raises(UnsupportedTrainer, match=message):

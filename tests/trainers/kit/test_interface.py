@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.errors import UnsupportedTrainer
+from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.trainers.exports import lazy_exports
 from gem_core.trainers.interface import (
     expect,
@@ -25,7 +25,7 @@ from gem_core.trainers.interface import (
 from gem_core.trainers.plugin import SupportedTrainer
 from tests.trainers.kit.plugin import plugin_with
 
-TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", minimum="1", below="99", hook="")
+TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="")
 
 
 class Learner:
@@ -103,8 +103,15 @@ def test_names_that_a_method_uses() -> None:
         expect_names(TRAINER, Learner, "run", ["step"])
 
 
+@pytest.mark.parametrize("versions", ["1.2", ">=1", "<2,>=1", ">=1,<=2"])
+def test_versions_are_a_range(versions: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a range such as '>=1\.2,<2'"):
+        SupportedTrainer("Acme", "gem_acme", "acme", versions=versions, hook="")
+    assert (TRAINER.minimum, TRAINER.below) == ("1", "99")
+
+
 def test_lazy_exports_import_on_first_use() -> None:
-    trainer = SupportedTrainer("Pytest", "gem_core.rollout", "pytest", minimum="1", below="99", hook="")
+    trainer = SupportedTrainer("Pytest", "gem_core.rollout", "pytest", versions=">=1,<99", hook="")
     load, names = lazy_exports(trainer, {"pool": ["EnvPool"]})
     from gem_core.rollout import EnvPool
 
@@ -114,7 +121,7 @@ def test_lazy_exports_import_on_first_use() -> None:
         load("Pool")
     with pytest.raises(AttributeError, match=r"no attribute '__path'$"):
         load("__path")
-    missing = SupportedTrainer("X", "gem_x", "no-such-distribution", minimum="1", below="2", hook="")
+    missing = SupportedTrainer("X", "gem_x", "no-such-distribution", versions=">=1,<2", hook="")
     with pytest.raises(UnsupportedTrainer, match="is not installed"):
         lazy_exports(missing, {})[0]("Anything")
 
