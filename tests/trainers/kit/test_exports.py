@@ -56,12 +56,11 @@ def test_version_range(version: str, supported: bool, monkeypatch: pytest.Monkey
 def test_the_message_about_an_older_verl_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     verl = importlib.import_module("gem_verl").SUPPORTED
     pretend_installed(monkeypatch, "0.8.0")
-    lacks = "has no v1 trainer to register a mode with"
-    assert verl.problem().endswith(f"{verl.versions} (0.8.0 {lacks})")
+    assert f"{verl.versions} (0.8.0 has no v1 trainer to register a mode with" in verl.problem()
     pretend_installed(monkeypatch, "0.6.1")
     assert "(0.6.1 has no rollout.agent.agent_loop_manager_class and no reward per token" in verl.problem()
     pretend_installed(monkeypatch, "0.8.9")
-    assert verl.problem().endswith(f"{verl.versions} (0.8.9 {lacks})")
+    assert f"{verl.versions} (0.8.9 has no v1 trainer to register a mode with" in verl.problem()
 
 
 def test_a_newer_version_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
