@@ -157,7 +157,8 @@ def _command(id: str, rule: str, args: argparse.Namespace) -> str:
 def _show(result: EnvCheck) -> None:
     if result.status == "ok":
         skipped = f"; not applicable: {', '.join(result.not_applicable)}" if result.not_applicable else ""
-        text = f"{len(result.rules)} rules hold{skipped}"
+        count = len(result.rules)
+        text = ("1 rule holds" if count == 1 else f"{count} rules hold") + skipped
     else:
         text = result.message.removeprefix(f"{result.id}: ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}

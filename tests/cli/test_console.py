@@ -93,7 +93,7 @@ def test_a_progress_bar_on_standard_error_leaves_piped_output_alone(monkeypatch,
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     assert main(["check", "game:GuessTheNumber-v0-easy", "--rules", "signatures", "--seeds", "1"]) == 0
-    assert "1 rules hold" in capsys.readouterr().out
+    assert "1 rule holds" in capsys.readouterr().out
     assert "checking" in terminal.getvalue()
 
 
