@@ -5,6 +5,7 @@ import importlib
 import json
 import logging
 import pickle
+import re
 import sys
 import textwrap
 import threading
@@ -477,3 +478,22 @@ def test_a_floor_is_a_share_of_episodes() -> None:
     assert EnvSpec.from_json(registration.spec("test:Floor-v0").to_json()).floor == 0.5
     declared = registration.spec("game:GuessTheNumber-v0").floor
     assert declared is None, "those of the package are measured, not declared"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "import os\nimport surely_not_installed\n",
+            "broken.py:2 cannot be imported: ModuleNotFoundError: No",
+        ),
+        ("class Env(:\n", "broken.py cannot be imported: SyntaxError: "),
+        ("def f():\n    return 1 / 0\n\n\nf()\n", "broken.py:2 cannot be imported: ZeroDivisionError: "),
+    ],
+)
+def test_an_error_in_the_file_of_an_environment_names_its_line(
+    code: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.py").write_text(code)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make(f"{tmp_path}/broken.py:Env")

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import sys
 import threading
+import traceback
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gem_core._util.messages import error_line, suggest
-from gem_core.errors import ConfigError, MissingDependency
+from gem_core.errors import ConfigError, GemError, MissingDependency
 
 if TYPE_CHECKING:
     import inspect
@@ -101,7 +102,11 @@ def absolute(entry_point: str) -> str:
 
 
 def _load_file(name: str, path: str) -> ModuleType:
-    """Return the module in a file, which is executed once per process."""
+    """Return the module in a file, which is executed once per process.
+
+    Raises:
+        ConfigError: The file does not exist or raises an error.
+    """
     file = Path(path).resolve()
     if not file.is_file():
         raise ConfigError(f"{name}: {file} does not exist")
@@ -116,10 +121,19 @@ def _load_file(name: str, path: str) -> ModuleType:
             sys.modules[module_name] = module
             try:
                 spec.loader.exec_module(module)
-            except BaseException:
+            except BaseException as error:
                 del sys.modules[module_name]
-                raise
+                if isinstance(error, GemError) or not isinstance(error, Exception):
+                    raise
+                line = next((f":{lineno}" for lineno in _lines_in(file, error)), "")
+                raise ConfigError(f"{name}: {file}{line} cannot be imported: {error_line(error)}") from error
     return sys.modules[module_name]
+
+
+def _lines_in(file: Path, error: Exception) -> list[int]:
+    """Return the numbers of the lines of a file that were running when it raised, the innermost first."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    return [frame.lineno for frame in frames if frame.filename == str(file) and frame.lineno]
 
 
 def check_arguments(name: str, factory: Callable[..., Any], kwargs: dict[str, Any]) -> None:

@@ -56,7 +56,7 @@ def test_mistakes_in_the_id_of_a_file(file_id, tmp_path):
         gem_core.make(file_id, color="red")
     (tmp_path / "broken.py").write_text("1 / 0")
     for _ in range(2):  # a file that failed is not cached
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(ConfigError, match=r"broken\.py:1 cannot be imported: ZeroDivisionError"):
             gem_core.make("broken.py:Env")
 
 
