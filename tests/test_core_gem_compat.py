@@ -23,7 +23,7 @@ GAMES = (
 
 
 class Polite(Wrapper):
-    """A wrapper in the style of GEM's users: full methods, a seed and no options."""
+    """A wrapper as GEM's users write it: `reset` and `step` in full; `reset` takes a seed but no options."""
 
     def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
         observation, info = self.env.reset(seed=seed)

@@ -1,4 +1,4 @@
-"""Texts that try to get executed where a model's text is read: environments, tools, graders, evaluation."""
+"""Texts that try to execute code where a model's text is read: environments, tools, graders, evaluation."""
 
 from __future__ import annotations
 

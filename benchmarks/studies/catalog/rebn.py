@@ -1,11 +1,11 @@
-"""ReBN taken apart: each of its two operations alone, and the estimators that compare groups."""
+"""Ablation of ReBN: each of its two operations alone, and the estimators that compare groups."""
 
 from dataclasses import replace
 
 from studies import GUESS, SHORT_RUN, Study
 
 STUDY = Study(
-    title="ReBN taken apart",
+    title="Ablation of ReBN",
     question=(
         "Which part of ReBN helps: subtracting the mean of the returns, or dividing by their standard "
         "deviation? How do estimators that compare the episodes of a group, and PPO with a critic, compare?"

@@ -220,7 +220,7 @@ def build_bm25(
 
 def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> None:
     if not k1 >= 0 or not 0 <= b <= 1:
-        raise ConfigError(f"k1={k1}, b={b}: expected at least 0 for k1, and from 0 to 1 for b")
+        raise ConfigError(f"k1={k1}, b={b}: expected k1 >= 0 and b in [0, 1]")
     try:
         import bm25s
     except ModuleNotFoundError as error:

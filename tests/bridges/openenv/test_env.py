@@ -161,7 +161,7 @@ class Forgetful(gem_core.Env):
 
 
 class Faithful(Forgetful):
-    """Remembers what was said; dies once for each path that it is given."""
+    """Records the actions it received, and dies once for each path in them."""
 
     def reset(self, seed=None, *, options=None):
         self.begin_episode(seed)
