@@ -20,7 +20,9 @@ from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 CRITIC_ESTIMATOR = "gae"
 """The estimator that needs a critic."""
-WHITENED = "The advantages of gae are whitened over the tokens of the responses, which Oat does not do."
+WHITENED = (
+    "The advantages of gae are whitened over the tokens of the responses, which not every trainer does."
+)
 ADAM_BETAS = (0.9, 0.999)
 """Decay rates of AdamW. These are PyTorch's defaults, because not every trainer has an option for them."""
 
