@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import fcntl
 import pickle
-import sys
 from contextlib import contextmanager
 
 import pytest
 
+from gem_core.train import report
 from tests.train.helpers import EASY, LONG, Faulty, options
 
 
@@ -68,7 +68,7 @@ def model(tiny_folder):
 
 @pytest.fixture(scope="session")
 def learned(tiny_folder, shared_folder):
-    """Outcome of a run that is long enough to learn the easy game, with traces; made once for all workers."""
+    """Outcome of a run that learns the easy game, with traces and a curve; made once for all workers."""
     from gem_core.train import TrainConfig, train
 
     out, outcome = shared_folder / "learned", shared_folder / "learned.pickle"
@@ -79,7 +79,8 @@ def learned(tiny_folder, shared_folder):
             tensorboard=True,
         )
     )  # fmt: skip
-    with locked(shared_folder / "learned.lock"):
+    with locked(shared_folder / "learned.lock"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "plot_curve", PLOT_CURVE)
         if not outcome.exists():
             outcome.write_bytes(pickle.dumps(train(config)))
     return pickle.loads(outcome.read_bytes())
@@ -99,16 +100,21 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
+PLOT_CURVE = report.plot_curve
+
+
+@pytest.fixture(scope="session", autouse=True)
+def skip_curves():
+    """Draw no curves, not even in fixtures, because drawing one takes half the time of a short run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "plot_curve", lambda *args: None)
+        yield
+
+
 @pytest.fixture
-def draws_curves():
+def draws_curves(monkeypatch):
     """Requested by tests whose runs draw their curves."""
-
-
-@pytest.fixture(autouse=True)
-def skip_curves(request, monkeypatch):
-    """Draw no curves in other tests, because drawing one takes half the time of a short run."""
-    if "draws_curves" not in request.fixturenames and "gem_core.train.report" in sys.modules:
-        monkeypatch.setattr("gem_core.train.report.plot_curve", lambda *args: None)
+    monkeypatch.setattr(report, "plot_curve", PLOT_CURVE)
 
 
 @pytest.fixture(autouse=True)
