@@ -236,7 +236,7 @@ def run(quick: bool) -> list[common.Result]:
         note = f"per row of {TOKENS:,} tokens, {TURNS} turns, {rows} rows; peer: ReBN on the mask"
         results.append(per_row(f"trainers: from facts to advantages, {name}", ours, peer, limit, note, quick))
         note = f"per row of {rows} rows; peer: turn ids written as a list per row"
-        results.append(per_row(f"trainers: {name}, against plain Python", ours, plain, 0.5, note, quick))
+        results.append(per_row(f"trainers: {name}, against plain Python", ours, plain, 0.1, note, quick))
         for more in (2 * rows,) if quick else MORE_ROWS:
             larger, *_ = from_facts(more, TOKENS, TURNS, adjacent)
             note = f"per row of {more:,} rows; peer: of {rows} rows"
