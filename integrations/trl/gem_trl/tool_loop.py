@@ -61,26 +61,14 @@ def environment(env: str, *, wrappers: str = "") -> type[ToolEnvironment]:
     return type(choice.label, (ToolEnvironment,), {"_choice": choice, "_wrappers": wrappers})
 
 
-class ToolEnvironment:
-    """One slot of TRL's pool of environments. Every public method is a tool, except those that TRL calls.
+class _Class(type):
+    """Class of `ToolEnvironment` and its subclasses.
 
-    Attributes:
-        success: Whether the last episode solved its task; False while it runs.
-        turns: Number of actions of the last episode.
+    TRL 1.14 and older turn class methods into tools, too, so instances must not show `dataset`.
     """
 
-    _choice: ClassVar[EnvChoice]
-    _wrappers: ClassVar[str]
+    _choice: EnvChoice
 
-    def __init__(self) -> None:
-        self.success = False
-        self.turns = 0
-        self._env: Env | None = None
-        self._label = ""  # of the environment in `_env`
-        self._return: float | None = None
-        self._over = True
-
-    @classmethod
     def dataset(cls, num_tasks: int, *, seed: int = 0, split: Split = "train") -> Dataset:
         """Return a dataset with one task per row and an empty user message, which the rules are added to.
 
@@ -98,6 +86,26 @@ class ToolEnvironment:
         message = {"role": "user", "content": ""}
         rows = [{"prompt": [message], "environment": cls.__name__, **pack_task(task)} for task in tasks]
         return Dataset.from_list(rows)
+
+
+class ToolEnvironment(metaclass=_Class):
+    """One slot of TRL's pool of environments. Every public method is a tool, except those that TRL calls.
+
+    Attributes:
+        success: Whether the last episode solved its task; False while it runs.
+        turns: Number of actions of the last episode.
+    """
+
+    _choice: ClassVar[EnvChoice]
+    _wrappers: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.success = False
+        self.turns = 0
+        self._env: Env | None = None
+        self._label = ""  # of the environment in `_env`
+        self._return: float | None = None
+        self._over = True
 
     def reset(self, **row: Any) -> str:
         """Start the episode of a row of the dataset and return its first observation.
