@@ -6,11 +6,13 @@ import json
 import math
 import os
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gem_core.rollout import read_traces
 from tests.trainers import evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.spied import assert_gae_is_right, assert_metrics_are_right, metrics_of, updates
@@ -125,6 +127,48 @@ def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_token
             stored = [list(advantages) for advantages in saved["advantages"]]
             assert any(row.advantages == pytest.approx(other, abs=1e-6) for other in stored)
         assert math.isfinite(metrics["critic/vf_loss"])
+
+
+def test_group_filters_with_statistics_of_the_trained_turns(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        "trainer.v1.trainer_mode=gem_sync",
+        "algorithm.filter_groups.enable=True",
+        "+algorithm.rebn.scope=trained",
+        f"+gem.traces={tmp_path}/traces",
+        "data.train_max_samples=256",
+        "trainer.val_before_train=False",
+        "trainer.total_training_steps=2",
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    groups: dict[tuple[str, int | None], list[evidence.Played]] = defaultdict(list)
+    for trace in read_traces(tmp_path / "traces" / "train.jsonl"):
+        name = evidence.NAME.search(str(trace.turns[0].observation))
+        assert name
+        groups[trace.env_id, trace.seed].append(episodes[name[1]])
+    returns = {task: [sum(played.rewards) for played in group] for task, group in groups.items()}
+    equal = {task for task, (first, second) in returns.items() if first == pytest.approx(second, abs=1e-6)}
+    trained: list[evidence.Played] = []
+    steps = metrics_of(run)
+    for update, metrics in zip(updates(run.spy), steps, strict=True):
+        # The oracle's mean and standard deviation are those of the rows that remain.
+        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model)
+        assert len(mine) == 8
+        assert_metrics_are_right(metrics, mine)
+        trained += mine
+    kept = {task for task, group in groups.items() if any(played in trained for played in group)}
+    assert all(played in trained for task in kept for played in groups[task])
+    assert len(kept) == len(steps) * 4
+    assert equal
+    assert not equal & kept
+    evicted, surplus = (
+        sum(metrics.get(f"training/filter_groups/{name}", 0) for metrics in steps)
+        for name in ("evicted_samples", "discarded_surplus_samples")
+    )
+    assert (evicted, surplus) == (len(equal), len(groups) - len(equal) - len(kept))
 
 
 def assert_rows_are_right(
