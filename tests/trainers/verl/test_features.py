@@ -129,15 +129,18 @@ def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_token
         assert math.isfinite(metrics["critic/vf_loss"])
 
 
+@pytest.mark.parametrize(("rows", "metric"), [("episode", "reward"), ("turn", "gem/return")])
 def test_group_filters_with_statistics_of_the_trained_turns(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+    rows: str, metric: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
     run = harness.run_verl(
         tmp_path,
         warm,
         "trainer.v1.trainer_mode=gem_sync",
         "algorithm.filter_groups.enable=True",
+        f"algorithm.filter_groups.metric={metric}",
         "+algorithm.rebn.scope=trained",
+        f"+gem.rows={rows}",
         f"+gem.traces={tmp_path}/traces",
         "data.train_max_samples=256",
         "trainer.val_before_train=False",
@@ -155,7 +158,7 @@ def test_group_filters_with_statistics_of_the_trained_turns(
     steps = metrics_of(run)
     for update, metrics in zip(updates(run.spy), steps, strict=True):
         # The oracle's mean and standard deviation are those of the rows that remain.
-        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model)
+        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind=rows)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
         trained += mine
