@@ -174,7 +174,7 @@ def floor(id: str) -> str:
 def floors(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     """Return a table of the ids whose floor is above `HIGH`, highest first."""
     known = [(measured, id) for id in ids if (measured := documented(gem_core.spec(id))) is not None]
-    lines = ["| id | floor | answer that reaches it |", "|---|---|---|"]
+    lines = ["| id | floor | player that reaches it |", "|---|---|---|"]
     for measured, id in sorted(known, key=lambda row: (-row[0].success, row[1])):
         if measured.success > HIGH:
             lines.append(f"| `{id}` | {measured.success:.3f} | `{measured.policy}` |")

@@ -58,7 +58,8 @@ def measured(id: str, seeds: int, known: dict[str, Any]) -> dict[str, Any] | Non
         policies = {
             name: POLICIES[name] for name in POLICIES if any(name not in row for row in means.values())
         }
-        others = replays(env) if "replays" not in record else {}
+        certain = gem_core.spec(id).deterministic  # otherwise a seed has no answer that could be repeated
+        others = replays(env) if certain and "replays" not in record else {}
         forms: list[str] = list(means)
         outcomes: list[NullOutcome] = []
         for seed in range(seeds):

@@ -78,6 +78,7 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
     offline = {spec.id for spec in ours if "dataset_name" not in spec.kwargs}
     assert offline - set(records) == {"eval:SQLiteFolder", "eval:TerminalBench", "service:TauBenchRetail-v0"}
     for id, record in records.items():
+        assert floors.complete(record, 20), f"python tools/floors.py measure {id!r} ..."
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
             f"python tools/floors.py write ({id})"
         )
