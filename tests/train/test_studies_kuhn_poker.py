@@ -80,6 +80,7 @@ class OtherSpelling:
         return "check" if "Your opponent chose to check." in text else ""
 
 
+@pytest.mark.long
 def test_other_spellings_of_an_action_count_as_the_action(measures, folder):
     tokenizer = load_tokenizer(str(folder))
 
