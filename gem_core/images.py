@@ -133,7 +133,9 @@ def open_image(url: str) -> Image:
 
 def _format(data: bytes) -> str:
     if not isinstance(data, bytes):
-        raise DataError(f"the image is a {type(data).__name__}: expected the bytes of a {_FORMATS} file")
+        raise DataError(
+            f"expected the bytes of a {_FORMATS} file, not an object of type {type(data).__name__}"
+        )
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):
             return kind

@@ -169,7 +169,7 @@ def test_unknown_arguments_are_rejected():
 
 def test_mixed_sizes_are_rejected():
     for family in FAMILIES:
-        with pytest.raises(gem_core.GemError, match="or none of them"):
+        with pytest.raises(gem_core.GemError, match="or None for all"):
             gem_core.make(f"game:{family}-v0-random", max_turns=3)
 
 

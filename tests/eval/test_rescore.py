@@ -176,7 +176,7 @@ def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
         (["--rescore", str(tmp_path / "empty")], "config.json does not exist"),
         (["--rescore", str(run), "--out", str(run)], "holds a run already"),
         (["--rescore", str(run), "--model", "oracle", "--episodes", "3"], "omit --episodes, --model"),
-        (["--model", "oracle"], "--envs must be given"),
+        (["--model", "oracle"], "expected --envs, or --rescore RUN"),
     ]:
         assert main(["eval", *words]) == 2
         error = capsys.readouterr().err

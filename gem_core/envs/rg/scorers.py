@@ -8,6 +8,7 @@ lists the differences. Nothing here evaluates text; `expressions` parses it.
 from __future__ import annotations
 
 import cmath
+import contextlib
 import json
 import math
 import re
@@ -24,6 +25,8 @@ from gem_core.graders.math import judge
 Scorer: TypeAlias = Callable[[Any, str, Row], float]
 
 _MOST_MOVES = 1000
+_MOST_COMPARED = 100_000
+"""Product of the lengths of two JSON texts that are compared node by node, in half a second at most."""
 _MOST_ATOMS, _LONGEST_LOGIC = 10, 1000
 _TRIVIAL = 0.25
 """Score of the package for a conclusion that holds for any premises."""
@@ -148,6 +151,16 @@ def _spell_backward(data: Any, answer: str, row: Row) -> float:
     return 0.8 if longer else float(data.score_answer(answer, row))
 
 
+def _codeio(data: Any, answer: str, row: Row) -> float:
+    """Compare large JSON by equality: the package's distance of two trees takes minutes and gigabytes."""
+    start, end = answer.find("{"), answer.rfind("}") + 1
+    if 0 <= start < end and (end - start) * len(row["answer"]) > _MOST_COMPARED:
+        with contextlib.suppress(ValueError):  # the package scores text that is not JSON at once
+            if json.loads(answer[start:end]) != json.loads(row["answer"]):
+                return 0.01
+    return float(data.score_answer(answer, row))
+
+
 def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
     """Bound the number of moves: ``R999999999`` stands for that many moves."""
     moves = answer.split()
@@ -186,6 +199,7 @@ def _gsm_symbolic(data: Any, answer: str, row: Row) -> float:
 SCORERS: dict[str, Scorer] = {
     "binary_matrix": _binary_matrix,
     "calendar_arithmetic": _calendar_arithmetic,
+    "codeio": _codeio,
     "coin_flip": _coin_flip,
     "complex_arithmetic": _complex_arithmetic,
     "countdown": _countdown,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 import sys
 import time
 from collections import Counter
@@ -69,6 +70,17 @@ def test_answers_that_are_large_to_compute_are_rejected_at_once(name: str) -> No
     assert time.process_time() - start < 5
 
 
+def test_large_json_is_compared_by_equality() -> None:
+    data, start = items("codeio"), time.process_time()
+    values = {f"key{number}": [number, {"a": number}] for number in range(400)}
+    row = {**data[0], "answer": json.dumps(values)}
+    for wrong in ({**values, "key7": 0}, {"key": values}, {"text": "a" * 20_000}):
+        assert data.score(json.dumps(wrong), row) <= 0.01
+    assert data.score(json.dumps(values), row) == data.score(json.dumps(values, indent=2), row) == 1.0
+    assert data.score(json.dumps(values)[:-9], row) < 1
+    assert time.process_time() - start < 5
+
+
 def plain_answers(name: str, row: Any, other: Any) -> list[str]:
     """Return right, wrong, and malformed answers in the formats of models."""
     answer, metadata = right(row), row["metadata"]
@@ -116,7 +128,7 @@ def plain_answers(name: str, row: Any, other: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name", [*EVALUATED, "complex_arithmetic", "number_sorting", "rubiks_cube", "rush_hour"]
+    "name", [*EVALUATED, "codeio", "complex_arithmetic", "number_sorting", "rubiks_cube", "rush_hour"]
 )
 def test_scores_are_the_packages_own(name: str) -> None:
     data, package = items(name), reasoning_gym.create_dataset(name, size=ITEMS, seed=11)
