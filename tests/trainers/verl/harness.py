@@ -96,6 +96,21 @@ SMALL = [
 ]
 """Overrides for a machine with two cores and a tiny model, and the spies."""
 
+WAIT = "trainer.v1.sampler.max_off_policy_strategy=wait"
+
+SEPARATE = [
+    "trainer.v1.trainer_mode=gem_separate_async",
+    WAIT,
+    "trainer.v1.separate_async.parameter_sync_step=1",
+    "actor_rollout_ref.hybrid_engine=False",
+    "actor_rollout_ref.rollout.nnodes=1",
+    "actor_rollout_ref.rollout.n_gpus_per_node=1",
+    "+ray_kwargs.ray_init.num_gpus=2",
+    "actor_rollout_ref.rollout.checkpoint_engine.backend=files",
+    "actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=verl_files",
+]
+"""Overrides for `gem_separate_async` with one logical GPU for the actor and one for the engine."""
+
 
 def run_verl(
     folder: Path,

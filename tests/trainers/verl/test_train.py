@@ -135,7 +135,7 @@ def test_a_mode_with_partial_rollouts(
         tmp_path,
         warm,
         "trainer.v1.trainer_mode=gem_colocate_async",
-        "trainer.v1.sampler.max_off_policy_strategy=wait",
+        harness.WAIT,
         "trainer.v1.colocate_async.num_warmup_batches=3",
         f"+gem.rows={rows}",
         "trainer.val_before_train=False",
@@ -150,19 +150,10 @@ def test_the_mode_with_separate_engines(
     rows: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VERL_LOGGING_LEVEL", "WARNING")  # verl 0.9.1 logs a line with an unknown argument
-    checkpoints = "actor_rollout_ref.rollout.checkpoint_engine"
     run = harness.run_verl(
         tmp_path,
         warm,
-        "trainer.v1.trainer_mode=gem_separate_async",
-        "trainer.v1.sampler.max_off_policy_strategy=wait",
-        "trainer.v1.separate_async.parameter_sync_step=1",
-        "actor_rollout_ref.hybrid_engine=False",
-        "actor_rollout_ref.rollout.nnodes=1",
-        "actor_rollout_ref.rollout.n_gpus_per_node=1",
-        "+ray_kwargs.ray_init.num_gpus=2",
-        f"{checkpoints}.backend=files",
-        f"{checkpoints}.custom_backend_module=verl_files",
+        *harness.SEPARATE,
         f"+gem.rows={rows}",
         "trainer.val_before_train=False",
         gem=[word for word in harness.GEM if "agent_loop_manager_class" not in word],
