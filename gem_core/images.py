@@ -134,7 +134,7 @@ def open_image(url: str) -> Image:
 def _format(data: bytes) -> str:
     if not isinstance(data, bytes):
         raise DataError(
-            f"expected the bytes of a {_FORMATS} file, not an object of type {type(data).__name__}"
+            f"the image is of type {type(data).__name__}: expected the bytes of a {_FORMATS} file"
         )
     for magic, kind in _MAGIC.items():
         if data.startswith(magic) and (kind != "webp" or data[8:12] == b"WEBP"):

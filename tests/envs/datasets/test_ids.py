@@ -131,7 +131,7 @@ def test_geometry3k_with_images_of_every_form(tmp_path):
         ("https://example.org/a.png", "cannot be read"),
         ({"bytes": "text"}, "cannot be read|not an image"),
         ("data:image/png;base64,AAAA", "not an image"),
-        (7, "not an object of type int"),
+        (7, "the image is of type int"),
     ],
 )
 def test_an_invalid_image_names_the_dataset(image, message, tmp_path):
