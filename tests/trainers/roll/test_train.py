@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gem_core.rollout import read_traces
+from gem_core.tasks import EnvChoice
 from tests.trainers import evidence
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
@@ -20,7 +21,6 @@ pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does"),
     pytest.mark.timeout(1200),
 ]
-GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 CHAOS = "test:Chaos-v0"
 BY_TURN = {
     "env_manager_cls": "gem_roll.GemStepEnvManager",
@@ -38,8 +38,10 @@ def assert_metrics_are_right(
 
 
 def test_three_steps_with_episode_rows_and_environments_that_fail(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, own_ids: list[str]
 ) -> None:
+    """The other environments are new ones, a class in a file and an installed package."""
+    first, second = map(EnvChoice.parse, own_ids)
     chaos = {
         "env_type": f"gem_core:{CHAOS}", "env_manager_cls": "gem_roll.GemTrajEnvManager", "max_steps": 8,
         "max_tokens_per_step": None, "agent_system_template": None, "agent_template": "{observation}",
@@ -57,7 +59,12 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
             "tags": ["Guess", "Mastermind", "Chaos"],
             "num_groups_partition": [2, 2, 2],
         },
-        "custom_envs": {"gem": {"traces": str(tmp_path / "traces"), **failures}, "Chaos": chaos},
+        "custom_envs": {
+            "gem": {"traces": str(tmp_path / "traces"), **failures},
+            "Guess": {"env_type": f"gem_core:{first.env_id}", "env_config": first.env_kwargs},
+            "Mastermind": {"env_type": f"gem_core:{second.env_id}", "env_config": second.env_kwargs},
+            "Chaos": chaos,
+        },
     }
     run = harness.run_roll(tmp_path, warm, changed).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
@@ -86,8 +93,8 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     for made in of_step.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each
-        assert {env_id for env_id, _ in groups} == {GUESS, MASTERMIND, CHAOS}
-    assert sorted(e.metadata["index"] for e in traces if e.env_id == GUESS) == sorted([*range(6)] * 2)
+        assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS}
+    assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(6)] * 2)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
     of_last = [e for e in evaluated if e.metadata["step"] == 2]
