@@ -34,7 +34,7 @@ MODES = {
     ("mode", "ahead", "kills"),
     [
         ("gem_sync", 0, [WORKER, ENGINE, TRAINER]),
-        ("gem_colocate_async", 1, [WORKER, TRAINER]),
+        ("gem_colocate_async", 1, [WORKER, ENGINE, TRAINER]),
         ("gem_separate_async", 1, [WORKER, ENGINE, TRAINER]),
     ],
 )
