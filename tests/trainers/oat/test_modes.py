@@ -70,19 +70,25 @@ def test_two_epochs_with_clipping(tmp_path: Path, warm: Path, warm_tokenizer: An
     assert [len(episodes) for episodes in evaluations] == [8, 8]  # before and after
 
 
+def assert_updates_are_right(spy: Path, tokenizer: Any) -> list[spied.OatUpdate]:
+    """Check the rows of three updates against the oracle, and return the updates."""
+    episodes, updates = played(spy, tokenizer), spied.updates(spy)
+    assert len(updates) == 3
+    for update in updates:
+        mine = {name: episodes[name] for name in update.collected}
+        expected = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
+        for row in update.rows:
+            name = name_in(row.prompt, tokenizer)
+            assert_row_is_right(row, mine[name], expected[name], "turn")
+    return updates
+
+
 def test_the_mean_over_tokens_with_corrected_log_probs(
     tmp_path: Path, warm: Path, warm_tokenizer: Any
 ) -> None:
     """With ``grpo`` the loss is a mean over the tokens of a response; `tis_c` is Oat's default here."""
     run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="2").check()
-    episodes, updates = played(run.spy, warm_tokenizer), spied.updates(run.spy)
-    assert len(updates) == 3
-    for update in updates:
-        mine = {name: episodes[name] for name in update.collected}
-        wanted = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
-        for row in update.rows:
-            name = name_in(row.prompt, warm_tokenizer)
-            assert_row_is_right(row, mine[name], wanted[name], "turn")
+    assert_updates_are_right(run.spy, warm_tokenizer)
 
 
 def test_a_kl_penalty_in_the_loss(tmp_path: Path, warm: Path, model: Any) -> None:
@@ -107,14 +113,7 @@ def test_a_kl_penalty_in_the_loss(tmp_path: Path, warm: Path, model: Any) -> Non
 def test_lora(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
     """Oat merges the adapter into the weights that it sends, so the engine samples from the trained model."""
     run = harness.run_oat(tmp_path, warm, lora_rank="4", learning_rate="1e-2").check()
-    episodes, updates = played(run.spy, warm_tokenizer), spied.updates(run.spy)
-    assert len(updates) == 3
-    for update in updates:
-        mine = {name: episodes[name] for name in update.collected}
-        wanted = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
-        for row in update.rows:
-            name = name_in(row.prompt, warm_tokenizer)
-            assert_row_is_right(row, mine[name], wanted[name], "turn")
+    updates = assert_updates_are_right(run.spy, warm_tokenizer)
     last = updates[-1].rows
     gaps = [
         abs(new - old)
