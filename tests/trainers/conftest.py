@@ -89,8 +89,9 @@ def warm_tokenizer(warm: Path) -> Any:
     return AutoTokenizer.from_pretrained(warm)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def model(warm: Path) -> Any:
+    """The model of `warm`, for one test: checks load the weights of an update into it."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(warm, attn_implementation="eager").float()

@@ -78,6 +78,7 @@ def environment(folder: Path, *, stubs: bool = True, spy: Path | None = None) ->
     if stubs:
         return run_environment(folder, STUBS, CPU, variables={**variables, "GEM_OAT_STUB": "1"})
     variables["LD_PRELOAD"] = libstdcxx.preload(folder)
+    variables["VLLM_CPU_OMP_THREADS_BIND"] = "all"  # vLLM 0.8.5 crashes at the newer "nobind"
     return run_environment(folder, CPU, variables=variables, distributions={"vllm-0.8.5+cpu": ""})
 
 

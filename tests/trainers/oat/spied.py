@@ -84,6 +84,7 @@ def _updates_of_rank(spy: Path, pid: str) -> list[OatUpdate]:
             rows += [_row(saved, number, batch["sampled"]) for number in range(len(saved["loss"]))]
         else:
             weights, gradients = saved["weights"], saved["gradients"]
+            assert rows, "the spy has seen no loss before this update"
             found.append(OatUpdate(rows, weights, gradients, batch["begun"], batch["played"], []))
             rows = []
     return found

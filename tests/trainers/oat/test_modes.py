@@ -70,25 +70,41 @@ def test_two_epochs_with_clipping(tmp_path: Path, warm: Path, warm_tokenizer: An
     assert [len(episodes) for episodes in evaluations] == [8, 8]  # before and after
 
 
-def assert_updates_are_right(spy: Path, tokenizer: Any) -> list[spied.OatUpdate]:
-    """Check the rows of three updates against the oracle, and return the updates."""
+def assert_updates_are_right(spy: Path, tokenizer: Any, weight: float = 1.0) -> list[spied.OatUpdate]:
+    """Check the rows of three updates against the oracle, and return the updates.
+
+    The loss multiplies the advantage of each token by `weight`.
+    """
     episodes, updates = played(spy, tokenizer), spied.updates(spy)
     assert len(updates) == 3
     for update in updates:
         mine = {name: episodes[name] for name in update.collected}
         expected = dict(zip(mine, oracle([e.rewards for e in mine.values()], 0.9), strict=True))
+        assert len(update.rows) == 16
         for row in update.rows:
             name = name_in(row.prompt, tokenizer)
-            assert_row_is_right(row, mine[name], expected[name], "turn")
+            assert_row_is_right(row, mine[name], [weight * a for a in expected[name]], "turn")
     return updates
 
 
 def test_the_mean_over_tokens_with_corrected_log_probs(
-    tmp_path: Path, warm: Path, warm_tokenizer: Any
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    """With ``grpo`` the loss is a mean over the tokens of a response; `tis_c` is Oat's default here."""
-    run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="2").check()
-    assert_updates_are_right(run.spy, warm_tokenizer)
+    """With ``grpo`` the loss is a mean over the tokens of a response; `tis_c` limits the weight of a token.
+
+    Learner and engine have the same weights, so each token's weight would be 1, and the limit is its weight.
+    """
+    run = harness.run_oat(tmp_path, warm, critic_type="grpo", tis_c="0.5").check()
+    for update in assert_updates_are_right(run.spy, warm_tokenizer, weight=0.5):
+        load_weights(model, update.weights)
+        model.zero_grad()
+        for row in update.rows:
+            ids = torch.tensor([row.prompt + row.response])
+            scores = model(ids).logits[0, :-1].log_softmax(-1).gather(1, ids[0, 1:, None])[:, 0]
+            terms = scores[len(row.prompt) - 1 :] * torch.tensor(row.advantages)
+            (-terms.mean() / len(update.rows)).backward()
+        for found, parameter in zip(update.gradients, model.parameters(), strict=True):
+            assert torch.allclose(found, parameter.grad, atol=1e-5)
 
 
 def test_a_kl_penalty_in_the_loss(tmp_path: Path, warm: Path, model: Any) -> None:

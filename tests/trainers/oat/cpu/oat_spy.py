@@ -106,32 +106,35 @@ def _note_step(learner: Any) -> None:
             )
         }
         _save("batch", {"begun": _noted.pop("begun"), "played": _steps_played(), "sampled": sampled})
-        _noted["critic"] = self.critic is not None
-        return step(self, trajectory)
+        aggregate = self.masked_aggregator
+        self.masked_aggregator = _noting(aggregate)
+        try:
+            return step(self, trajectory)
+        finally:
+            self.masked_aggregator = aggregate
 
     learner.learning_step = noting_step
 
 
-def _note_loss() -> None:
-    learner = ppo.PPOLearner
-    logps, masked_sum, masked_mean = learner.get_batch_logps, ppo.masked_sum, ppo.masked_mean
+def _note_logps() -> None:
+    logps = ppo.PPOLearner.get_batch_logps
 
     def noting_logps(self: Any, model: Any, input_ids: Any, att_mask: Any, **options: Any) -> Any:
         found = logps(self, model=model, input_ids=input_ids, att_mask=att_mask, **options)
         _forward.update(input_ids=input_ids, att_mask=att_mask, logps=found[0].detach())
         return found
 
-    def noting_sum(values: Any, mask: Any, **options: Any) -> Any:
-        if "constant_normalizer" in options:  # called by the loss; Oat's metrics do not pass it
-            _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
-        return masked_sum(values, mask, **options)
+    ppo.PPOLearner.get_batch_logps = noting_logps
 
-    def noting_mean(values: Any, mask: Any, **options: Any) -> Any:
-        if _noted.get("critic"):  # Oat's multi-turn learner takes the function for its loss only
-            _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
-        return masked_mean(values, mask, **options)
 
-    learner.get_batch_logps, ppo.masked_sum, ppo.masked_mean = noting_logps, noting_sum, noting_mean
+def _noting(aggregate: Any) -> Any:
+    """Return Oat's sum or mean over the tokens of a row, which records the terms of the loss."""
+
+    def noting(values: Any, mask: Any, **options: Any) -> Any:
+        _save("loss", {**_forward, "loss": values.detach(), "mask": mask.clone()})
+        return aggregate(values, mask, **options)
+
+    return noting
 
 
 def _note_critic() -> None:
@@ -184,6 +187,6 @@ _note_collector(FeedbackCollector)
 _note_collector(MultiTurnFeedbackCollector)
 _note_step(ppo.PPOLearner)
 _note_step(PPOMultiTurnLearner)
-_note_loss()
+_note_logps()
 _note_critic()
 _note_optimizer()
