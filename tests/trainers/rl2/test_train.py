@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ CRITIC = {
     ],
 }
 """Options of the critic; the source tree has no defaults for its size."""
+TOLERANCE = 1e-6
+"""Tolerance of the loss that RL2 logs."""
 
 
 def assert_steps_are_right(
@@ -246,14 +249,38 @@ def test_rebn_with_a_custom_environment_file(
 def test_other_terms_of_the_loss(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str
 ) -> None:
-    """Small terms leave the direction of the gradient to the advantages; the spy reads each term's input."""
-    words = ["actor.entropy.coef=0.001", "actor.tis_coef=1.5", "actor.kl.coef=0.01", "actor.kl.type=loss"]
-    run = harness.run_rl2(tmp_path, warm, *words, version=version).check()
+    """The logged loss contains each term. Small terms leave the gradient's direction to the advantages.
+
+    Actor and engine have the same weights, so each token's weight would be 1, and the limit is its weight.
+    """
+    entropy, limit, kl = 0.001, 0.5, 0.05
+    run = harness.run_rl2(
+        tmp_path,
+        warm,
+        f"actor.entropy.coef={entropy}",
+        f"actor.tis_coef={limit}",
+        f"actor.kl.coef={kl}",
+        "actor.kl.type=loss",
+        version=version,
+    ).check()
     assert_steps_are_right(run, warm_tokenizer, model)
-    for rows in spied.sampled(run.spy):
-        assert all({"llm_logps", "ref_logps"} <= row.keys() for row in rows)
-    for number in (1, 2, 3):
-        assert harness.metrics_of(run)[number]["actor/entropy"] > 0
+    smallest = {"entropy": math.inf, "correction": math.inf, "penalty": math.inf}
+    for number, rows in enumerate(spied.sampled(run.spy), start=1):
+        names = ("advantages", "logps", "llm_logps", "ref_logps")
+        advantages, logps, sampled, reference = (
+            torch.tensor([value for row in rows for value in row[name]]) for name in names
+        )
+        weights = (logps - sampled).exp().clamp(max=limit)
+        policy = float(-(advantages * weights).mean())
+        penalties = kl * (logps - reference) ** 2 / 2
+        penalty = float((penalties * weights if version == "tree" else penalties).mean())
+        logged = harness.metrics_of(run)[number]
+        bonus = entropy * logged["actor/entropy"]
+        assert logged["actor/loss"] == pytest.approx(policy + penalty - bonus, abs=TOLERANCE)
+        terms = {"entropy": bonus, "correction": abs(policy - float(-advantages.mean()))}
+        terms |= {"penalty": penalty} if number > 1 else {}  # the first step has the reference's weights
+        smallest = {name: min(terms.get(name, math.inf), value) for name, value in smallest.items()}
+    assert all(100 * TOLERANCE < value < math.inf for value in smallest.values()), smallest
 
 
 @pytest.mark.full
