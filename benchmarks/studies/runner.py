@@ -31,6 +31,9 @@ ENVIRONMENT = {
     # different rounding changes the sampled tokens. AVX2 is available on all current x86 processors.
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2",
+    # Otherwise glibc returns the memory of tensors to the kernel after each pass, and maps it again.
+    "MALLOC_TRIM_THRESHOLD_": "1000000000",
+    "MALLOC_MMAP_THRESHOLD_": "1000000000",
 }
 """Environment variables of the processes that execute runs."""
 
@@ -265,7 +268,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     model = model_folder(folder, run.task, study.model_seed(run.seed))
     resumed = bool(list_checkpoints(out))
     wall, cpu = time.perf_counter(), time.process_time()
-    outcome = train(TrainConfig(model=str(model), out=str(out), **run.options(study)))
+    outcome = train(TrainConfig(model=str(model), out=str(out), curve=False, **run.options(study)))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     metrics = [metric for metric, _ in study.panels]
     metrics = list(dict.fromkeys([*metrics, study.metric, *study.more_metrics, study.tuning_metric]))

@@ -117,6 +117,7 @@ class TrainConfig(EpisodeLimits):
     keep_checkpoints: Annotated[int, "number of checkpoints to keep"] = 2
     trace_every: Annotated[int, "steps between traces of training episodes; 0 disables traces"] = 25
     trace_episodes: Annotated[int, "episodes per trace"] = 16
+    curve: Annotated[bool, "draw the learning curve, curve.png, after the last step"] = True
     resume: Annotated[
         bool,
         "continue from the newest checkpoint in the folder (the default), or start over and replace the run",
@@ -242,7 +243,7 @@ class TrainConfig(EpisodeLimits):
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the fields whose values would make a resumed run differ from the recorded one."""
         free = {"out", "resume", "save_every", "keep_checkpoints"}
-        free |= {"tensorboard", "wandb", "threads", "device"}
+        free |= {"curve", "tensorboard", "wandb", "threads", "device"}
         mine = self.to_dict().items()
         return [name for name, value in mine if name not in free and recorded.get(name) != value]
 

@@ -72,6 +72,7 @@ class Learner:
             lr=config.learning_rate,
             betas=(0.9, config.adam_beta2),
             weight_decay=config.weight_decay,
+            fused=True,
         )
 
     @property

@@ -74,8 +74,10 @@ class TrainReporter:
 
 
 def write_report(outcome: TrainOutcome, config: TrainConfig, episodes: Sequence[Episode]) -> None:
-    """Write ``curve.png`` and ``episodes.txt``; `episodes` come from the last evaluation."""
+    """Write ``episodes.txt`` and, if requested, ``curve.png``; `episodes` come from the last evaluation."""
     write_text(outcome.folder / "episodes.txt", best_and_worst(episodes))
+    if not config.curve:
+        return
     title = f"{', '.join(config.env)}: {config.estimator}, gamma {config.gamma:g}"
     plot_curve(outcome, title, outcome.folder / "curve.png")
 

@@ -69,7 +69,9 @@ def require_packages(config: TrainConfig) -> None:
     Raises:
         MissingDependency: A package is missing; the message contains the pip command.
     """
-    needed = [("matplotlib", "matplotlib", "'gem-core[train]'")]
+    needed = []
+    if config.curve:
+        needed.append(("matplotlib", "matplotlib", "'gem-core[train]'"))
     if config.tensorboard:
         needed.append(("torch.utils.tensorboard", "TensorBoard", "'gem-core[train]'"))
     if config.wandb:

@@ -115,7 +115,6 @@ class Trainer:
         # Episodes consist of many small objects. Each full garbage collection that they cause would otherwise
         # go through all objects of the imported packages, which takes a fifth of the time of a rollout.
         if not gc.get_freeze_count():  # a caller that froze its objects keeps them frozen
-            gc.collect()
             gc.freeze()
             resources.callback(gc.unfreeze)
         resources.callback(torch.set_num_threads, torch.get_num_threads())

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from gem_core.train import report
 from tests.train.helpers import EASY, LONG, Faulty, options
 
 
@@ -76,11 +75,10 @@ def learned(tiny_folder, shared_folder):
         **options(
             tiny_folder, out, steps=30, episodes_per_step=96, minibatches=4, lr=2e-3, kl=0.05,
             warmup_steps=5, eval_episodes=150, trace_every=10, trace_episodes=96, save_every=20,
-            tensorboard=True,
+            tensorboard=True, curve=True,
         )
     )  # fmt: skip
-    with locked(shared_folder / "learned.lock"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "plot_curve", PLOT_CURVE)
+    with locked(shared_folder / "learned.lock"):
         if not outcome.exists():
             outcome.write_bytes(pickle.dumps(train(config)))
     return pickle.loads(outcome.read_bytes())
@@ -98,23 +96,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-
-
-PLOT_CURVE = report.plot_curve
-
-
-@pytest.fixture(scope="session", autouse=True)
-def skip_curves():
-    """Draw no curves, not even in fixtures, because drawing one takes half the time of a short run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "plot_curve", lambda *args: None)
-        yield
-
-
-@pytest.fixture
-def draws_curves(monkeypatch):
-    """Requested by tests whose runs draw their curves."""
-    monkeypatch.setattr(report, "plot_curve", PLOT_CURVE)
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ def test_the_learning_rate_fits_the_model_unless_it_is_given():
 
 def test_only_options_that_change_the_result_count_as_differences():
     config = TrainConfig(lr=1e-3, out="here", keep_checkpoints=3)
-    recorded = TrainConfig(lr=2e-3, out="there", seed=1, resume=False).to_dict()
+    recorded = TrainConfig(lr=2e-3, out="there", seed=1, resume=False, curve=False).to_dict()
     assert config.differences(recorded) == ["lr", "seed"]
 
 

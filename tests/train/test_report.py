@@ -49,6 +49,13 @@ def test_the_curve_is_a_plot_of_reasonable_size(learned):
         assert part[..., :3].std() > 0.02  # every panel shows something
 
 
+def test_a_run_without_a_curve_does_not_need_matplotlib(tiny_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    train(TrainConfig(**options(tiny_folder, tmp_path, steps=1, curve=False)))
+    assert (tmp_path / "episodes.txt").exists()
+    assert not (tmp_path / "curve.png").exists()
+
+
 def test_episodes_has_the_best_and_the_worst(learned):
     text = (learned.folder / "episodes.txt").read_text()
     best, _, worst = text.partition("Worst episodes")

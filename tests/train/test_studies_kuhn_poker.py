@@ -106,7 +106,7 @@ def test_the_measures_of_a_model_agree_with_its_hands(measures, folder, tmp_path
     sides = [f'multi:KuhnPoker-v0(opponent="random", agent="{player}")' for player in PLAYERS]
     config = TrainConfig(
         model=str(folder), out=str(tmp_path / "run"), env=[SELF_PLAY], eval_env=sides, kl=0.0,
-        steps=1, minibatches=1, episodes_per_step=8, eval_episodes=1000, device="cpu",
+        steps=1, minibatches=1, episodes_per_step=8, eval_episodes=1000, device="cpu", curve=False,
     )  # fmt: skip
     played = train(config).before
     uniform = policy(dict.fromkeys(ACTIONS, (0.5, 0.5, 0.5)))

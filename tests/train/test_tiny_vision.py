@@ -40,7 +40,7 @@ def config(folder, out, **options):
     given = {
         "model": str(folder), "env": [ENV], "out": str(out), "steps": 16, "episodes_per_step": 128,
         "lr": 5e-3, "eval_episodes": 64, "max_tokens_per_turn": 8, "warmup_steps": 1, "minibatches": 2,
-        "kl": 0.0, "save_every": 16, "trace_every": 8, "threads": 1,
+        "kl": 0.0, "save_every": 16, "trace_every": 8, "threads": 1, "curve": False,
     }  # fmt: skip
     return TrainConfig(**{**given, **options})
 

@@ -158,7 +158,7 @@ def test_a_prompt_that_is_longer_than_the_context_of_the_model(tiny_folder, tmp_
     [
         ("wandb", {"wandb": "mine"}, "pip install wandb"),
         ("torch.utils.tensorboard", {"tensorboard": True}, "pip install 'gem-core[train]'"),
-        ("matplotlib", {}, "pip install 'gem-core[train]'"),
+        ("matplotlib", {"curve": True}, "pip install 'gem-core[train]'"),
     ],
 )
 def test_a_package_that_is_needed_later_is_checked_immediately(
@@ -300,12 +300,10 @@ def test_evaluation_that_fails_as_a_whole_stops_before_training(tiny_folder, tmp
     assert read_metrics(tmp_path) == []
 
 
-def test_evaluation_that_fails_as_a_whole_after_training_is_reported(
-    tiny_folder, tmp_path, caplog, draws_curves
-):
+def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder, tmp_path, caplog):
     # It fails after 4 episodes of the first evaluation and 8 of training.
     env = "faulty:Faulty-v0(nan_after=12)"
-    outcome = train(TrainConfig(**options(tiny_folder, tmp_path, env=[env], steps=1)))
+    outcome = train(TrainConfig(**options(tiny_folder, tmp_path, env=[env], steps=1, curve=True)))
     assert outcome.after == {env: {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}}
     assert json.loads((tmp_path / "evaluation.json").read_text())["after"] == outcome.after
     assert (tmp_path / "curve.png").exists()
