@@ -27,9 +27,9 @@ def derive_rng(*parts: object, sep: str = " ") -> Random:
     return Random(derive_seed(*parts, sep=sep))
 
 
-def derive_int(*parts: object, sep: str = " ") -> int:
-    """Return an integer seed of 31 bits, for libraries and servers that do not accept text."""
+def derive_int(*parts: object, sep: str = " ", bits: int = 31) -> int:
+    """Return an integer seed of up to 64 bits, for libraries and servers that do not accept text."""
     import hashlib  # loads OpenSSL, a tenth of the time of `import gem_core`
 
     digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
+    return int.from_bytes(digest[:8], "big") >> (64 - bits)

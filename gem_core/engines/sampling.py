@@ -2,7 +2,7 @@
 
 `BatchingPolicy` is the `Policy` of the reference trainer. Each running episode awaits `generate`. All pending
 requests are sampled in one left-padded batch, and the KV cache of each episode is kept, so the cost of a turn
-depends on its new tokens only. Equal prompts are processed once, and rows leave the batch as responses end.
+depends on its new tokens only. Equal sequences share a row, and rows leave the batch as responses end.
 Random numbers are drawn per request, not per batch: a request gives the same response in any batch.
 """
 
@@ -12,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from transformers import DynamicCache
 
-from gem_core._util.seeds import derive_rng
+from gem_core._util.seeds import derive_int
 from gem_core.engines.batching import Batcher
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.trajectory import FinishReason
@@ -26,7 +28,7 @@ _MASKED = float("-inf")
 
 
 class _Prefix(NamedTuple):
-    """The tokens of an episode in the KV cache: one row of the keys and values of a batch."""
+    """Tokens of an episode whose keys and values are kept, in one row of those of a batch."""
 
     token_ids: list[int]
     layers: list[tuple[torch.Tensor, torch.Tensor]]
@@ -153,14 +155,15 @@ class BatchingPolicy:
 
     def _sample(self, requests: list[_Request]) -> None:
         device = self.model.device
-        # Equal prompts, such as the first prompts of a group, are processed once.
+        # Equal sequences share a row: equal prompts, such as the first prompts of a group, and responses to
+        # them while they are equal.
         prompts: dict[tuple[tuple[int, ...], tuple[str, ...]], int] = {}
         unique: list[_Request] = []
-        prompt_of = []
+        rows = []
         for request in requests:
-            prompt = prompts.setdefault((tuple(request.prompt_ids), request.images), len(prompts))
-            prompt_of.append(prompt)
-            if prompt == len(unique):
+            row = prompts.setdefault((tuple(request.prompt_ids), request.images), len(prompts))
+            rows.append(row)
+            if row == len(unique):
                 unique.append(request)
         prefixes = [self._prefix(request) for request in unique]
         cached = [0 if prefix is None else len(prefix.token_ids) for prefix in prefixes]
@@ -178,53 +181,62 @@ class BatchingPolicy:
         ids, mask, positions = ids.to(device), mask.to(device), positions.to(device)
         seen, positions = self._look(unique, ids, mask[:, past:], positions)
         output = self._forward(ids, mask, positions, self._join(prefixes, past), **seen)
-        cache, logits = output.past_key_values, output.logits[:, -1]
-        if len(unique) < len(requests):
-            copies = torch.tensor(prompt_of, device=device)
-            cache.reorder_cache(copies)
-            logits, mask, positions = logits[copies], mask[copies], positions[..., copies, :]
-
-        columns = _Columns(past, width, [cached[prompt] for prompt in prompt_of])
-        rows = requests
-        generators = [
-            derive_rng(self.seed, request.request_id, len(request.prompt_ids), sep="/")
-            for request in requests
-        ]
-        running = list(range(len(rows)))
+        columns = _Columns(past, width, cached)
+        streams = self._streams(requests)
+        running = requests
+        ended: list[tuple[_Request, int]] = []  # with their rows
         while True:
-            uniforms = [0.0] * len(rows)
-            for row in running:
-                uniforms[row] = generators[row].random()
-            tokens, logprobs = self._draw(logits, torch.tensor(uniforms, dtype=torch.float64, device=device))
-            sampled, sampled_logprobs = tokens.tolist(), logprobs.tolist()
-            previous, running = running, []
-            for row in previous:
-                request, token = rows[row], sampled[row]
+            cache, logits = output.past_key_values, output.logits[:, -1]
+            if rows != list(range(len(logits))):
+                logits = logits[torch.tensor(rows, device=device)]
+            uniforms = torch.from_numpy(_uniforms(streams, len(running[0].token_ids))).to(device)
+            tokens, logprobs = self._draw(logits, uniforms)
+            kept: list[int] = []
+            children: dict[tuple[int, int], int] = {}  # by row and next token
+            child_of = []
+            for number, (request, row, token, logprob) in enumerate(
+                zip(running, rows, tokens.tolist(), logprobs.tolist(), strict=True)
+            ):
                 request.token_ids.append(token)
-                request.logprobs.append(sampled_logprobs[row])
+                request.logprobs.append(logprob)
                 if token in self.eos_token_ids:
                     request.finish_reason = "stop"
                 elif len(request.token_ids) < request.max_tokens:
-                    running.append(row)
-            if not running:
+                    kept.append(number)
+                    child_of.append(children.setdefault((row, token), len(children)))
+                    continue
+                ended.append((request, row))
+            if not kept:
                 break
-            ids = tokens[:, None]
-            step = positions.new_zeros(len(rows), 1)
-            step[previous] = 1  # finished rows stay within the model's positions
-            positions = positions[..., -1:] + step
-            if len(running) <= len(rows) // 2:  # continue without the finished rows
-                finished = sorted(set(range(len(rows))) - set(running))
-                self._keep(rows, finished, cache, columns)
-                left = torch.tensor(running, device=device)
-                cache.reorder_cache(left)
-                ids, mask, positions = ids[left], mask[left], positions[..., left, :]
-                rows, generators = [rows[row] for row in running], [generators[row] for row in running]
-                columns = columns._replace(cached=[columns.cached[row] for row in running])
-                running = list(range(len(rows)))
+            streams, running = streams[kept], [running[number] for number in kept]
+            parents = [row for row, _ in children]
+            ids = torch.tensor([[token] for _, token in children], device=device)
+            at = torch.tensor(parents, device=device)
+            if len(set(parents)) < len(parents) or len(parents) <= len(mask) // 2:
+                self._keep(ended, cache, columns)
+                ended = []
+                cache.reorder_cache(at)
+                mask, positions = mask[at], positions[..., at, -1:] + 1
+                columns = columns._replace(cached=[columns.cached[row] for row in parents])
+                rows = child_of
+            else:  # the rows of ended responses continue with padding, at the same position
+                tokens_of_rows = ids.new_full((len(mask), 1), self.pad_token_id)
+                tokens_of_rows[at] = ids
+                step = ids.new_zeros(len(mask), 1)
+                step[at] = 1
+                ids, positions = tokens_of_rows, positions[..., -1:] + step
+                rows = [parents[child] for child in child_of]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
             output = self._forward(ids, mask, positions, cache)
-            cache, logits = output.past_key_values, output.logits[:, -1]
-        self._keep(rows, range(len(rows)), cache, columns)
+        self._keep(ended, cache, columns)
+
+    def _streams(self, requests: list[_Request]) -> npt.NDArray[np.uint64]:
+        """Return the key of each request's random numbers."""
+        keys = [
+            derive_int(self.seed, request.request_id, len(request.prompt_ids), sep="/", bits=64)
+            for request in requests
+        ]
+        return np.array(keys, dtype=np.uint64)
 
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any, **seen: torch.Tensor
@@ -304,37 +316,47 @@ class BatchingPolicy:
             cache.update(stack(layer, 0), stack(layer, 1), layer)
         return cache
 
-    def _keep(self, requests: list[_Request], rows: Sequence[int], cache: Any, columns: _Columns) -> None:
-        """Keep the keys and values of these rows of the batch for the next turns of their episodes."""
-        if not self.reuse_prefix:
+    def _keep(self, ended: list[tuple[_Request, int]], cache: Any, columns: _Columns) -> None:
+        """Keep the keys and values of ended responses, given with their rows, for the next turns."""
+        if not self.reuse_prefix or not ended:
             return
+        places: dict[tuple[int, int], int] = {}  # by row and length
+        kept: list[tuple[int, int, int, int]] = []
+        block: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for request, row in ended:
+            # The model has not processed the last sampled token.
+            token_ids = [*request.prompt_ids, *request.token_ids[:-1]]
+            place = places.setdefault((row, len(token_ids)), len(places))
+            if place == len(kept):
+                kept.append((row, columns.cached[row], len(token_ids), len(request.token_ids) - 1))
+            self._prefixes[request.request_id] = _Prefix(token_ids, block, place)
         layers = cache_layers(cache)
-        past, width = columns.past, columns.width
-        kept = []
-        for row in rows:
-            request, cached = requests[row], columns.cached[row]
-            new_length = len(request.prompt_ids) - cached
-            # The model has not processed the last sampled token yet, unless other rows continued.
-            response = min(len(request.token_ids), layers[0][0].shape[2] - past - width)
-            kept.append(
-                [
-                    *range(past - cached, past),
-                    *range(past + width - new_length, past + width + response),
-                ]
-            )
-        longest = max(map(len, kept))
-        device = layers[0][0].device
-        index = torch.tensor([[0] * (longest - len(some)) + some for some in kept], device=device)
-        which = torch.tensor(rows, device=device)[:, None]
+        rows, cached, lengths, responses = torch.tensor(kept, device=layers[0][0].device).T[..., None]
+        # From the right: the response, the prompt's new tokens, and, beyond their padding, the cached ones.
+        back = torch.arange(int(lengths.max()), 0, -1, device=rows.device)
+        new = lengths - cached
+        index = torch.where(
+            back <= new, columns.past + columns.width + responses - back, columns.past + new - back
+        ).clamp(min=0)
 
         def pick(states: torch.Tensor) -> torch.Tensor:
-            return states.transpose(1, 2)[which, index].transpose(1, 2)
+            return states.transpose(1, 2)[rows, index].transpose(1, 2)
 
-        block = [(pick(keys), pick(values)) for keys, values in layers]
-        for number, (row, some) in enumerate(zip(rows, kept, strict=True)):
-            request = requests[row]
-            token_ids = (request.prompt_ids + request.token_ids)[: len(some)]
-            self._prefixes[request.request_id] = _Prefix(token_ids, block, number)
+        block += [(pick(keys), pick(values)) for keys, values in layers]
+
+
+def _uniforms(streams: npt.NDArray[np.uint64], number: int) -> npt.NDArray[np.float64]:
+    """Return a random number in [0, 1) of each stream, by SplitMix64, whose state is a counter.
+
+    Args:
+        streams: Keys of the streams.
+        number: Index of the random number in each stream.
+    """
+    bits = streams + np.uint64((number + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniforms: npt.NDArray[np.float64] = ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+    return uniforms
 
 
 def cache_layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:

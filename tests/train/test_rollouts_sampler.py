@@ -3,11 +3,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.sampling import BatchingPolicy  # noqa: E402
+from gem_core._util.seeds import derive_int  # noqa: E402
+from gem_core.engines.sampling import BatchingPolicy, _uniforms  # noqa: E402
 from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
 from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
@@ -130,6 +132,29 @@ def test_equal_prompts_are_processed_once_and_finished_rows_are_dropped(make_pol
     assert_same(together, alone)
 
 
+def test_responses_share_a_row_while_they_are_equal(make_policy, model, prompts):
+    shapes = []
+    hook = model.register_forward_pre_hook(
+        lambda _, __, kwargs: shapes.append(kwargs["input_ids"].shape[0]), with_kwargs=True
+    )
+    policy = make_policy(eos_token_ids=[], top_k=2, temperature=3.0)
+    responses = ask(policy, [prompts[0]] * 40, max_tokens=4)
+    texts = [tuple(generation.token_ids) for generation in responses]
+    assert shapes == [len({text[:length] for text in texts}) for length in range(4)]
+    assert 4 < len({*texts}) < 40
+    # The next turn continues from the shared rows.
+    shapes.clear()
+    following = continued([prompts[0]] * 40, responses)
+    again = ask(policy, following, max_tokens=4)
+    hook.remove()
+    assert shapes[0] == len({*texts})
+    alone = [
+        ask(make_policy(eos_token_ids=[], top_k=2, temperature=3.0), [prompt], max_tokens=4, first=number)[0]
+        for number, prompt in enumerate(following)
+    ]
+    assert_same(again, alone)
+
+
 def distribution(model, prompt):
     with torch.no_grad():
         return model(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1)
@@ -142,6 +167,16 @@ def test_tokens_are_drawn_from_the_models_distribution(model, make_policy, promp
     distance = sum(abs(drawn[token] / count - float(wanted[token])) for token in range(len(wanted))) / 2
     assert float(wanted.max()) < 0.9
     assert distance < 0.06
+
+
+def test_random_numbers_are_uniform_and_independent():
+    keys = np.array([derive_int(0, f"step 1/{request}", 9, sep="/", bits=64) for request in range(5000)])
+    columns = np.stack([_uniforms(keys.astype(np.uint64), number) for number in range(8)])
+    assert 0 <= columns.min() < columns.max() < 1
+    for column in columns:
+        counts, _ = np.histogram(column, 20, (0, 1))
+        assert ((counts - 250) ** 2 / 250).sum() < 50  # chi-squared with 19 degrees of freedom
+    assert np.abs(np.corrcoef(columns) - np.eye(8)).max() < 0.06
 
 
 def test_top_k_keeps_the_likeliest_and_normalizes_them(model, make_policy, prompts):
