@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from gem_core.cli import main
 from gem_core.rollout import read_traces
+from tests.repro.recipes import GUESS, MASTERMIND, started_by
 from tests.trainers import evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.spied import assert_gae_is_right, assert_metrics_are_right, metrics_of, updates
@@ -88,10 +90,8 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
         assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
 
 
+GAE = ["algorithm.adv_estimator=gem_gae", "algorithm.lam=0.8", "critic.enable=True"]
 CRITIC = [
-    "algorithm.adv_estimator=gem_gae",
-    "algorithm.lam=0.8",
-    "critic.enable=True",
     "critic.strategy=fsdp2",
     "critic.fsdp.strategy=fsdp2",
     "critic.fsdp.dtype=float32",
@@ -104,15 +104,13 @@ CRITIC = [
 ]
 
 
-def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_tokenizer: Any) -> None:
-    run = harness.run_verl(
-        tmp_path,
-        warm,
-        *TWO_STEPS,
-        f"critic.model.path={warm}",
-        f"critic.model.tokenizer_path={warm}",
-        *CRITIC,
-    ).check()
+@pytest.mark.parametrize("source", ["options", "recipe"])
+def test_gae_over_turns_with_verls_critic(
+    source: str, tmp_path: Path, warm: Path, warm_tokenizer: Any
+) -> None:
+    models = [f"critic.model.path={warm}", f"critic.model.tokenizer_path={warm}"]
+    gem = [*harness.GEM, *GAE, *models] if source == "options" else recipe_words(tmp_path, warm)
+    run = harness.run_verl(tmp_path, warm, *TWO_STEPS, *CRITIC, gem=gem).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     computed = [json.loads(line) for line in (run.spy / "critic.jsonl").read_text().splitlines()]
     trained, logged = updates(run.spy), metrics_of(run)
@@ -127,6 +125,25 @@ def test_gae_over_turns_with_verls_critic(tmp_path: Path, warm: Path, warm_token
             stored = [list(advantages) for advantages in saved["advantages"]]
             assert any(row.advantages == pytest.approx(other, abs=1e-6) for other in stored)
         assert math.isfinite(metrics["critic/vf_loss"])
+
+
+def recipe_words(folder: Path, model: Path) -> list[str]:
+    """Return the overrides that `gem-core repro` writes for a recipe with turn-level GAE."""
+    options = {
+        "env": [GUESS, MASTERMIND],
+        "model": str(model),
+        "estimator": "gae",
+        "estimator_options": {"lam": 0.8},
+        "gamma": evidence.GAMMA,
+        "steps": 2,
+        "tasks_per_step": 4,
+        "samples_per_task": 2,
+        "max_tokens_per_turn": 24,
+        "max_tokens": 448,
+    }
+    (folder / "recipe.json").write_text(json.dumps(options))
+    assert main(["repro", str(folder / "recipe.json"), "--to", "verl", "--out", str(folder / "repro")]) == 0
+    return started_by(folder / "repro" / "verl" / "run.sh")[3:]
 
 
 @pytest.mark.parametrize(("rows", "metric"), [("episode", "reward"), ("turn", "gem/return")])
