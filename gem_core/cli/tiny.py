@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layers", type=positive_int, metavar="N", help="number of decoder layers (default 2)"
     )
     parser.add_argument(
-        "--vocab-size", type=positive_int, metavar="N", help="size of the vocabulary (default 2048)"
+        "--vocab-size",
+        type=positive_int,
+        metavar="N",
+        help="size of the vocabulary; 261 gives one token per byte (default 2048)",
     )
     parser.add_argument(
         "--max-positions", type=positive_int, metavar="N", help="longest context in tokens (default 4096)"

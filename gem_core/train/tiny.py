@@ -69,7 +69,8 @@ class TinyOptions:
             ids with arguments such as ``game:GuessTheNumber-v0(max_number=50)``.
         hidden_size: Width of the model, a multiple of the head size 32, which every engine supports.
         layers: Number of decoder layers.
-        vocab_size: Maximum size of the vocabulary; the model rounds it up to a multiple of 64.
+        vocab_size: Maximum size of the vocabulary; the model rounds it up to a multiple of 64. The minimum,
+            261, is one token per byte plus five special tokens.
         max_positions: Longest context in tokens.
         warm_start_steps: Number of supervised steps on random legal play; 0 keeps the weights random.
         warm_start_tokens: Number of tokens of random play to learn from, over all environments; a short warm
@@ -105,7 +106,7 @@ class TinyOptions:
         check_int("warm_start_steps", self.warm_start_steps, 0)
         check_number("warm_start_lr", self.warm_start_lr, above=0)
         check_number("random_calls", self.random_calls, 0, 1)
-        check_int("vocab_size", self.vocab_size, 512)
+        check_int("vocab_size", self.vocab_size, len(_alphabet()) + len(SPECIAL_TOKENS))
         check_int("seed", self.seed)
 
     def to_dict(self) -> dict[str, Any]:

@@ -137,6 +137,13 @@ def test_the_tokenizer_learns_the_text_of_an_environment_with_its_arguments():
     assert known < 10 < len(tokenizer.encode(text.replace("50", "70"), add_special_tokens=False))
 
 
+def test_the_smallest_vocabulary_has_one_token_per_byte():
+    _, tokenizer = make_tiny(TinyOptions(**QUICK | {"vocab_size": 261, "warm_start_steps": 0}))
+    text = "\\boxed{caf\u00e9}"
+    assert len(tokenizer) == 261
+    assert len(tokenizer.encode(text, add_special_tokens=False)) == len(text.encode())
+
+
 def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokenizer):
     env, context = EnvChoice.parse(EASY).make(), AppendContext(tokenizer)
 
@@ -161,7 +168,7 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
         ({"hidden_size": 0}, "hidden_size=0: expected a whole number of at least 32"),
         ({"hidden_size": 48}, "hidden_size=48: expected a multiple of 32"),
         ({"layers": 0}, "layers=0: expected a whole number of at least 1"),
-        ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 512"),
+        ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 261"),
         ({"warm_start_steps": -1}, "warm_start_steps=-1: expected a whole number of at least 0"),
         ({"random_calls": 1.5}, "random_calls=1.5: expected a number from 0 to 1"),
         ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),

@@ -33,7 +33,8 @@ def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
     )
     results = compare_learning(runs)
     draw([run for run in runs if run.task not in EARLIER], out / "curves.png")
-    parts = [section(name, [r for r in runs if r.task == name], results) for name in BUDGETS]
+    tasks = dict.fromkeys(run.task for run in runs)
+    parts = [section(name, [r for r in runs if r.task == name], results) for name in tasks]
     text = f"""# The same run in every trainer
 
 Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same initial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from itertools import product
 from pathlib import Path
@@ -54,6 +55,36 @@ def test_a_run_that_ended_early_is_not_written(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*"))
 
 
+def test_the_fault_reaches_the_update(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs the extra 'train'")
+    from gem_core.rollout import run_episode
+    from gem_core.tasks import EnvChoice
+    from gem_core.train.learner import Learner
+    from gem_core.train.objective import Batch
+    from gem_core.train.tiny import RandomPlayer
+    from tests.trainers.reference.learn import config, discount_per_token
+
+    given = Given("doors", "per-token", 0, tmp_path / "runs.jsonl")
+    learner = Learner(config(given, str(tmp_path)), str(given.model), None)
+    env = EnvChoice.parse(given.budget.env).make()
+    player = RandomPlayer(env, learner.tokenizer, learner.tokenizer.eos_token_id)
+    episodes = [asyncio.run(run_episode(env, player, learner.context, seed=seed)) for seed in range(4)]
+    updates: list[Batch] = []
+    monkeypatch.setattr(Learner, "_update", lambda self, step, batch, targets: updates.append(batch) or {})
+    learner.learn(1, episodes)
+    monkeypatch.setattr(Batch, "with_advantages", Batch.with_advantages)  # so that it is restored
+    discount_per_token(given.budget.gamma)
+    learner.learn(1, episodes)
+    spreads = []
+    for batch in updates:
+        turns = [batch.advantages[batch.turn_ids == turn] for turn in range(3 * len(episodes))]
+        assert {len(turn) for turn in turns} == {20}
+        spreads.append(max(float(turn.max() - turn.min()) for turn in turns))
+    correct, faulty = spreads
+    assert correct == 0  # one advantage per turn
+    assert faulty > 0.5
+
+
 @pytest.mark.parametrize("trainer", learning.TRAINERS)
 def test_the_recorded_runs_learned_and_their_controls_did_not(trainer: str) -> None:
     path = ROOT / learning.RESULTS
@@ -101,6 +132,6 @@ def test_no_run_is_planned_twice() -> None:
     for trainer in learning.TRAINERS:
         runs = learning.planned(trainer)
         assert len(set(runs)) == len(runs)
-        for name in ("game", "letters"):
+        for name in ("game", "letters", "doors"):
             seeds = [seed for task, variant, seed in runs if (task, variant) == (name, "rebn")]
             assert seeds == list(learning.SEEDS)

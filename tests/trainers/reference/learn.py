@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
 
 import torch
 
-import gem_core.train.learner as learner
 from gem_core.advantages.tensors import rebn
 from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import Episode
 from gem_core.train import TrainConfig, train
-from gem_core.train.objective import Batch, make_batch
+from gem_core.train.objective import Batch
 from tests.trainers import learning
 
 
@@ -55,25 +54,27 @@ def config(given: learning.Given, out: str) -> TrainConfig:
     )
 
 
-def discounted_per_token(episodes: Sequence[Episode], gamma: float, **options: Any) -> Batch:
-    """Act like `make_batch`, but let the estimator treat each token as a separate turn."""
-    batch = make_batch(episodes, **options)
-    rewards = torch.zeros_like(batch.advantages)
-    paid = iter([turn.reward for episode in episodes for turn in episode.turns])
-    for row, turns in enumerate(batch.turn_ids):
-        for turn in turns[turns >= 0].unique():
-            rewards[row, (turns == turn).nonzero()[-1]] = next(paid)
-    tokens = batch.response_mask.long().cumsum(1) - 1
-    tokens[batch.response_mask == 0] = -1
-    batch.advantages = rebn(rewards, batch.response_mask, turn_ids=tokens, gamma=gamma).advantages
-    return batch
+def discount_per_token(gamma: float) -> None:
+    """Inject the fault: ReBN treats each token as a separate turn."""
+
+    def with_advantages(batch: Batch, episodes: Sequence[Episode]) -> Batch:
+        rewards = torch.zeros_like(batch.advantages)
+        paid = iter([turn.reward for episode in episodes for turn in episode.turns])
+        for row, turns in enumerate(batch.turn_ids):
+            for turn in turns[turns >= 0].unique():
+                rewards[row, (turns == turn).nonzero()[-1]] = next(paid)
+        tokens = batch.response_mask.long().cumsum(1) - 1
+        tokens[batch.response_mask == 0] = -1
+        advantages = rebn(rewards, batch.response_mask, turn_ids=tokens, gamma=gamma).advantages
+        return replace(batch, advantages=advantages)
+
+    Batch.with_advantages = with_advantages  # type: ignore[assignment, method-assign]
 
 
 def main() -> None:
     given = learning.arguments(__doc__, "per-token")
     if given.variant == "per-token":
-        gamma = given.budget.gamma
-        learner.make_batch = lambda episodes, **options: discounted_per_token(episodes, gamma, **options)
+        discount_per_token(given.budget.gamma)
     with tempfile.TemporaryDirectory(prefix="gem-reference-") as folder:
         outcome = train(config(given, folder))
     learning.write_run(

@@ -19,8 +19,8 @@ from tests.trainers.roll import harness
 
 SUCCESS = "val/gem/success"
 COMMIT = "8eb27cc2"
-ROW = 192
-"""Padded length of rows. Every episode is much shorter; with 512 a step takes nearly twice as long."""
+ROW = 256
+"""Padded length of rows. Every episode is shorter; with 512 a step takes nearly twice as long."""
 
 
 def changed(given: learning.Given) -> dict[str, Any]:
