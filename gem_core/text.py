@@ -172,6 +172,8 @@ def undecorated(text: str, *, keep_period: bool = False) -> str:
 
 
 def _without_wrapper(text: str) -> str:
+    if not text.startswith(("$", "**", "\\")):
+        return text
     for mark in ("$$", "$", "**"):
         inside = text[len(mark) : -len(mark)]
         if inside and text.startswith(mark) and text.endswith(mark) and mark not in inside:
@@ -200,7 +202,10 @@ def plain(text: str) -> str:
     if len(text) > _SHORT:
         return text
     for _ in range(_DECORATIONS + 2):
-        before, text = text, undecorated(FONT.sub("", _LABEL.sub("", text, count=1)))
+        before = text
+        if label := _LABEL.match(text):
+            text = text[label.end() :]
+        text = undecorated(FONT.sub("", text) if "\\" in text else text)
         text = text.rstrip(".,;:!? ")
         if text[:1] in _CLOSING and text.endswith(_CLOSING[text[0]]):
             inside = text[1:-1]

@@ -14,6 +14,7 @@ from gem_core.text import (
     integer,
     integers,
     last_boxed,
+    plain,
     undecorated,
     word,
 )
@@ -62,7 +63,7 @@ def test_last_boxed(text, content):
 
 
 @pytest.mark.parametrize(
-    ("text", "plain"),
+    ("text", "bare"),
     [
         ("up", "up"),
         (" up\n", "up"),
@@ -89,8 +90,29 @@ def test_last_boxed(text, content):
         ("", ""),
     ],
 )
-def test_undecorated(text, plain):
-    assert undecorated(text) == plain
+def test_undecorated(text, bare):
+    assert undecorated(text) == bare
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("Answer: up", "up"),
+        ("the answer is (up", "(up"),
+        ("The final answer is: **up**!", "up"),
+        ("the answer is not up", "the answer is not up"),
+        ("say: answer: up", "say: answer: up"),
+        (r"\textcolor{red}{up}", "up"),
+        (r"\bf up", "up"),
+        (r"**\bf `up`**", "up"),
+        ("(1)(2)", "(1)(2)"),
+        ("'up'", "up"),
+        (r"Move: $\text{Answer: [up]}$.", "up"),
+        ("x" * 201 + "!", "x" * 201 + "!"),
+    ],
+)
+def test_plain(text, bare):
+    assert plain(text) == bare
 
 
 @given(pieces | st.text())

@@ -12,9 +12,9 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -63,6 +63,13 @@ _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
     "ignore", "loadtxt: input contained no data", UserWarning, r"reasoning_gym\."
 )
+_READINGS: tuple[Callable[[str], str], ...] = (
+    str.strip,
+    partial(undecorated, keep_period=True),
+    undecorated,
+    plain,
+)
+"""Ways to read an answer, in the order in which they are scored until one of them is right."""
 _MIX = [
     {"name": "leg_counting", "weight": 1.0, "config": {}},
     {"name": "chain_sum", "weight": 1.0, "config": {}},
@@ -267,11 +274,16 @@ class _Items:
         The unchanged answer comes first, because spaces and stars may be part of a drawing.
         """
         score = self._scored(answer, row)
-        if score < 1.0 and not answer.isalnum():
-            sentence = undecorated(answer, keep_period=True)
-            for text in dict.fromkeys((answer.strip(), sentence, undecorated(answer), plain(answer))):
-                if text != answer:
-                    score = max(score, self._scored(text, row))
+        if score == 1.0 or answer.isalnum():
+            return score
+        tried = {answer}
+        for reading in _READINGS:
+            text = reading(answer)
+            if text not in tried:
+                tried.add(text)
+                score = max(score, self._scored(text, row))
+                if score == 1.0:
+                    break
         return score
 
     def _scored(self, answer: str, row: Row) -> float:

@@ -23,7 +23,8 @@ _LARGEST_POWER = 20_000
 _MOST_TERMS = 500
 _ARITHMETIC = re.compile(r"[0-9.+\-*/%()\s]+")
 # Every token is maximal, so there is one way to read a text and no long backtracking.
-_LITERAL = re.compile(r"""(?:'[^'"\\\n]*'|"[^'"\\\n]*"|-?[0-9]{1,9}(?![0-9.])|[\[\](),\s])+""")
+_LITERAL = re.compile(r"""(?:'[^'"\\\n]*'|"[^'"\\\n]*"|-?[0-9]{1,9}(?![0-9.]|\s+[0-9-])|[\[\](),\s])+""")
+"""Strings, whole numbers, and what stands between them; numbers with only spaces between them are no list."""
 _ALGEBRAIC = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?(?![\w.])|[A-Za-z]+(?![\w.])|[+\-*/(),\s])+", re.ASCII)
 _REFUSED = (SyntaxError, ValueError, ArithmeticError, MemoryError, RecursionError)
 
@@ -40,7 +41,7 @@ def literal(text: str) -> Any:
     Raises:
         ValueError: The text is not such a list or tuple.
     """
-    if len(text) > _LONGEST_LITERAL or not _LITERAL.fullmatch(text) or _depth(text) > _DEEPEST:
+    if len(text) > _LONGEST_LITERAL or not _LITERAL.fullmatch(text) or _too_deep(text):
         raise ValueError("not a list of strings and whole numbers")
     return ast.literal_eval(text.strip())
 
@@ -105,21 +106,21 @@ def is_expanded(answer: str, expected: str, variables: list[str]) -> bool:
 
 def _parsed(text: str) -> ast.expr:
     text = text.strip()
-    if len(text) > _LONGEST or _depth(text) > _DEEPEST:
-        raise ValueError("the expression is too long or too deep")
+    if len(text) > _LONGEST or text.count("(") != text.count(")") or _too_deep(text):
+        raise ValueError("the expression is too long, is too deep, or has an unmatched bracket")
     return ast.parse(text, mode="eval").body
 
 
-def _depth(text: str) -> int:
-    """Return the nesting depth of the brackets in a text."""
-    depth = deepest = 0
+def _too_deep(text: str) -> bool:
+    """Return whether the brackets in a text are nested more than `_DEEPEST` deep."""
+    if text.count("(") + text.count("[") <= _DEEPEST:  # the usual case
+        return False
+    depth = 0
     for char in text:
-        if char in "([":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in ")]":
-            depth -= 1
-    return deepest
+        depth += (char in "([") - (char in ")]")
+        if depth > _DEEPEST:
+            return True
+    return False
 
 
 def _algebra(text: str, names: set[str]) -> ast.expr:

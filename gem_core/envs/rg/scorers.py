@@ -52,16 +52,18 @@ def _countdown(data: Any, answer: str, row: Row) -> float:
     value = arithmetic(answer)
     if value is None:
         return 0.01
-    numbers = sorted(map(int, _INTEGER.findall(answer)))
     target = row["metadata"]["target"]
     close = abs(value - target) <= 1e-6 + 1e-5 * abs(target)
-    return 1.0 if close and numbers == sorted(row["metadata"]["numbers"]) else 0.05
+    return 1.0 if close and _has_numbers(answer, row) else 0.05
 
 
 def _puzzle24(data: Any, answer: str, row: Row) -> float:
-    numbers = sorted(map(int, _INTEGER.findall(answer)))
-    right = arithmetic(answer) == 24 and numbers == sorted(row["metadata"]["numbers"])
-    return 1.0 if right else 0.01
+    return 1.0 if arithmetic(answer) == 24 and _has_numbers(answer, row) else 0.01
+
+
+def _has_numbers(answer: str, row: Row) -> bool:
+    """Return whether the answer contains each number of the item once, and no other number."""
+    return sorted(map(int, _INTEGER.findall(answer))) == sorted(row["metadata"]["numbers"])
 
 
 def _binary_matrix(data: Any, answer: str, row: Row) -> float:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gem_core
 from gem_core.envs import rg
@@ -11,7 +13,7 @@ from gem_core.errors import ConfigError, MissingDependency
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
 from gem_core.envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
-from gem_core.text import last_boxed  # noqa: E402
+from gem_core.text import last_boxed, plain, undecorated  # noqa: E402
 
 FAST = [
     "chain_sum",
@@ -21,6 +23,9 @@ FAST = [
     "graph_color",
     "propositional_logic",
 ]
+FORMS = [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}", '"{}"', "`{}`", "Answer: {}"]
+"""Decorations that cost nothing."""
+DECORATIONS = [*FORMS, "{}.", "The answer is ({}", "({})", "[{}]", r"{}\quad", "1{}", "{}!"]
 REDRAWN = "propositional_logic"
 """The dataset whose items are not the package's."""
 
@@ -112,10 +117,7 @@ def test_the_programs_of_codeio_leave_the_callers_generators_alone():
 
 
 @pytest.mark.parametrize("name", ["gcd", "caesar_cipher", "word_ladder", "countdown", "rectangle_count"])
-@pytest.mark.parametrize(
-    "form",
-    [" {} ", "\n{}\n", r"\text{{{}}}", "${}$", "**{}**", r"\textbf{{ {} }}", '"{}"', "`{}`", "Answer: {}"],
-)
+@pytest.mark.parametrize("form", FORMS)
 def test_spaces_and_decoration_around_a_right_answer_cost_nothing(name, form):
     env = gem_core.make(f"rg:{name}", size=3)
     for index in range(3):
@@ -124,6 +126,24 @@ def test_spaces_and_decoration_around_a_right_answer_cost_nothing(name, form):
         assert env.step(rf"\boxed{{{form.format(right)}}}")[1] == 1.0
         env.reset(options={"index": index})
         assert env.step(rf"\boxed{{{form.format('1' + right)}}}")[1] < 1.0
+
+
+@pytest.fixture(scope="module")
+def items_by_name():
+    names = ("countdown", "puzzle24", "spiral_matrix", "binary_matrix", "string_insertion", "n_queens", "gcd")
+    return {name: gem_core.make(f"rg:{name}", size=3).unwrapped.rows for name in names}
+
+
+@given(data=st.data())
+def test_the_score_is_the_best_one_of_all_readings(items_by_name, data):
+    items = items_by_name[data.draw(st.sampled_from(sorted(items_by_name)))]
+    row, other = items[data.draw(st.integers(0, 2))], items[0]
+    answer = data.draw(st.sampled_from([str(row["answer"]), str(other["answer"]), "[1, 2]", ""]))
+    for form in data.draw(st.lists(st.sampled_from(DECORATIONS), max_size=4)):
+        answer = form.format(answer)
+    readings = [answer, answer.strip(), undecorated(answer), undecorated(answer, keep_period=True)]
+    readings.append(plain(answer))
+    assert items.score(answer, row) == max(items._scored(text, row) for text in readings)
 
 
 def test_a_decorated_sentence_keeps_its_period():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -11,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
 import gem_core  # noqa: E402
 from gem_core.envs.rg import env as rg_env  # noqa: E402
 from gem_core.envs.rg.conclusions import _conclusions  # noqa: E402
+from gem_core.envs.rg.expressions import arithmetic, literal  # noqa: E402
 from gem_core.envs.rg.scorers import SCORERS  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 
@@ -68,6 +73,31 @@ def test_answers_that_are_large_to_compute_are_rejected_at_once(name: str) -> No
                    "x**9999999*y", "(x+1)**999"):  # fmt: skip
         assert data.score(answer, data[0]) <= 0.05
     assert time.process_time() - start < 5
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@given(
+    st.lists(st.sampled_from(["1", "23", "-4", " ", "\n", ",", "[", "]", "(", ")", "'a'", '"b"'])).map(
+        "".join
+    )
+)
+def test_lists_are_read_as_python_reads_them(text: str) -> None:
+    assume(not re.search("[0-9]{10}", text))  # too large
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        value = None
+    try:
+        assert literal(text) == value
+    except (ValueError, SyntaxError):
+        assert value is None
+
+
+@pytest.mark.parametrize("depth", [50, 51])
+def test_brackets_may_nest_fifty_deep(depth: int) -> None:
+    assert arithmetic("(1)" + "+(1)" * 60 + "+" + "(" * depth + "1" + ")" * depth) == (
+        62 if depth == 50 else None
+    )
 
 
 def test_large_json_is_compared_by_equality() -> None:
