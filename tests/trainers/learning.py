@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.entry_points import absolute
 from gem_core.consistency.learning import REFERENCE, LearningRun, read_runs
 
 MODELS = Path("tests/trainers/tiny")
@@ -131,6 +132,11 @@ class Given:
     @property
     def budget(self) -> Budget:
         return BUDGETS[self.name]
+
+    @property
+    def env(self) -> str:
+        """Environment of the budget, with an absolute path, because some trainers run in other folders."""
+        return absolute(self.budget.env)
 
     @property
     def model(self) -> Path:

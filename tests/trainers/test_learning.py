@@ -123,6 +123,7 @@ def test_the_summary_matches_the_recorded_runs(tmp_path: Path) -> None:
 def test_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["learn", "--on", "letters", "--seed", "3", "--control"])
     given = learning.arguments("Does it learn?")
+    assert Path(Given("doors", "rebn", 0, given.out).env.rpartition(":")[0]).is_absolute()
     assert (given.name, given.seed, given.variant, given.out) == ("letters", 3, "control", learning.RESULTS)
     assert given.budget.env == "rg:letter_counting"
     assert (given.model / "model.safetensors").exists()

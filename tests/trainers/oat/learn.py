@@ -25,7 +25,7 @@ def flags(given: learning.Given) -> dict[str, str | None]:
     return {
         "modules": "oat_cpu oat_log oat_zero",
         "estimator": "zeroed" if given.control else "rebn",
-        "env_id": budget.env,
+        "env_id": given.env,
         "wrappers": None,
         "gamma": str(budget.gamma),
         "seed": str(given.seed),
@@ -56,7 +56,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gem-oat-", ignore_cleanup_errors=True) as folder:
         run = harness.run_oat(Path(folder), given.model.resolve(), timeout=7200, **flags(given)).check()
         records = harness.metrics_of(run)
-    success = f"eval/{given.budget.env}/gem/success"
+    success = f"eval/{given.env}/gem/success"
     evaluations = [record[success] for record in records if success in record]
     learning.write_run(
         given,

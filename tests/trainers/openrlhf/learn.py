@@ -77,7 +77,7 @@ def main() -> None:
     shims = ["openrlhf_cpu", "openrlhf_fp32", *(["openrlhf_zero"] if given.control else [])]
     with tempfile.TemporaryDirectory(prefix="gem-openrlhf-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        rows = write_rows(folder / "rows.jsonl", [budget.env], budget.prompts * budget.steps, seed=given.seed)
+        rows = write_rows(folder / "rows.jsonl", [given.env], budget.prompts * budget.steps, seed=given.seed)
         run = harness.run_openrlhf(
             folder, given.model.resolve(), rows, flags(given), shims=shims, scheme="off", timeout=7200
         ).check()

@@ -51,7 +51,7 @@ def run(given: learning.Given, *more: str, steps: int) -> dict[int, dict[str, fl
         spies="rl2_log,rl2_zero" if given.control else "rl2_log",
         tasks=budget.prompts * steps,
         num_eval=budget.eval_episodes,
-        envs=(budget.env,),
+        envs=(given.env,),
         seed=given.seed,
         timeout=7200,
     )

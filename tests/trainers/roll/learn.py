@@ -65,7 +65,7 @@ def changed(given: learning.Given) -> dict[str, Any]:
         },
         "custom_envs": {
             "Guess": {
-                "env_type": f"gem_core:{budget.env}",
+                "env_type": f"gem_core:{given.env}",
                 "max_steps": None,
                 "env_config": {"wrappers": ""},
             }

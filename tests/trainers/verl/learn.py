@@ -26,8 +26,8 @@ def overrides(given: learning.Given) -> list[str]:
         "trainer.v1.trainer_mode=gem_sync",
         f"algorithm.adv_estimator={'zeroed' if given.control else 'rebn'}",
         f"algorithm.gamma={budget.gamma}",
-        f"data.train_files=['{budget.env}']",
-        f"data.val_files=['{budget.env}']",
+        f"data.train_files=['{given.env}']",
+        f"data.val_files=['{given.env}']",
         f"data.seed={given.seed}",
         f"data.train_batch_size={budget.prompts}",
         f"data.train_max_samples={budget.prompts * budget.steps}",
@@ -67,7 +67,7 @@ def main() -> None:
         ).check()
         (path,) = run.folder.glob("gem/*.jsonl")
         records: list[dict[str, Any]] = [json.loads(line)["data"] for line in path.read_text().splitlines()]
-    success = f"val-aux/{given.budget.env}/gem/success/mean@1"
+    success = f"val-aux/{given.env}/gem/success/mean@1"
     learning.write_run(
         given,
         trainer="verl",
