@@ -327,7 +327,7 @@ def _number(value: float) -> str:
 
 
 def _short(metric: str) -> str:
-    return metric.removeprefix("gem/").replace("_", " ")
+    return metric.rpartition("/")[2].replace("_", " ")
 
 
 def _range(seeds: Sequence[int]) -> str:

@@ -28,6 +28,7 @@ STUDY = Study(
     notes=(
         "`conversation` keeps the sampled tokens and adds the messages of the environment. The other arms "
         "build the prompt of each turn from what the wrapper shows, so each turn is a row of its own in the "
-        "update. The warm start has seen conversations only.",
+        "update. The warm start has seen conversations only. Tokens are those of an episode in the "
+        "update.",
     ),
 )
