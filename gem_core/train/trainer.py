@@ -117,6 +117,8 @@ class Trainer:
         if not gc.get_freeze_count():  # a caller that froze its objects keeps them frozen
             gc.freeze()
             resources.callback(gc.unfreeze)
+        resources.callback(gc.set_threshold, *gc.get_threshold())
+        gc.set_threshold(100_000)  # most new objects belong to episodes, which stay until the step ends
         resources.callback(torch.set_num_threads, torch.get_num_threads())
         if config.threads:
             torch.set_num_threads(config.threads)
