@@ -24,7 +24,7 @@ from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
 _REMEMBERED = 1024
-"""Maximum number of first prompts, and of later messages, whose token ids a context caches."""
+"""Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
 
 
 class Context(Protocol):
@@ -107,9 +107,11 @@ class AppendContext:
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
         self._format("user")
-        # Episodes of a group share their first prompt, and many environments repeat a few messages.
+        # Episodes of a group share their first prompt, many environments repeat a few messages, and short
+        # answers repeat.
         self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
+        self._text = lru_cache(_REMEMBERED)(self._tokens.decode)
 
     @property
     def end_of_turn_id(self) -> int | None:
@@ -158,7 +160,7 @@ class AppendContext:
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
         overlap = self._format("user").overlap(response_ids)  # end_ids may not be flagged as special
-        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
+        return self._text(tuple(response_ids[: len(response_ids) - overlap]))
 
     def _content(self, observation: Observation) -> Content:
         return observation_text(observation) if self.image_processor is None else content_of(observation)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -183,27 +183,21 @@ class EnvPool:
                 "on_env_error='retry' plays an episode again, so on_turn would report turns twice; use "
                 "on_env_error='mask' or omit on_turn"
             )
-        async with self._slot():
-            for attempt in range(retries + 1):
-                episodes = await self._attempt(
-                    task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
-                )
-                for episode in episodes:
-                    episode.env_retries = attempt
-                if all(episode.stop_reason != "env_error" for episode in episodes):
-                    break
-        return episodes
-
-    @contextlib.asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        """Wait until one more environment may exist, and count the episode that uses it."""
-        async with self._semaphore() or contextlib.nullcontext():
+        async with self._semaphore() or contextlib.nullcontext():  # until one more environment may exist
             self._playing += 1
             self._most_playing = max(self._most_playing, self._playing)
             try:
-                yield
+                for attempt in range(retries + 1):
+                    episodes = await self._attempt(
+                        task, policy, context, limits, others, one_agent, arguments, fresh=attempt > 0
+                    )
+                    for episode in episodes:
+                        episode.env_retries = attempt
+                    if all(episode.stop_reason != "env_error" for episode in episodes):
+                        break
             finally:
                 self._playing -= 1
+        return episodes
 
     def _semaphore(self) -> asyncio.Semaphore | None:
         """Return the semaphore of the running event loop, to which it belongs; None without a limit."""

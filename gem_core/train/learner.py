@@ -189,7 +189,7 @@ class Learner:
         assert hidden is not None
         assert self.critic is not None
         before = (part.turn_ids[:, 1:] >= 0) & (part.turn_ids[:, 1:] != part.turn_ids[:, :-1])
-        return self.critic(hidden[:, :-1][before].float()).squeeze(-1), part.turn_ids[:, 1:][before]
+        return self.critic(hidden[before].float()).squeeze(-1), part.turn_ids[:, 1:][before]
 
     # -- update -------------------------------------------------------------------------------
 

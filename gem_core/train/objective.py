@@ -134,7 +134,8 @@ class TokenScores(NamedTuple):
     """Log-probabilities of the whole vocabulary at each response token, of shape (response tokens,
     vocabulary), with the tokens ordered by row."""
     hidden: torch.Tensor | None
-    """Last hidden state of each token, of shape (rows, tokens, width); None if not requested."""
+    """Last hidden state of each token but the last column, of shape (rows, tokens - 1, width); None if not
+    requested."""
 
 
 def make_batch(
@@ -208,25 +209,28 @@ def score_tokens(
     """
     start = _shared_length(model, batch) if share_prompt else 0
     targets = batch.response_mask[:, 1:] > 0
+    inputs = batch._with(lambda tensor: tensor[:, :-1])  # nothing is predicted from the last column
     # A token is drawn from the logits at the position before it. Selecting positions before the
     # vocabulary layer rather than after it works for every architecture and saves most of the cost,
     # because few tokens of a long episode are responses.
     selected = targets[:, start:]
     head = model.get_output_embeddings()
-    handle = head.register_forward_pre_hook(lambda _, inputs: (inputs[0][:, :-1][selected][None],))
-    arguments: dict[str, Any] = {"use_cache": False, **batch.seen_by(model)}
+    handle = head.register_forward_pre_hook(lambda _, given: (given[0][selected][None],))
+    arguments: dict[str, Any] = {"use_cache": False, **inputs.seen_by(model)}
     states = []
     try:
         if start:
-            selected, rest = targets[:1, : start - 1], selected  # no response token: no logits
-            output = model(input_ids=batch.token_ids[:1, :start], use_cache=True, output_hidden_states=hidden)
+            selected, rest = targets[:1, :start], selected  # no response token: no logits
+            output = model(
+                input_ids=inputs.token_ids[:1, :start], use_cache=True, output_hidden_states=hidden
+            )
             selected = rest
             arguments = {"use_cache": True, "past_key_values": _expanded(output.past_key_values, len(batch))}
             if hidden:
                 states.append(output.hidden_states[-1].expand(len(batch), -1, -1))
         output = model(
-            input_ids=batch.token_ids[:, start:],
-            attention_mask=batch.attention_mask,
+            input_ids=inputs.token_ids[:, start:],
+            attention_mask=inputs.attention_mask,
             output_hidden_states=hidden,
             **arguments,
         )
