@@ -12,9 +12,10 @@ from typing import Any
 from records import OUTDATED, RUNS, Record, outdated
 
 from gem_core._util.files import write_atomically
+from gem_core.eval.intervals import estimate_t
 from gem_core.train.report import new_figure, save_figure
 from studies import Study
-from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last, t_interval
+from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last
 
 _MANY = 4
 """Number of arms above which the figure shows means only."""
@@ -301,8 +302,9 @@ def _interval(gaps: Sequence[float]) -> str:
     """Return the mean of differences, with its t interval if there are several; "" without differences."""
     if not gaps:
         return ""
-    mean, low, high = t_interval(gaps)
-    return f"{mean:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if math.isfinite(low) else "")
+    interval = estimate_t(gaps)
+    spread = "" if interval["se"] is None else f" ({interval['low']:+.3f} to {interval['high']:+.3f})"
+    return f"{interval['mean']:+.3f}{spread}"
 
 
 def _area(record: Record, metric: str) -> float:

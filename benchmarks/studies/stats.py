@@ -1,21 +1,16 @@
-"""Statistics over seeds: interquartile means with bootstrap intervals, differences with t intervals."""
+"""Statistics over seeds: interquartile means with bootstrap intervals, and summaries of curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 RESAMPLES = 5000
 COVERAGE = 0.95
-_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-    2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
-)  # fmt: skip
-"""97.5% quantiles of Student's t with 1 to 29 degrees of freedom."""
 
 Strata = Sequence[Sequence[float]]
 """One list of values per task, one value per seed."""
@@ -37,17 +32,6 @@ def iqm_difference(strata: Strata, others: Strata) -> tuple[float, float, float]
     pairs = [np.column_stack((mine, theirs)) for mine, theirs in zip(strata, others, strict=True)]
     draws = _resampled_iqm(pairs)
     return iqm(strata) - iqm(others), *_percentiles(draws[:, 0] - draws[:, 1])
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Return the mean and its 95% t interval; the interval is infinite for a single value."""
-    mean, size = fmean(values), len(values)
-    if size < 2:
-        return mean, -math.inf, math.inf
-    # Beyond the table, an expansion for many degrees of freedom (Abramowitz and Stegun 26.7.5).
-    t = _T[size - 2] if size - 2 < len(_T) else 1.95996 + 2.37228 / (size - 1)
-    half = t * stdev(values) / math.sqrt(size)
-    return mean, mean - half, mean + half
 
 
 def area(steps: Sequence[float], values: Sequence[float]) -> float:

@@ -33,7 +33,9 @@ COMMAND = Command(
         "environment whose plugins have a recorder. Exit code 1 if a trainer differs, or if --trainers "
         "names one that has no record.\n\n"
         "Level 4 compares whole learning runs over seeds by the difference in success after training "
-        "from the reference trainer. A run takes minutes; only --level 4 --run starts any."
+        "from the reference trainer: equivalent if the 90% interval lies within 20% of the reference "
+        "trainer's gain, differs if it lies outside, otherwise undecided. Exit code 1 unless all trainers "
+        "are equivalent on all tasks. A run takes minutes; only --level 4 --run starts any."
     ),
 )
 
@@ -147,7 +149,9 @@ def _compare_runs(path: Path, args: argparse.Namespace) -> int:
         write_learning_page(runs, results, args.html)
     tasks = list(dict.fromkeys(run.task for run in runs))
     if args.json:
-        _console.print_json([{**asdict(result), "equal": result.equal} for result in results])
+        _console.print_json(
+            [{**asdict(result), "equal": result.equal, "verdict": result.verdict} for result in results]
+        )
     else:
         table: dict[str, dict[str, str]] = {}
         for result in results:

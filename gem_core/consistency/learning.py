@@ -14,14 +14,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
-from gem_core.eval.intervals import estimate
+from gem_core.eval.intervals import estimate_t
 
-MARGIN = 0.1
-"""Runs are equivalent if the interval of their difference in success lies within ± this value."""
+MARGIN = 0.2
+"""Margin of equivalence, as a share of the reference trainer's mean gain in success on the task."""
 COVERAGE = 0.9
 LEAST_SEEDS = 5
 REFERENCE, REBN = "reference", "rebn"
@@ -83,8 +84,10 @@ class Equivalence:
         trainer: Name of the trainer.
         variant: "rebn", or the name of a fault or control.
         runs: Runs, ordered by seed.
+        margin: Margin of equivalence in success: `MARGIN` times the mean gain (``after`` minus ``before``) of
+            the reference trainer's runs; 0 if they do not gain.
         interval: ``mean`` difference in ``after`` from the reference run of the same seed, and the ends
-            ``low`` and ``high`` of its bootstrap interval; None if there is no interval.
+            ``low`` and ``high`` of its t interval with coverage `COVERAGE`; None if there is no interval.
         obstacles: Reasons why there is no verdict, one line each.
     """
 
@@ -92,25 +95,31 @@ class Equivalence:
     trainer: str
     variant: str
     runs: list[LearningRun]
+    margin: float
     interval: dict[str, float | None] = field(default_factory=dict)
     obstacles: list[str] = field(default_factory=list)
 
     @property
     def equal(self) -> bool | None:
-        """Whether the interval lies within ± `MARGIN`; None if there are obstacles or too few seeds."""
+        """True if the interval lies within ± `margin`, False if it lies outside.
+
+        None if the interval contains an end of the margin, or if there are obstacles or too few seeds.
+        """
         low, high = self.interval.get("low"), self.interval.get("high")
         if self.obstacles or len(self.runs) < LEAST_SEEDS or low is None or high is None:
             return None
-        return low > -MARGIN and high < MARGIN
+        if low > -self.margin and high < self.margin:
+            return True
+        return False if low > self.margin or high < -self.margin else None
 
     @property
     def verdict(self) -> str:
         """Summary for a cell of a table."""
         if self.obstacles:
             return f"not comparable: {self.obstacles[0]}"
-        if self.equal is None:
+        if len(self.runs) < LEAST_SEEDS:
             return f"{len(self.runs)} of {LEAST_SEEDS} seeds"
-        word = "equivalent" if self.equal else "differs"
+        word = {True: "equivalent", False: "differs", None: "undecided"}[self.equal]
         mean, low, high = (self.interval[name] or 0.0 for name in ("mean", "low", "high"))
         return f"{word} ({mean:+.3f}, {low:+.3f} to {high:+.3f})"
 
@@ -136,8 +145,8 @@ def read_runs(path: str | Path) -> list[LearningRun]:
 def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:
     """Compare every trainer and variant with the reference trainer's ReBN runs, task by task.
 
-    The interval is the percentile bootstrap over the differences of paired seeds, with coverage `COVERAGE`.
-    All runs are included. Tasks without reference runs are omitted.
+    The interval is the t interval of the differences of paired seeds, with coverage `COVERAGE`. All runs are
+    included. Tasks without reference runs are omitted.
     """
     groups: dict[tuple[str, str, str], list[LearningRun]] = {}
     for run in runs:
@@ -147,13 +156,16 @@ def compare_learning(runs: Iterable[LearningRun]) -> list[Equivalence]:
         reference = groups.get((task, REFERENCE, REBN))
         if reference is None or group is reference:
             continue
-        result = Equivalence(task, trainer, variant, sorted(group, key=lambda run: run.seed))
+        margin = max(0.0, MARGIN * fmean(run.after - run.before for run in reference))
+        result = Equivalence(task, trainer, variant, sorted(group, key=lambda run: run.seed), margin)
         _compare(result, {run.seed: run for run in reference})
         results.append(result)
     return results
 
 
 def _compare(result: Equivalence, reference: dict[int, LearningRun]) -> None:
+    if not result.margin:
+        result.obstacles.append("the reference trainer's success does not rise, so there is no margin")
     for run in result.runs:
         other = reference.get(run.seed)
         if other is None:
@@ -167,5 +179,4 @@ def _compare(result: Equivalence, reference: dict[int, LearningRun]) -> None:
             )
     pairs = [(run, reference[run.seed]) for run in result.runs if run.seed in reference]
     if pairs:
-        differences = [run.after - other.after for run, other in pairs]
-        result.interval = estimate([[difference] for difference in differences], COVERAGE)
+        result.interval = estimate_t([run.after - other.after for run, other in pairs], COVERAGE)

@@ -43,8 +43,10 @@ def write_learning_page(runs: Sequence[LearningRun], results: Iterable[Equivalen
     ]
     body = (
         "<p>Same initial weights, same budget, paired seeds; the last policy plays the same evaluation "
-        "seeds. Runs are equivalent if the 90% bootstrap interval of their difference from the reference "
-        f"trainer lies within ±{MARGIN:g}.</p>{''.join(sections)}"
+        f"seeds. The margin of a task is {MARGIN:.0%} of the reference trainer's gain in success. A trainer "
+        "is equivalent if the 90% t interval of its difference from the reference trainer lies within the "
+        "margin, it differs if the interval lies outside, and otherwise the comparison is undecided.</p>"
+        f"{''.join(sections)}"
     )
     write_document(out, "The same run in every trainer", body, _STYLE)
 
@@ -106,9 +108,11 @@ def _differences(title: str, results: Sequence[Equivalence]) -> str:
         for result in results
     )
     estimates = {series_name(result.trainer, result.variant): [result.interval or None] for result in results}
-    plot = interval_chart("Difference in success", estimates, low=-2 * MARGIN, high=2 * MARGIN, band=MARGIN)
+    margin = results[0].margin
+    span = 2 * margin or 0.1
+    plot = interval_chart("Difference in success", estimates, low=-span, high=span, band=margin)
     return (
-        f"<h3>{title}</h3><table><tr><th>trainer</th>"
+        f"<h3>{title}</h3><p>Margin: ±{margin:.3f}</p><table><tr><th>trainer</th>"
         f"<th>difference in success from the reference trainer</th></tr>{rows}</table>"
         f"<div class='plot'>{plot}</div>"
     )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
 
 from gem_core.cli import FAILED, MISTAKE, OK, main
 from gem_core.consistency import Equivalence, compare_learning, read_runs
+from gem_core.consistency.learning_page import write_learning_page
 from gem_core.errors import TraceError
 
 RUNS = "runs.jsonl"
@@ -55,24 +57,42 @@ def shifted(by: float) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize(
-    ("after", "equal"),
+    ("after", "equal", "word"),
     [
-        (LEARNED, True),
-        (shifted(0.05), True),
-        (shifted(-0.11), False),
-        ((0.60, 0.55, 0.62, 0.58, 0.05), False),  # one collapse in five is not an outlier
+        (LEARNED, True, "equivalent"),
+        (shifted(0.05), True, "equivalent"),
+        (shifted(-0.07), False, "differs"),
+        (shifted(0.07), False, "differs"),
+        ((0.54, 0.49, 0.58, 0.52, 0.59), None, "undecided"),  # -0.056, -0.065 to -0.047
+        ((0.60, 0.55, 0.62, 0.58, 0.05), None, "undecided"),  # one collapse in five
     ],
 )
-def test_the_interval_decides(tmp_path: Path, after: tuple[float, ...], equal: bool) -> None:
+def test_the_interval_decides(
+    tmp_path: Path, after: tuple[float, ...], equal: bool | None, word: str
+) -> None:
     write_runs(tmp_path, "reference")
     write_runs(tmp_path, "verl", after)
     found = compared(tmp_path)
+    assert found.margin == pytest.approx(0.2 * (sum(LEARNED) / 5 - 0.3))  # 0.06
     assert found.equal is equal
-    assert found.verdict.startswith("equivalent (" if equal else "differs (")
+    assert found.verdict.startswith(f"{word} (")
     mean, low, high = (found.interval[name] or 0.0 for name in ("mean", "low", "high"))
     assert mean == pytest.approx(sum(after) / 5 - sum(LEARNED) / 5)
-    assert low <= mean + 1e-12
-    assert mean - 1e-12 <= high
+    differences = [a - b for a, b in zip(after, LEARNED, strict=True)]
+    half = 2.1318 * stdev(differences) / 5**0.5  # the 95% quantile of t with 4 degrees of freedom
+    assert (low, high) == pytest.approx((mean - half, mean + half), abs=1e-4)
+
+
+def test_without_a_gain_of_the_reference_there_is_no_verdict(tmp_path: Path) -> None:
+    write_runs(tmp_path, "reference", before=0.7)
+    write_runs(tmp_path, "verl")
+    found = compared(tmp_path)
+    assert found.equal is None
+    assert found.verdict == (
+        "not comparable: the reference trainer's success does not rise, so there is no margin"
+    )
+    write_learning_page(read_runs(tmp_path / RUNS), [found], tmp_path / "page.html")
+    assert "does not rise" in (tmp_path / "page.html").read_text()
 
 
 def test_seeds_are_paired(tmp_path: Path) -> None:
@@ -134,12 +154,18 @@ def test_the_command_prints_a_table_and_writes_a_page(
     assert 'stroke-dasharray="6 3"/><text' in text  # the sample in the legend
     assert "learn &lt;verl&gt;" in text
     assert "http" not in text
+    assert "Margin: ±0.060" in text
     assert main([*command, "--trainers", "verl,oat"]) == FAILED  # oat has no run
     capsys.readouterr()
     write_runs(tmp_path, "oat", shifted(0.2))
     assert main([*command, "--json"]) == FAILED
     verdicts = {each["trainer"]: each["equal"] for each in json.loads(capsys.readouterr().out)}
     assert verdicts == {"reference": False, "verl": True, "oat": False}
+    write_runs(tmp_path, "rl2", (0.60, 0.55, 0.62, 0.58, 0.05))
+    assert main([*command, "--trainers", "verl"]) == OK
+    capsys.readouterr()
+    assert main([*command, "--trainers", "rl2"]) == FAILED
+    assert "undecided (-0.1" in capsys.readouterr().out
     assert main(["consistency", "--level", "4", "--records", str(tmp_path / "none")]) == MISTAKE
     assert "holds no learning runs" in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from gem_core.eval.intervals import average, estimate, estimate_rate, estimate_strata
+from gem_core.eval.intervals import average, estimate, estimate_rate, estimate_strata, estimate_t, t_bound
 
 
 def test_mean_error_and_interval():
@@ -26,6 +26,29 @@ def test_the_interval_contains_the_truth_about_as_often_as_it_claims():
         found = estimate([[value] for value in random.normal(0.3, 1.0, size=60)])
         inside += found["low"] <= 0.3 <= found["high"]
     assert 178 <= inside <= 200  # 95 % of 200 is 190
+
+
+@pytest.mark.parametrize(
+    ("coverage", "freedom", "bound"),
+    [  # of published tables
+        (0.9, 1, 6.314), (0.95, 1, 12.706), (0.95, 2, 4.303), (0.9, 4, 2.132), (0.99, 3, 5.841),
+        (0.95, 9, 2.262), (0.95, 10, 2.228), (0.99, 30, 2.750), (0.95, 120, 1.980),
+    ],
+)  # fmt: skip
+def test_bounds_of_t(coverage: float, freedom: int, bound: float) -> None:
+    assert t_bound(coverage, freedom) == pytest.approx(bound, abs=5.1e-4)
+
+
+def test_a_few_values_have_the_t_interval():
+    found = estimate_t([1.0, 2.0, 3.0])
+    assert found["se"] == pytest.approx(1 / math.sqrt(3))
+    assert (found["mean"], found["low"], found["high"]) == pytest.approx(
+        (2, 2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-4
+    )
+    assert estimate_t([1.0]) == {"mean": 1.0, "se": None, "low": None, "high": None}
+    random = np.random.default_rng(0)
+    drawn = [estimate_t(random.normal(size=5).tolist(), 0.9) for _ in range(2000)]
+    assert fmean(each["low"] < 0 < each["high"] for each in drawn) == pytest.approx(0.9, abs=0.02)
 
 
 def test_the_bootstrap_of_many_tasks_needs_little_memory_and_draws_the_same():

@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_core._util.files import write_atomically
 from gem_core.consistency import Equivalence, LearningRun, compare_learning, read_runs
-from gem_core.consistency.learning import REBN
+from gem_core.consistency.learning import LEAST_SEEDS, MARGIN, REBN
 from gem_core.consistency.learning_page import series_name, strokes
 from gem_core.train.report import new_figure, save_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
@@ -38,20 +38,22 @@ def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
     text = f"""# The same run in every trainer
 
 Success of the sampled policy on evaluation tasks, before and after training with ReBN: the same initial
-weights, the same budget, paired seeds. "Equivalent" means that the 90% bootstrap interval of a trainer's
-mean difference from the reference trainer, `gem-core train`, lies within ±0.1; with fewer than five seeds,
-the last column only counts them. ± is the standard deviation over the seeds. In a "control", all advantages
-are zero; "per-token" is a deliberate fault, a discount per token instead of per turn.
+weights, the same budget, paired seeds. The last column has a trainer's mean difference from the reference
+trainer, `gem-core train`, with its 90% t interval. The margin of a task is {MARGIN:.0%} of the reference
+trainer's mean gain. "Equivalent" means that the interval lies within the margin, "differs" that it lies
+outside, and "undecided" that it contains an end of the margin; with fewer than {LEAST_SEEDS} seeds, the
+column only counts them. ± is the standard deviation over the seeds. In a "control", all advantages are zero;
+"per-token" is a deliberate fault, a discount per token instead of per turn.
 
 Every run is recorded with its command, commit, budget, and success at each step: [runs.jsonl](runs.jsonl) has
 the runs of the current budgets, and [earlier.jsonl](earlier.jsonl) the runs of the abandoned budgets, which
 have 128 episodes per step. `gem-core consistency --level 4 --records docs/results/learning/runs.jsonl` prints
 the verdicts; with `--html FILE` it also writes a page with curves and commands.
 
-The runs were recorded before the prompts of these tasks showed an example of an action. The commit of each
-run reproduces its numbers on the same kind of processor. All trainers of a task had the same prompt, so the
-comparison holds; with the current prompts, the rates are different. `rg:letter_counting(example=False)` has
-the recorded prompt of `letters`.
+The runs of the game and of `letters` were recorded before the prompts of these tasks showed an example of an
+action. The commit of each run reproduces its numbers on the same kind of processor. All trainers of a task
+had the same prompt, so the comparison holds; with the current prompts, the rates are different.
+`rg:letter_counting(example=False)` has the recorded prompt of `letters`.
 
 ![success in training](curves.png)
 
@@ -64,7 +66,9 @@ the recorded prompt of `letters`.
 def section(name: str, runs: Sequence[LearningRun], results: Sequence[Equivalence]) -> str:
     """Return a table of the runs of one budget."""
     budget = BUDGETS[name]
-    verdicts = {(each.trainer, each.variant): each.verdict for each in results if each.task == name}
+    compared = [result for result in results if result.task == name]
+    verdicts = {(each.trainer, each.variant): each.verdict for each in compared}
+    margin = f" Margin: ±{compared[0].margin:.3f}." if compared else ""
     rows = []
     for trainer, variant in dict.fromkeys((run.trainer, run.variant) for run in runs):
         mine = [run for run in runs if (run.trainer, run.variant) == (trainer, variant)]
@@ -83,7 +87,7 @@ def section(name: str, runs: Sequence[LearningRun], results: Sequence[Equivalenc
     return f"""## {name}{abandoned}
 
 `{budget.env}`, gamma {budget.gamma:g}, {budget.steps} steps of {budget.prompts} seeds with
-{budget.samples} episodes each, {budget.updates} updates per step, learning rate {budget.lr:g}.
+{budget.samples} episodes each, {budget.updates} updates per step, learning rate {budget.lr:g}.{margin}
 Initial weights: `{made_by(budget)}`, SHA-256 `{runs[0].model[:16]}…`.
 
 | trainer | version | mean success | after, by seed | against the reference |
