@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import permutations, product
 from math import perm
 from operator import eq
@@ -77,17 +78,7 @@ class Mastermind(TurnBasedEnv[list[int]]):
         self.guesses: list[list[int]] = []
 
     def rules(self) -> str:
-        if self.duplicate_numbers:
-            different, rule = "", "A number may occur more than once. "
-        else:
-            different, rule = " different", "The numbers of each guess must be different, too. "
-        example = [place % self.num_numbers + 1 for place in range(len(self.code))]
-        return (
-            f"Find the hidden code of {len(self.code)}{different} numbers from 1 to {self.num_numbers} in at "
-            f"most {self.turn_limit} turns. After each guess you learn how many of its numbers are in the "
-            f"right place, and how many others occur in the code at another place. {rule}"
-            f"Give each guess in a box, for example \\boxed{{{' '.join(map(str, example))}}}."
-        )
+        return _rules(len(self.code), self.num_numbers, self.turn_limit, self.duplicate_numbers)
 
     parse = staticmethod(integers)
 
@@ -132,6 +123,21 @@ class Mastermind(TurnBasedEnv[list[int]]):
         if self.duplicate_numbers:
             return product(numbers, repeat=length) if len(numbers) ** length <= _ORACLE_CODES else ()
         return permutations(numbers, length) if perm(len(numbers), length) <= _ORACLE_CODES else ()
+
+
+@lru_cache(maxsize=64)  # the text depends only on the size of the game
+def _rules(length: int, num_numbers: int, turns: int, duplicates: bool) -> str:
+    if duplicates:
+        different, rule = "", "A number may occur more than once. "
+    else:
+        different, rule = " different", "The numbers of each guess must be different, too. "
+    example = " ".join(str(place % num_numbers + 1) for place in range(length))
+    return (
+        f"Find the hidden code of {length}{different} numbers from 1 to {num_numbers} in at most {turns} "
+        "turns. After each guess you learn how many of its numbers are in the right place, and how many "
+        f"others occur in the code at another place. {rule}Give each guess in a box, for example "
+        f"\\boxed{{{example}}}."
+    )
 
 
 def pegs(guess: Sequence[int], code: Sequence[int]) -> tuple[int, int]:

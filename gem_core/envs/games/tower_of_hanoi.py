@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import permutations
 from random import Random
 
 from gem_core._util.checks import check_int
@@ -10,6 +11,8 @@ from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.text import parts
 
 _PEGS = "ABC"
+_MOVES = {_PEGS[i] + _PEGS[j]: (i, j) for i, j in permutations(range(3), 2)}
+"""The source and the target of each move."""
 _SIZES = ((3, 10), (4, 20), (5, 35))
 
 
@@ -75,11 +78,10 @@ class TowerofHanoi(TurnBasedEnv[str]):
         return letters.upper() if len(letters) == 2 and letters.isascii() and letters.isalpha() else None
 
     def play(self, move: str) -> MoveResult:
-        source, target = _PEGS.find(move[0]), _PEGS.find(move[1])
-        if source < 0 or target < 0:
-            return "The pegs are A, B and C.", 0.0, "illegal"
-        if source == target:
-            return "A move needs two different pegs.", 0.0, "illegal"
+        if move not in _MOVES:
+            known = move[0] in _PEGS and move[1] in _PEGS
+            return "A move needs two different pegs." if known else "The pegs are A, B and C.", 0.0, "illegal"
+        source, target = _MOVES[move]
         pegs = self.pegs
         if not pegs[source]:
             return f"Peg {move[0]} is empty.", 0.0, "illegal"
