@@ -6,9 +6,9 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import SystemRandom
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_choice, check_dict, check_number
 from gem_core._util.threads import in_thread
@@ -29,6 +29,7 @@ TOKEN_VARIABLE = "GEM_CORE_OPENENV_TOKEN"
 
 ActionForm: TypeAlias = Literal["auto", "text", "boxed", "tools"]
 
+_Result = TypeVar("_Result")
 _FIRST_CONTACT = 5.0
 """Seconds to wait for a server that has never answered."""
 _SLOWEST_SCHEMA = 30.0
@@ -141,7 +142,7 @@ class OpenEnvEnv(ForeignEnv):
         return self.keep_step(result)
 
     def check_services(self) -> None:
-        loop.run(self._ask("schema", {}))
+        loop.run(self._check_schema())
 
     def close(self) -> None:
         super().close()
@@ -197,37 +198,53 @@ class OpenEnvEnv(ForeignEnv):
 
     # -- the session --------------------------------------------------------------------------
 
-    async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Return the data of an answer; reopen a lost session and bring it to the same turn.
+    async def _check_schema(self) -> None:
+        """Read the schema, as before any first message, without sending one."""
 
-        The kind ``schema`` sends no message and returns nothing, but reads the schema as any first message.
+        async def read(lost: bool) -> None:
+            if self._grammar is None:
+                await self._read_schema(_FIRST_CONTACT)
+
+        await self._patiently(read)
+
+    async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of an answer; reopen a lost session and bring it to the same turn."""
+
+        async def ask(lost: bool) -> dict[str, Any]:
+            if lost and kind != "reset":
+                await self._restore()
+            if self._grammar is None:
+                await self._read_schema(_SLOWEST_SCHEMA)
+            result = await self._link.ask(kind, data, self.timeout)
+            if kind == "state":
+                return result
+            if not isinstance(result.get("observation"), dict):
+                raise EnvError(f"the server sent no observation: {result!r:.200}")
+            if self._tools == {}:
+                await self._list_tools()
+            if kind == "step":
+                self._history.append((data, _fingerprint(result)))
+            return result
+
+        return await self._patiently(ask)
+
+    async def _patiently(self, work: Callable[[bool], Awaitable[_Result]]) -> _Result:
+        """Return the result of `work`, which is repeated if the session is lost.
+
+        Args:
+            work: Called with whether the session was lost, and closed, in an earlier attempt.
         """
         patience = self.retry_for
         if self.source not in _answered:
             patience = min(patience, _FIRST_CONTACT)
         end, delay = time.monotonic() + patience, 0.1
-        restore = False
+        lost = False
         while True:
             try:
-                if restore and kind not in ("reset", "schema"):
-                    await self._restore()
-                if self._grammar is None:
-                    await self._read_schema(_FIRST_CONTACT if kind == "schema" else _SLOWEST_SCHEMA)
-                if kind == "schema":
-                    return {}
-                result = await self._link.ask(kind, data, self.timeout)
-                if kind == "state":
-                    return result
-                if not isinstance(result.get("observation"), dict):
-                    raise EnvError(f"the server sent no observation: {result!r:.200}")
-                if self._tools == {}:
-                    await self._list_tools()
-                if kind == "step":
-                    self._history.append((data, _fingerprint(result)))
-                return result
+                return await work(lost)
             except SessionLost as error:
                 self._link.close()
-                restore = True
+                lost = True
                 pause = delay * SystemRandom().uniform(0.5, 1.0)  # not all clients at the same moment
                 if time.monotonic() + pause > end:
                     raise ServiceError(f"{self.source}: {error}, for {patience:g} s") from error
