@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from gem_core._util import entry_points
 from gem_core._util.checks import check_number
+from gem_core._util.expressions import parse_expression
 from gem_core._util.registry import Registry
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import ConfigError, UnknownEnv
@@ -232,7 +233,7 @@ def read_specs(text: str, *, what: str, example: str) -> list[WrapperSpec]:
     if not text.strip():
         return []
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        node = parse_expression(text)
         items = node.elts if isinstance(node, ast.Tuple) else [node]
         return [_read_spec(item) for item in items]
     except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}

@@ -23,6 +23,7 @@ from typing import Any, TypedDict
 
 from gem_core._util.checks import check_int
 from gem_core._util.entry_points import absolute
+from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
@@ -124,7 +125,7 @@ class EnvChoice:
             if match is None:
                 unbalanced = text.count("(") != text.count(")")
                 raise ValueError("a parenthesis is missing" if unbalanced else "there is no id")
-            call = ast.parse(f"f({match[2] or ''})", mode="eval").body
+            call = parse_expression(f"f({match[2] or ''})")
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 raise ValueError("write the arguments in one pair of parentheses")
             if call.args or any(k.arg is None for k in call.keywords):

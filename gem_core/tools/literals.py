@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from gem_core._util.expressions import parse_expression
+
 _LONGEST = 100_000
 """Maximum number of characters, because Python's parser uses much memory for long texts."""
 
@@ -14,7 +16,7 @@ def read_calls(text: str) -> list[tuple[str, dict[str, Any]]] | str:
     if len(text) > _LONGEST:
         return f"the list of calls has more than {_LONGEST} characters"
     try:
-        node = ast.parse(text.strip(), mode="eval").body
+        node = parse_expression(text)
         items = node.elts if isinstance(node, ast.List) else [node]
         return [_call(item) for item in items]
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:

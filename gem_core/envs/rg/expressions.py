@@ -15,6 +15,8 @@ from fractions import Fraction
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
+from gem_core._util.expressions import parse_expression
+
 _LONGEST = 1000
 _LONGEST_LITERAL = 10_000
 _DEEPEST = 50
@@ -43,7 +45,7 @@ def literal(text: str) -> Any:
     """
     if len(text) > _LONGEST_LITERAL or not _LITERAL.fullmatch(text) or _too_deep(text):
         raise ValueError("not a list of strings and whole numbers")
-    return ast.literal_eval(text.strip())
+    return ast.literal_eval(parse_expression(text))
 
 
 def arithmetic(text: str) -> Fraction | None:
@@ -108,7 +110,7 @@ def _parsed(text: str) -> ast.expr:
     text = text.strip()
     if len(text) > _LONGEST or text.count("(") != text.count(")") or _too_deep(text):
         raise ValueError("the expression is too long, is too deep, or has an unmatched bracket")
-    return ast.parse(text, mode="eval").body
+    return parse_expression(text)
 
 
 def _too_deep(text: str) -> bool:
