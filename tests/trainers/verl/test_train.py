@@ -17,6 +17,7 @@ from tests.trainers.verl import harness
 from tests.trainers.verl.measure import gem_seconds
 from tests.trainers.verl.spied import assert_metrics_are_right, metrics_of
 from tests.trainers.verl.spied import updates as updates_of
+from tests.trainers.verl.test_docs import COMMANDS
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
@@ -204,10 +205,8 @@ def test_a_run_that_was_stopped_continues(
 def test_the_documented_overrides_of_verls_own_command(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    from tests.trainers.verl.test_docs import commands
-
     run = harness.run_verl(
-        tmp_path, warm, "trainer.total_training_steps=1", "trainer.save_freq=-1", gem=commands()[0]
+        tmp_path, warm, "trainer.total_training_steps=1", "trainer.save_freq=-1", gem=COMMANDS[0]
     ).check()
     (update,) = updates_of(run.spy)
     assert_update_is_right(update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model)
