@@ -141,7 +141,7 @@ def run(quick: bool) -> list[common.Result]:
             "train: tiny model, easy game",
             *pair,
             unit="episodes/s",
-            at_least=None if quick else 1.2,
+            at_least=None if quick else 1.15,
             note=note,
         )
     ]
