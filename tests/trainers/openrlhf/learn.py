@@ -18,7 +18,7 @@ from typing import Any
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import engine_stop_ids
 from gem_core.repro import ADAM_BETAS
-from gem_core.rollout import AppendContext, EnvPool, episode_metrics
+from gem_core.rollout import AppendContext, EnvPool, EpisodeLimits, episode_metrics
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers import learning
 from tests.trainers.openrlhf import harness
@@ -63,9 +63,12 @@ def success(folder: Path, budget: learning.Budget) -> float:
     tasks = make_tasks([EnvChoice.parse(budget.env)], budget.eval_episodes, split="eval")
 
     async def play() -> list[Any]:
-        limits = {"max_tokens_per_turn": budget.turn_tokens, "max_total_tokens": budget.max_tokens}
+        options: dict[str, Any] = {
+            "limits": EpisodeLimits(max_tokens_per_turn=budget.turn_tokens),
+            "max_total_tokens": budget.max_tokens,
+        }
         return await asyncio.gather(
-            *(pool.play(task, policy, context, request_id=str(task["index"]), **limits) for task in tasks)
+            *(pool.play(task, policy, context, request_id=str(task["index"]), **options) for task in tasks)
         )
 
     return episode_metrics(asyncio.run(play()))["gem/success"]
