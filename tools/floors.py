@@ -1,7 +1,7 @@
 """Measure how often players that solve nothing succeed, and write the floors that the package documents.
 
-    python tools/floors.py measure '*' docs/results/floors.jsonl --seeds 200 --workers 2
-    python tools/floors.py write docs/results/floors.jsonl gem_core/checker/floors.json
+    python tools/floors.py measure '*' docs/results/floors.jsonl.gz --seeds 200 --workers 2
+    python tools/floors.py write docs/results/floors.jsonl.gz gem_core/checker/floors.json
 
 `measure` plays the null policies of `gem_core.checker.null_policies` on the seeds from 0 on, and writes one
 line per id: the success rate and the mean return of each policy, in each form that the environment can read
@@ -15,6 +15,7 @@ measures only the missing players of an id that has not changed; `--again` measu
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import subprocess
 import sys
@@ -103,13 +104,12 @@ def measure(pattern: str, out: Path, seeds: int, workers: int, again: bool) -> N
     ]
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip()
     command = f"python tools/floors.py measure {pattern!r} {out} --seeds {seeds} --workers {workers}"
-    with out.open("a") as file:
-        for record in records(ids, seeds, workers, known):
-            if record is not None:
+    for record in records(ids, seeds, workers, known):
+        if record is not None:
+            with gzip.open(out, "at") as file:  # a complete member, so that a killed run leaves a valid file
                 file.write(json.dumps({**record, "commit": commit, "command": command}) + "\n")
-                file.flush()
-    last = sorted(read(out).items())
-    write_atomically(out, (json.dumps(record) + "\n" for _, record in last))
+    lines = "".join(json.dumps(record) + "\n" for _, record in sorted(read(out).items()))
+    write_atomically(out, [gzip.compress(lines.encode(), mtime=0)])
 
 
 def complete(record: dict[str, Any], seeds: int) -> bool:
@@ -136,8 +136,10 @@ def records(
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
     """Return the last line of each id."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {record["id"]: record for record in map(json.loads, lines)}
+    if not path.exists():
+        return {}
+    with gzip.open(path, "rt") as lines:
+        return {record["id"]: record for record in map(json.loads, lines)}
 
 
 def floor(record: dict[str, Any]) -> list[Any]:
