@@ -138,7 +138,9 @@ def _algebra(text: str, names: set[str]) -> ast.expr:
 
 def _number(node: ast.expr) -> Fraction:
     match node:
-        case ast.Constant(value=int() | float() as value):
+        case ast.Constant(value=int() as value):
+            return Fraction(value)
+        case ast.Constant(value=float() as value):
             return Fraction(str(value))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return _number(operand)
