@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 from importlib.util import find_spec
@@ -84,7 +85,7 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
         )
 
 
-RECORDS = ("floors", "games", "datasets", "databases", "terminal", "vision", "webshop")
+RECORDS = ("games", "datasets", "databases", "terminal", "vision", "webshop")
 SLOW = {"rg:futoshiki", "rg:ab", "rg:knight_swap"}
 """Ids whose first items take more than a second of CPU time."""
 RG_VERSION = "0.1.25"
@@ -97,7 +98,10 @@ def test_recorded_results_describe_the_current_environments(kind: str) -> None:
     """If this fails, measure the ids again with tools/floors.py and tools/env_tables.py."""
     if kind == "rg" and installed_version() != RG_VERSION:
         pytest.skip(f"the records are from version {RG_VERSION} of reasoning-gym")
-    files = [tables.read(ROOT / "docs" / "results" / f"{name}.jsonl") for name in RECORDS]
+    results = ROOT / "docs" / "results"
+    files = [tables.read(results / f"{name}.jsonl") for name in RECORDS]
+    files.append(floors.read(results / "floors.jsonl.gz"))
+    assert all(files)
     recorded: dict[str, set[str]] = {}
     for id, record in [item for records in files for item in records.items()]:
         prefix = id.partition(":")[0]
@@ -133,38 +137,39 @@ def test_a_fingerprint_depends_on_the_items_and_the_rewards(monkeypatch: pytest.
 
 
 def test_measured_floors_come_from_the_best_player(tmp_path: Path) -> None:
-    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl", 10, 1, False)
-    before = (tmp_path / "out.jsonl").read_text()
-    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl", 5, 1, False)
-    assert (tmp_path / "out.jsonl").read_text() == before, "measured already"
-    (record,) = floors.read(tmp_path / "out.jsonl").values()
+    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl.gz", 10, 1, False)
+    before = (tmp_path / "out.jsonl.gz").read_bytes()
+    floors.measure("logic:Proofs-v0-d0", tmp_path / "out.jsonl.gz", 5, 1, False)
+    assert (tmp_path / "out.jsonl.gz").read_bytes() == before, "measured already"
+    (record,) = floors.read(tmp_path / "out.jsonl.gz").values()
     shares = record["success, return"]["boxed"]
     assert shares["True"][0] + shares["False"][0] == 1
     best, player, seeds = floors.floor(record)
     assert (best, seeds) == (max(shares["True"][0], shares["False"][0]), 10)
     assert player in ("\\boxed{True}", "\\boxed{False}")
-    floors.write(tmp_path / "out.jsonl", tmp_path / "floors.json")
+    floors.write(tmp_path / "out.jsonl.gz", tmp_path / "floors.json")
     assert json.loads((tmp_path / "floors.json").read_text()) == {"logic:Proofs-v0-d0": [best, player, 10]}
 
 
 def test_only_the_missing_players_of_an_unchanged_environment_are_measured(tmp_path: Path) -> None:
-    id, out = "game:TowerofHanoi-v0-easy", tmp_path / "out.jsonl"
+    id, out = "game:TowerofHanoi-v0-easy", tmp_path / "out.jsonl.gz"
     floors.measure(id, out, 20, 1, False)
-    first = out.read_text()
+    first = gzip.decompress(out.read_bytes())
     record = json.loads(first)
     assert record["replays"] == 10
     name, success, _ = record["best replay"]
     assert floors.floor(record) == [success, name, 20]
     del record["best replay"], record["replays"], record["success, return"]["boxed"]["tower"]
     record["success, return"]["boxed"]["zigzag"] = [0.5, 0.5]
-    out.write_text(json.dumps(record) + "\n")
+    out.write_bytes(gzip.compress(f"{json.dumps(record)}\n".encode()))
     floors.measure(id, out, 20, 1, False)
     (added,) = floors.read(out).values()
     assert (added["replays"], added["best replay"]) == (10, [name, *json.loads(first)["best replay"][1:]])
     players = added["success, return"]["boxed"]
     assert players["tower"] == json.loads(first)["success, return"]["boxed"]["tower"]
     assert players["zigzag"] == [0.5, 0.5], "it was measured before"
-    out.write_text(json.dumps({**added, "fingerprint": "changed", "replays": 0, "seeds": 19}) + "\n")
+    changed = {**added, "fingerprint": "changed", "replays": 0, "seeds": 19}
+    out.write_bytes(gzip.compress(f"{json.dumps(changed)}\n".encode()))
     floors.measure(id, out, 20, 1, False)
     (again,) = floors.read(out).values()
     assert again["success, return"] == json.loads(first)["success, return"]
