@@ -193,13 +193,13 @@ def machine() -> str:
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return (
-        f"{platform.system()} {platform.machine()}, {_processor()}, {capability()}, "
+        f"{platform.system()} {platform.machine()}, {processor()}, {capability()}, "
         f"{cores} cores, Python {platform.python_version()}, torch {version('torch')}, "
         f"transformers {version('transformers')}"
     )
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the name of the processor."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

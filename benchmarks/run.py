@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import common
-from records import commit
+from records import commit, processor
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv-bench"
@@ -85,7 +85,7 @@ def machine(python: Path) -> str:
     done = subprocess.run([str(python), "-c", code], capture_output=True, text=True, check=True)
     version = subprocess.run([str(python), "-V"], capture_output=True, text=True, check=True).stdout.strip()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    where = f"{platform.system()} {platform.machine()}, {cores} shared cores, {version}"
+    where = f"{platform.system()} {platform.machine()}, {processor()}, {cores} shared cores, {version}"
     return ", ".join([where, *done.stdout.split("\n")[:-1]])
 
 
