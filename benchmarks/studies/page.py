@@ -82,7 +82,9 @@ def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record
 
 
 def _task_table(study: Study, task: str, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
-    lines = ["", f"## `{study.tasks[task].env}`"]
+    env = study.tasks[task].env
+    shared = sum(other.env == env for other in study.tasks.values()) > 1
+    lines = ["", f"## {f'{task}: ' * shared}`{env}`"]
     lines += ["", f"{study.tasks[task].note} {_budget(study, task, records)}".strip()]
     head = ["arm", *study.grid, "seeds", "before", "after (IQM)", "area", "training"]
     if study.baseline:
@@ -284,7 +286,8 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
             axis.plot(steps, mean, style, color=color, linewidth=2, label=arm)
         axis.set_title(caption, loc="left", fontsize=11)
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
-    figure.suptitle(study.title, fontsize=12, fontweight="bold")
+    title = study.title if len(study.tasks) == 1 else f"{study.title}: {_short(study.metric)}"
+    figure.suptitle(title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
 
 
