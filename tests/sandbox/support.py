@@ -16,11 +16,15 @@ needs_namespace = pytest.mark.skipif(
 
 
 def children(pid: int) -> list[int]:
-    """Return all descendants of a process."""
+    """Return all descendants of a process; none if it has ended."""
     found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+    for task in tasks:
         try:
-            below = [int(word) for word in task.read_text().split()]
+            below = [int(word) for word in Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
         except OSError:
             continue
         for child in below:
