@@ -38,7 +38,12 @@ from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.output import replace_folder
 from gem_core.train.tiny import random_play
 
-ENVS = {"guess": "game:GuessTheNumber-v0-easy", "sums": "rg:chain_sum"}
+_THREE_DIGITS = '{"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}'
+ENVS = {
+    "guess": "game:GuessTheNumber-v0-easy",
+    "sums": f"rg:chain_sum(config={_THREE_DIGITS}, size=None)",
+}
+"""Environments by name; `sums` adds and subtracts three digits, and random play solves 3% of its items."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Size:
     start_episodes: int = 256
     start_steps: int = 40
     start_batch: int = 16
-    steps: int = 40
+    steps: int = 30
     episodes: int = 64
     evaluation: int = 200
 
@@ -96,7 +101,8 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dic
         estimator="rebn",
         gamma=0.9,
         kl=0.0,
-        lr=2e-6,
+        lr=1e-5,
+        warmup_steps=3,
         steps=size.steps,
         episodes_per_step=size.episodes,
         minibatches=min(2, size.episodes),
@@ -104,6 +110,7 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dic
         eval_episodes=size.evaluation,
         save_every=10,
         device=arguments.device,
+        autocast=True,
         seed=arguments.seed,
     )
     outcome = train(config, ConsoleReporter(config))
@@ -157,7 +164,7 @@ def smollm2(folder: Path) -> Path:
 def supervised_start(model: str, out: Path, env: str, size: Size, device: str, seed: int) -> None:
     """Save a copy of a model that has learned the answers in random legal play."""
     processor = load_processor(model)
-    network = load_model(model, pick_device(device), "float32")
+    network = load_model(model, pick_device(device), "float32", autocast=True)
     with EnvChoice.parse(env).make() as played:
         stream = derive_seed(seed, "supervised start", sep="/")
         episodes = asyncio.run(random_play(played, processor, stream, episodes=size.start_episodes))

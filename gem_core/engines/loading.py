@@ -75,13 +75,14 @@ def image_processor_class() -> Any:
     return pillow or transformers.Qwen2VLImageProcessor
 
 
-def load_model(source: str, device: torch.device, dtype: str) -> Any:
+def load_model(source: str, device: torch.device, dtype: str, *, autocast: bool = False) -> Any:
     """Load a causal LM or vision-language model in evaluation mode.
 
     Args:
         source: Model folder, or name on the Hugging Face Hub.
         device: Device for the weights.
         dtype: Name of the torch dtype of the weights, such as "bfloat16".
+        autocast: Whether each forward pass computes matrix products in bfloat16, as `torch.autocast` does.
 
     Raises:
         ModelError: The model cannot be loaded.
@@ -97,6 +98,9 @@ def load_model(source: str, device: torch.device, dtype: str) -> Any:
         raise ModelError(f"{source}: cannot load the model ({_first_line(error)})") from error
     if has_vision:
         forbid_placeholders(model)
+    if autocast:
+        # One context per forward pass: a longer one would keep converted weights after an optimizer step.
+        model.forward = torch.autocast(device.type, torch.bfloat16)(model.forward)
     return model.to(device=device, dtype=getattr(torch, dtype)).eval()
 
 

@@ -125,6 +125,7 @@ class TrainConfig(EpisodeLimits):
     seed: Annotated[int, "random seed"] = 0
     device: Annotated[str, "'cpu', 'cuda', 'cuda:1', or 'auto'"] = "auto"
     dtype: Annotated[Dtype, "data type of the weights"] = "float32"
+    autocast: Annotated[bool, "compute matrix products in bfloat16 and keep the weights in float32"] = False
     threads: Annotated[int, "torch threads; 0 for one on a tiny model, else torch's default"] = 0
     tensorboard: Annotated[bool, "write TensorBoard events"] = False
     wandb: Annotated[str, "Weights & Biases project to log to; requires wandb"] = ""
@@ -201,6 +202,8 @@ class TrainConfig(EpisodeLimits):
         check_choice("critic", self.critic, get_args(CriticKind))
         check_choice("loss_scale", self.loss_scale, get_args(LossScale))
         check_choice("dtype", self.dtype, get_args(Dtype))
+        if self.autocast and self.dtype != "float32":
+            raise ConfigError(f"autocast has no effect with dtype={self.dtype}; use one of the two")
         self.check_limits()
 
     @property

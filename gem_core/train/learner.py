@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,15 +52,16 @@ class Learner:
         appending = AppendContext(self.processor)
         self.context: Context = appending if config.context == "append" else RebuildContext(self.processor)
         self._ends = {self.tokenizer.eos_token_id, appending.end_of_turn_id} - {None}
-        self.model = load_model(str(checkpoint or source), device, config.dtype)
+        load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
+        self.model = load(str(checkpoint or source))
         self.max_total_tokens = context_limit(self.model, config.max_total_tokens)
-        self.reference = load_model(source, device, config.dtype) if config.kl else None
+        self.reference = load(source) if config.kl else None
         self.critic: torch.nn.Module | None = None
         self.value_model: Any = None
         """Model on whose hidden states a separate critic works; None if it shares the policy's."""
         if config.needs_critic:
             if config.critic == "model":
-                self.value_model = load_model(source, device, config.dtype)
+                self.value_model = load(source)
             self.critic = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(device)
             torch.nn.init.zeros_(self.critic.weight)
         head = [*self.critic.parameters()] if self.critic else []

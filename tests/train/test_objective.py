@@ -6,6 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from gem_core.engines.loading import load_model  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
 from gem_core.train.objective import (  # noqa: E402
     compute_logprobs,
@@ -156,6 +157,28 @@ def test_a_shared_prompt_is_processed_once_with_equal_results(model):
     torch.testing.assert_close(faster.hidden[inside], plain.hidden[inside], rtol=0, atol=1e-4)
     torch.testing.assert_close(faster.distribution, plain.distribution, rtol=0, atol=1e-4)
     assert_same(same_gradients, gradients)
+
+
+def test_autocast_rounds_and_follows_the_weights(model, tiny_folder):
+    rounded = load_model(str(tiny_folder), torch.device("cpu"), "float32", autocast=True)
+    batch = make_batch(EPISODES)
+    for _ in range(2):
+        with torch.no_grad():
+            exact = compute_logprobs(model, batch)
+            without_gradient = compute_logprobs(rounded, batch)
+        logprobs = compute_logprobs(rounded, batch)
+        logprobs.sum().backward()
+        assert torch.equal(logprobs, without_gradient)
+        assert 0 < (logprobs - exact).abs().max() < 0.1
+        for weights, copy in zip(model.parameters(), rounded.parameters(), strict=True):
+            assert copy.dtype == copy.grad.dtype == torch.float32
+            assert copy.grad.any()
+            copy.grad = None
+            with torch.no_grad():
+                weights.mul_(1.3)
+                copy.mul_(1.3)
+    with torch.no_grad():
+        assert (compute_logprobs(model, batch) - exact).abs().max() > 0.5  # the weights matter
 
 
 def test_a_model_that_fails_is_left_as_it_was(model):

@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from gem_core.advantages import gdpo  # noqa: E402
@@ -129,6 +130,18 @@ def test_every_estimator_gives_its_advantages_and_changes_the_weights(estimator,
             assert credit == pytest.approx(expected, abs=1e-5)
     if estimator == "gae":
         assert load_state(outcome.checkpoint)["learners"][""]["critic"]["weight"].any()  # starts as zeros
+
+
+@pytest.mark.parametrize("estimator", ["rebn", "gae"])
+def test_autocast_trains_float32_weights(estimator, tiny_folder, tmp_path):
+    config = TrainConfig(**options(tiny_folder, tmp_path, estimator=estimator, autocast=True, kl=0.1))
+    outcome = train(config)
+    assert not same_weights(tiny_folder, outcome.checkpoint)
+    assert {weights.dtype for weights in load_file(outcome.checkpoint / "model.safetensors").values()} == {
+        torch.float32
+    }
+    assert all(math.isfinite(value) for metrics in outcome.history for value in metrics.values())
+    assert all(metrics["train/grad_norm"] > 0 for metrics in outcome.history)
 
 
 def test_a_reward_with_components_and_masked_truncation(tiny_folder, tmp_path):

@@ -1,6 +1,6 @@
 """Figure 4 of the paper on a small scale: five algorithms on eight environments."""
 
-from studies import Study, Task
+from studies import SHORT_RUN, Study, Task
 
 _WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
 _GAME = {"warm_start_steps": 300}
@@ -27,16 +27,14 @@ STUDY = Study(
     },
     baseline="REINFORCE",
     options={
+        **SHORT_RUN,
         "gamma": 0.9,
         "kl": 0.0,
         "group_size": 8,
-        "steps": 60,
-        "episodes_per_step": 256,
-        "warmup_steps": 3,
         "eval_episodes": 300,
-        "eval_every": 20,
     },
     metric="gem/return",
     grid={"lr": (0.0015, 0.005, 0.015)},
-    tuning_seeds=(0, 1),
+    tuning_seeds=(0,),
+    seeds=range(100, 105),
 )
