@@ -36,5 +36,4 @@ STUDY = Study(
     metric="gem/return",
     grid={"lr": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0,),
-    seeds=range(100, 105),
 )
