@@ -4,14 +4,13 @@
     python benchmarks/grader_study.py --draw    # only write the page again
 
 The pairs are those of tests/graders: hand-written ones, and one answer in many styles. Their labels decide
-each disagreement. Results are ``graders.jsonl`` (every pair on which a grader is wrong) and ``graders.md`` in
-docs/results.
+each disagreement. Results are ``graders.jsonl.gz`` (every pair on which a grader is wrong) and ``graders.md``
+in docs/results.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import multiprocessing
 import resource
@@ -25,7 +24,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from records import ROOT
+from records import ROOT, read_rows, write_rows
 
 from gem_core._util.files import write_atomically
 
@@ -41,7 +40,7 @@ ENDLESS = ("9^{9^{9^{9}}}",)
 SECONDS = 5
 """CPU time that a peer may use per answer; gem-llm limits itself to one second."""
 PAGE = ROOT / "docs" / "results" / "graders.md"
-RECORDS = PAGE.with_suffix(".jsonl")
+RECORDS = PAGE.with_suffix(".jsonl.gz")
 
 
 def graders() -> dict[str, Callable[[str, str], bool]]:
@@ -200,7 +199,7 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         "",
         f"The graders disagree on {len(records):,} pairs. The label decides: an answer is right if it has "
         "the meaning of the reference, whatever its layout. The table groups them by the kind of answer and "
-        "by who is wrong, with an example; `docs/results/graders.jsonl` lists every pair.",
+        "by who is wrong, with an example; `docs/results/graders.jsonl.gz` lists every pair.",
         "",
         "| kind | decision | wrong graders | pairs | example: answer | reference |",
         "|---|---|---|---|---|---|",
@@ -237,9 +236,8 @@ def main() -> None:
     parser.add_argument("--draw", action="store_true", help="write the page from the recorded results")
     args = parser.parse_args()
     if not args.draw:
-        records = measure(args.every, args.workers)
-        write_atomically(RECORDS, [json.dumps(record) + "\n" for record in records])
-    summary, *records = map(json.loads, RECORDS.read_text().splitlines())
+        write_rows(RECORDS, measure(args.every, args.workers))
+    summary, *records = read_rows(RECORDS)
     write_atomically(PAGE, [page(summary, records)])
 
 

@@ -120,7 +120,7 @@ def test_the_exam_is_drawn_from_its_records(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.parametrize("tool", ["grader_study"], indirect=True)
 def test_the_comparison_of_graders_is_drawn_from_its_records(tool: ModuleType) -> None:
-    summary, *records = map(json.loads, tool.RECORDS.read_text().splitlines())
+    summary, *records = tool.read_rows(tool.RECORDS)
     assert tool.page(summary, records) == tool.PAGE.read_text()
     assert summary["pairs"] >= 2000
     for peer in ("math-verify", "gem-llm"):
