@@ -8,7 +8,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +41,8 @@ class Record:
         commit: Short hash of the commit that ran or recorded the run.
         before: Metrics for the table, on the evaluation tasks with the initial weights.
         after: Metrics for the table, on the evaluation tasks with the final weights.
-        steps: Metrics for the figure, on the training episodes, one number per step.
+        steps: Metrics for the figure, on the training episodes, one number per step. Files written since the
+            study of batch sizes have four significant digits.
         machine: Processor, number of usable cores, and versions of Python and torch.
         config: All options of the run, with the names of `TrainConfig`.
         evaluation: All metrics of both evaluations: maps "before" and "after" to environments to metrics.
@@ -114,6 +115,14 @@ class Record:
             },
             **_of_evaluations(folder / "evaluations.jsonl"),
         )
+
+    def rounded(self) -> Record:
+        """Return the record with metrics of the steps rounded to four significant digits."""
+        steps = {
+            metric: [value if value is None else float(f"{value:.4g}") for value in values]
+            for metric, values in self.steps.items()
+        }
+        return replace(self, steps=steps)
 
     def curve(self, metric: str) -> list[float]:
         """Return a metric of the steps, averaged over five steps; NaN where a step lacks the metric."""
@@ -224,5 +233,5 @@ def read_records(path: Path) -> list[Record]:
 
 
 def write_records(path: Path, records: Iterable[Record]) -> None:
-    """Write the runs to a file, replacing its content."""
-    write_rows(path, map(asdict, records))
+    """Write the runs to a file, replacing its content; metrics of the steps are rounded."""
+    write_rows(path, (asdict(record.rounded()) for record in records))

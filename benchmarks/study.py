@@ -79,7 +79,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if any(record.phase == "evaluation" for record in records):
         out.mkdir(parents=True, exist_ok=True)
         write_records(path, records)
-        draw(name, study, records, out)
+        draw(name, study, read_records(path), out)
         print((out / "summary.md").read_text(encoding="utf-8"))
     if not complete:
         counts = unfinished(study, records)
@@ -115,7 +115,8 @@ def _repeat(name: str, study: Study, folder: Path, recorded: list[Record], id: s
     point = {option: record.config[option] for option in study.grid}
     run = Run(record.task, record.name, record.phase, record.seed, point)
     new = Runner(name, study, folder / "repeated", jobs=min(1, jobs)).execute(run)
-    same = (new.before, new.after, new.steps) == (record.before, record.after, record.steps)
+    results = [(one.before, one.after, one.rounded().steps) for one in (record, new)]
+    same = results[0] == results[1]
     print(f"{id}: {'the same results as' if same else 'results that differ from those'} recorded")
     for when, one in (("recorded", record), ("now", new)):
         print(f"{when:9} commit {one.commit}, {one.machine}")

@@ -117,7 +117,7 @@ def new_figure(columns: int) -> tuple[Any, Any]:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependency("matplotlib is not installed: pip install 'gem-core[train]'") from error
-    figure = Figure(figsize=(4.6 * columns, 3.6), dpi=130, layout="constrained")
+    figure = Figure(figsize=(4.6 * columns, 3.6), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, columns, squeeze=False)[0]
     for axis in axes:

@@ -3,6 +3,7 @@
 from studies import Study, Task
 
 _EPISODES = 7680
+_SIZES = (32, 64, 128, 256, 512)
 
 STUDY = Study(
     title="Episodes per step",
@@ -17,9 +18,11 @@ STUDY = Study(
             "eval_every": _EPISODES // size // 3,
         }
         for name in ("REINFORCE", "ReBN")
-        for size in (32, 64, 128, 256, 512)
+        for size in _SIZES
     },
     baseline="ReBN, 256",
+    pairs=tuple((f"ReBN, {size}", f"REINFORCE, {size}") for size in _SIZES),
+    more_metrics=("gem/return",),
     options={"gamma": 0.9, "kl": 0.0, "warmup_steps": 3, "eval_episodes": 500},
     grid={"lr": (0.0015, 0.005, 0.015)},
     notes=(
