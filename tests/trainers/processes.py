@@ -193,7 +193,7 @@ def _kill_one(process: subprocess.Popen[bytes], kill: Kill, timeout: float) -> N
 def _command(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except FileNotFoundError:  # it has ended since
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since
         return ""
 
 
