@@ -16,7 +16,7 @@ from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
 from gem_core.train import TrainConfig, TrainOutcome, demo, train  # noqa: E402
 from gem_core.train.console import ConsoleReporter  # noqa: E402
-from gem_core.train.report import best_and_worst, smooth  # noqa: E402
+from gem_core.train.report import best_and_worst, new_figure, smooth  # noqa: E402
 from tests.train.helpers import EASY, options  # noqa: E402
 
 
@@ -225,3 +225,12 @@ def test_an_outcome_is_the_mean_of_its_environments(tmp_path):
     outcome = TrainOutcome(tmp_path, tmp_path, [], after, after)
     assert outcome.mean("after", "gem/success") == 0.75  # the failed episode does not count
     assert math.isnan(outcome.mean("after", "gem/return"))
+
+
+def test_a_figure_has_at_most_four_panels_in_a_row():
+    figure, axes = new_figure(6)
+    places = [axis.get_subplotspec() for axis in axes]
+    assert [place.rowspan.start for place in places] == [0, 0, 0, 0, 1, 1]
+    assert [place.colspan.start for place in places] == [0, 1, 2, 3, 0, 1]
+    width, height = figure.get_size_inches()
+    assert width / height == pytest.approx(2 * 4.6 / 3.6)
