@@ -17,6 +17,7 @@ import argparse
 import os
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +52,15 @@ def main(argv: list[str] | None = None) -> int:
         for name in list_studies():
             print(f"{name:16} {load_study(name).title}")
         return 0
-    return _run(arguments)
+    try:
+        return _run(arguments)
+    except BrokenProcessPool:
+        print(
+            "A process of the study was killed, probably because memory ran out. The complete runs are kept; "
+            "repeat the command, with fewer --jobs, to continue.",
+            file=sys.stderr,
+        )
+        return 1
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import importlib
 import json
 import platform
 import shutil
+import signal
 from dataclasses import replace
 
 import pytest
@@ -108,6 +109,16 @@ def test_a_study_tunes_runs_resumes_and_draws(runner, study, tmp_path, capsys):
     control = next(line for line in page.splitlines() if line.startswith("| control |"))
     assert control.split(" | ")[1:3] == [f"{best:g}", "2"]
     assert (tmp_path / "page" / "curves.png").stat().st_size > 10_000
+
+
+def test_a_killed_process_is_reported_without_a_traceback(monkeypatch, tmp_path, capsys):
+    """Each worker of the pool kills itself, as the kernel does when memory runs out."""
+    program, runner = module("study"), module("studies.runner")
+    monkeypatch.setattr(runner, "_make_model", signal.raise_signal)
+    monkeypatch.setattr(runner.Runner, "_models", lambda self: [signal.SIGKILL])
+    folders = ["--folder", str(tmp_path / "runs"), "--out", str(tmp_path / "out")]
+    assert program.main(["rebn", "--toy", "--jobs", "1", *folders]) == 1
+    assert "probably because memory ran out" in capsys.readouterr().err
 
 
 def test_a_recorded_run_is_repeated_and_compared(runner, study, tmp_path, monkeypatch, capsys):
