@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from records import ROOT, commit, machine
 
-from gem_core._util.files import write_atomically
+from gem_core._util.files import read_json_lines, write_atomically
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.engines.loading import load_model, load_processor, pick_device
 from gem_core.errors import MissingDependency
@@ -114,8 +114,10 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dic
         seed=arguments.seed,
     )
     outcome = train(config, ConsoleReporter(config))
+    evaluations = read_json_lines(folder / "rebn" / "evaluations.jsonl")
     result = {
         "env": ENVS[name],
+        "command": f"python benchmarks/language_model.py --envs {name}",
         "commit": commit(),
         "machine": machine(),
         "supervised_s": round(seconds, 1),
@@ -123,6 +125,8 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dic
         "step_s": outcome.history[-1]["time/rollout"] + outcome.history[-1]["time/update"],
         "before": outcome.before,
         "after": outcome.after,
+        "success": [round(step["gem/success"], 4) for step in outcome.history],
+        "success_by_seed": ["".join(str(int(won)) for won in one["success"]) for one in evaluations],
         "config": {key: value for key, value in config.to_dict().items() if key not in ("model", "out")},
     }
     write_atomically(folder / "record.json", [json.dumps(result) + "\n"])
