@@ -1,4 +1,4 @@
-"""Figure 4 of the paper on a small scale: five algorithms on eight environments."""
+"""Figure 4 of the paper on a small scale: five algorithms on up to eight environments."""
 
 from studies import SHORT_RUN, Study, Task
 
@@ -8,7 +8,7 @@ _WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
 _GAME = {"warm_start_steps": 300}
 
 STUDY = Study(
-    title="Five algorithms on eight environments",
+    title="Five algorithms on several environments",
     question="How does ReBN compare with REINFORCE, GRPO, RLOO, and PPO on several environments?",
     tasks={
         "letters": Task("rg:letter_counting", tiny=_WORDS),
@@ -28,6 +28,7 @@ STUDY = Study(
         "PPO": {"estimator": "gae"},
     },
     baseline="REINFORCE",
+    pairs=(("ReBN", "GRPO"), ("ReBN", "RLOO"), ("ReBN", "PPO")),
     options={
         **SHORT_RUN,
         "gamma": 0.9,
