@@ -10,12 +10,13 @@ each trainer samples differently, so level 4 compares the distributions of the r
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import IO, Any, Literal
 
 from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
@@ -124,16 +125,25 @@ class Equivalence:
         return f"{word} ({mean:+.3f}, {low:+.3f} to {high:+.3f})"
 
 
+def open_runs(path: Path, mode: Literal["rt", "at"]) -> IO[str]:
+    """Open a file of learning runs as text ("rt", "at"), compressed if its name ends with ``.gz``."""
+    if path.suffix == ".gz":
+        return gzip.open(path, mode, encoding="utf-8")
+    return path.open(mode, encoding="utf-8")
+
+
 def read_runs(path: str | Path) -> list[LearningRun]:
     """Return the runs of a JSON Lines file, sorted by task, trainer, variant, and seed.
 
-    The list is empty if the file does not exist.
+    The list is empty if the file does not exist. A file whose name ends with ``.gz`` is compressed.
 
     Raises:
         TraceError: A line is not a learning run; the message names the file and the line.
     """
-    path, runs = Path(path), []
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    path, runs, lines = Path(path), [], []
+    if path.exists():
+        with open_runs(path, "rt") as file:
+            lines = file.read().splitlines()
     for number, line in enumerate(lines, 1):
         try:
             runs.append(LearningRun.from_line(line))

@@ -4,10 +4,10 @@
     python -m tests.trainers.verl.learn --control             # the same with advantages of zero
     python -m tests.trainers.verl.learn --on letters --seed 3
     python -m tests.trainers.learning --trainer verl          # whatever is missing of one trainer's runs
-    gem-core consistency --level 4 --records docs/results/learning/runs.jsonl  # compare all runs
+    gem-core consistency --level 4 --records docs/results/learning/runs.jsonl.gz  # compare all runs
 
 Each run starts from a model in ``tests/trainers/tiny`` and appends one line, a `LearningRun`, to
-``docs/results/learning/runs.jsonl``. A run takes minutes and is not part of the tests.
+``docs/results/learning/runs.jsonl.gz``. A run takes minutes and is not part of the tests.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.entry_points import absolute
-from gem_core.consistency.learning import REFERENCE, LearningRun, read_runs
+from gem_core.consistency.learning import REFERENCE, LearningRun, open_runs, read_runs
 
 MODELS = Path("tests/trainers/tiny")
 """Folder of the initial weights, one per budget; kept, because another CPU rounds differently."""
-RESULTS = Path("docs/results/learning/runs.jsonl")
+RESULTS = Path("docs/results/learning/runs.jsonl.gz")
 SEEDS = (0, 1, 2, 3, 4)
 TRAINERS = (REFERENCE, "verl", "openrlhf", "oat", "rl2", "roll", "trl")
 
@@ -107,7 +107,7 @@ only a few tokens. With "doors", whose responses have 20 tokens and whose only r
 it does not learn.
 """
 EARLIER = ("game-128", "game-128-gamma-0", "letters-128")
-"""Abandoned, because seeds differ by up to the margin with 128 episodes per step; see ``earlier.jsonl``."""
+"""Abandoned, because seeds differ by up to the margin with 128 episodes per step: ``earlier.jsonl.gz``."""
 REFERENCE_ONLY = ("game-gamma-0.9",)
 """Budgets that only the reference trainer runs, on all seeds, to see what the comparison finds there."""
 
@@ -202,7 +202,7 @@ def write_run(
         success=[step["gem/success"] for step in steps],
     )
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    with given.out.open("a", encoding="utf-8") as file:
+    with open_runs(given.out, "at") as file:
         file.write(json.dumps(asdict(run)) + "\n")
     print(f"{trainer}, {given.name}, {given.variant}, seed {given.seed}: success {before:.3f} -> {after:.3f}")
 

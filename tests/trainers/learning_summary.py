@@ -27,7 +27,7 @@ def main(source: Path = RESULTS.parent, out: Path = RESULTS.parent) -> int:
         source: Folder with the runs.
         out: Folder to write to.
     """
-    runs = [*read_runs(source / "runs.jsonl"), *read_runs(source / "earlier.jsonl")]
+    runs = [*read_runs(source / "runs.jsonl.gz"), *read_runs(source / "earlier.jsonl.gz")]
     runs.sort(
         key=lambda run: (list(BUDGETS).index(run.task), TRAINERS.index(run.trainer), run.variant != REBN)
     )
@@ -45,10 +45,11 @@ outside, and "undecided" that it contains an end of the margin; with fewer than 
 column only counts them. ± is the standard deviation over the seeds. In a "control", all advantages are zero;
 "per-token" is a deliberate fault, a discount per token instead of per turn.
 
-Every run is recorded with its command, commit, budget, and success at each step: [runs.jsonl](runs.jsonl) has
-the runs of the current budgets, and [earlier.jsonl](earlier.jsonl) the runs of the abandoned budgets, which
-have 128 episodes per step. `gem-core consistency --level 4 --records docs/results/learning/runs.jsonl` prints
-the verdicts; with `--html FILE` it also writes a page with curves and commands.
+Every run is recorded with its command, commit, budget, and success at each step:
+[runs.jsonl.gz](runs.jsonl.gz) has the runs of the current budgets, and [earlier.jsonl.gz](earlier.jsonl.gz)
+the runs of the abandoned budgets, which have 128 episodes per step. `gem-core consistency --level 4 --records
+docs/results/learning/runs.jsonl.gz` prints the verdicts; with `--html FILE` it also writes a page with curves
+and commands.
 
 The runs of the game and of `letters` were recorded before the prompts of these tasks showed an example of an
 action. The commit of each run reproduces its numbers on the same kind of processor. All trainers of a task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import sys
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +27,7 @@ NAMES = {
 
 
 def write(out: Path, trainer: str, seed: int, after: float) -> None:
-    given = Given("letters", "rebn", seed, out / "runs.jsonl")
+    given = Given("letters", "rebn", seed, out / "runs.jsonl.gz")
     steps = [{"gem/success": 0.5, "memory": 1.0}] * given.budget.steps
     learning.write_run(
         given,
@@ -42,13 +43,13 @@ def test_runs_are_read_back_and_compared(tmp_path: Path) -> None:
     for seed in learning.SEEDS:
         write(tmp_path, "reference", seed, 0.5)
         write(tmp_path, "verl", seed, 0.52)
-    runs = read_runs(tmp_path / "runs.jsonl")
+    runs = read_runs(tmp_path / "runs.jsonl.gz")
     assert len(runs) == 2 * len(learning.SEEDS)
     assert runs[0].model == learning.model_hash(learning.MODELS / "letters")
     (found,) = compare_learning(runs)
     assert found.equal
     assert runs[0].success == [0.5] * learning.BUDGETS["letters"].steps
-    assert "memory" not in (tmp_path / "runs.jsonl").read_text()
+    assert b"memory" not in gzip.decompress((tmp_path / "runs.jsonl.gz").read_bytes())
 
 
 def test_a_run_that_ended_early_is_not_written(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_the_fault_reaches_the_update(monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize("trainer", learning.TRAINERS)
 def test_the_recorded_runs_learned_and_their_controls_did_not(trainer: str) -> None:
     path = ROOT / learning.RESULTS
-    runs = [*read_runs(path), *read_runs(path.with_name("earlier.jsonl"))]
+    runs = [*read_runs(path), *read_runs(path.with_name("earlier.jsonl.gz"))]
     runs = [run for run in runs if run.trainer == trainer and run.task.startswith("game")]
     learned = [run.after - run.before for run in runs if run.variant == "rebn"]
     control = [run.after - run.before for run in runs if run.variant == "control"]
