@@ -41,8 +41,8 @@ class Record:
         commit: Short hash of the commit that ran or recorded the run.
         before: Metrics for the table, on the evaluation tasks with the initial weights.
         after: Metrics for the table, on the evaluation tasks with the final weights.
-        steps: Metrics for the figure, on the training episodes, one number per step. Files written since the
-            study of batch sizes have four significant digits.
+        steps: Metrics for the figure, on the training episodes, one number per step; in a file, rounded to
+            four significant digits.
         machine: Processor, number of usable cores, and versions of Python and torch.
         config: All options of the run, with the names of `TrainConfig`.
         evaluation: All metrics of both evaluations: maps "before" and "after" to environments to metrics.
