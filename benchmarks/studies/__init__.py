@@ -129,6 +129,10 @@ class Study:
 GUESS = Task("game:GuessTheNumber-v0-easy", tiny={"warm_start_steps": 300})
 """The task of most studies of estimators: numbers from 1 to 10 in 4 turns, which bisection always finds."""
 
+_ONE_DIGIT = '{"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}'
+SUMS = f"rg:chain_sum(config={_ONE_DIGIT}, size=None)"
+"""Sums and differences of two digits."""
+
 SHORT_RUN = {
     "steps": 30,
     "episodes_per_step": 256,

@@ -128,13 +128,13 @@ def _budget(study: Study, task: str, records: Sequence[Record]) -> str:
     # Old records have no config.
     config = {**study.options, **study.tasks[task].options, **(mine[0].config if mine else {})}
     held_out = f"{config['eval_episodes']} held-out seeds."
-    if _sizes(mine):
+    if _sizes_differ(mine):
         return f"{config['steps'] * config['episodes_per_step']:,} episodes; {held_out}"
     steps, episodes = config["steps"], config["episodes_per_step"]
     return f"{steps} steps of {episodes} episodes, {steps * episodes:,} in all; {held_out}"
 
 
-def _sizes(records: Sequence[Record]) -> bool:
+def _sizes_differ(records: Sequence[Record]) -> bool:
     """Return whether the runs differ in their number of episodes per step."""
     return len({record.config.get("episodes_per_step") for record in records}) > 1
 
@@ -282,21 +282,21 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
     else:
         panels = [(task, study.metric, task) for task in tasks]
     figure, axes = new_figure(max(1, len(panels)))
-    sizes = _sizes(records)
+    by_episode = _sizes_differ(records)
     for axis, (task, metric, caption) in zip(axes, panels, strict=False):
         for arm, color, style in zip(arms, palette, styles, strict=True):
             mine = select(records, task, arm)
             curves = [record.curve(metric) for record in mine if record.steps[metric]]
             if not curves:
                 continue
-            size = mine[0].config["episodes_per_step"] if sizes else 1
+            size = mine[0].config["episodes_per_step"] if by_episode else 1
             steps = range(size, size * (len(curves[0]) + 1), size)
             for curve in curves if len(arms) <= _MANY else ():
                 axis.plot(steps, curve, color=color, alpha=0.25, linewidth=0.8)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
             axis.plot(steps, mean, style, color=color, linewidth=2, label=arm)
         axis.set_title(caption, loc="left", fontsize=11)
-        if sizes:
+        if by_episode:
             axis.set_xlabel("episode")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
     title = study.title if len(study.tasks) == 1 else f"{study.title}: {_short(study.metric)}"

@@ -203,7 +203,9 @@ class TrainConfig(EpisodeLimits):
         check_choice("loss_scale", self.loss_scale, get_args(LossScale))
         check_choice("dtype", self.dtype, get_args(Dtype))
         if self.autocast and self.dtype != "float32":
-            raise ConfigError(f"autocast has no effect with dtype={self.dtype}; use one of the two")
+            raise ConfigError(
+                f"autocast keeps the weights in float32, not in dtype={self.dtype}; use one of the two"
+            )
         self.check_limits()
 
     @property

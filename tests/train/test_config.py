@@ -40,7 +40,7 @@ from gem_core.train.config import TrainConfig
         ({"critic": "model"}, ConfigError, "critic has no effect, because rebn has no critic"),
         ({"critic_warmup": 3}, ConfigError, "critic_warmup has no effect, because rebn has no critic"),
         ({"on_length_cut": "drop"}, ConfigError, "on_length_cut='drop': expected"),
-        ({"autocast": True, "dtype": "bfloat16"}, ConfigError, "autocast has no effect with dtype=bfloat16"),
+        ({"autocast": True, "dtype": "bfloat16"}, ConfigError, "float32, not in dtype=bfloat16"),
     ],
 )  # fmt: skip
 def test_a_bad_option_is_rejected_before_anything_is_loaded(changes, error, said):

@@ -1,8 +1,7 @@
 """Figure 4 of the paper on a small scale: five algorithms on up to eight environments."""
 
-from studies import SHORT_RUN, Study, Task
+from studies import SHORT_RUN, SUMS, Study, Task
 
-_ONE_DIGIT = '{"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}'
 _ONE_ANIMAL = '{"min_animals": 1, "max_animals": 1, "min_instances": 1, "max_instances": 2}'
 _WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
 _GAME = {"warm_start_steps": 300}
@@ -12,7 +11,7 @@ STUDY = Study(
     question="How does ReBN compare with REINFORCE, GRPO, RLOO, and PPO on several environments?",
     tasks={
         "letters": Task("rg:letter_counting", tiny=_WORDS),
-        "sums": Task(f"rg:chain_sum(config={_ONE_DIGIT}, size=None)", tiny=_WORDS),
+        "sums": Task(SUMS, tiny=_WORDS),
         "legs": Task(f"rg:leg_counting(config={_ONE_ANIMAL}, size=None)", tiny=_WORDS),
         "guess": Task("game:GuessTheNumber-v0-easy", tiny=_GAME),
         "mastermind": Task("game:Mastermind-v0(code_length=2, num_numbers=4, max_turns=5)", tiny=_GAME),
@@ -40,7 +39,7 @@ STUDY = Study(
     grid={"lr": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0,),
     notes=(
-        "Sums have two digits, and leg counting one animal. A pilot showed that the model does not learn the "
-        "default sizes of these two and of Mastermind-easy within this budget.",
+        "Sums have two terms of one digit, and leg counting one animal. A pilot showed that the model does "
+        "not learn the default sizes of these two and of Mastermind-easy within this budget.",
     ),
 )

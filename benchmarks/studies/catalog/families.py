@@ -1,8 +1,6 @@
 """One learning run for each family of environments besides the games."""
 
-from studies import Study, Task
-
-_ONE_DIGIT = '{"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}'
+from studies import SUMS, Study, Task
 
 STUDY = Study(
     title="A learning run for each family",
@@ -15,7 +13,7 @@ STUDY = Study(
             note="Sums of two digits, in twelve wordings.",
         ),
         "rg": Task(
-            f"rg:chain_sum(config={_ONE_DIGIT}, size=None)",
+            SUMS,
             tiny={"vocab_size": 512, "warm_start_steps": 300},
             options={"steps": 80, "episodes_per_step": 256, "kl": 0.1},
             note="Sums and differences of two digits.",
