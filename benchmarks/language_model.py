@@ -38,12 +38,11 @@ from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.output import replace_folder
 from gem_core.train.tiny import random_play
 
-_TWO_ANIMALS = '{"min_animals": 1, "max_animals": 2, "min_instances": 1, "max_instances": 2}'
+_STATEMENTS = '{"min_num_statements": 4, "max_num_statements": 4}'
 ENVS = {
-    "guess": "game:GuessTheNumber-v0-easy",
-    "legs": f"rg:leg_counting(config={_TWO_ANIMALS}, size=None)",
+    "guess": "game:GuessTheNumber-v0(max_number=7, max_turns=3)",
+    "haystack": f"rg:needle_haystack(config={_STATEMENTS}, size=None)",
 }
-"""Environments by name. `legs` has one or two kinds of animals, and random play solves 13% of its items."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Size:
     start_episodes: int = 256
     start_steps: int = 10
     start_batch: int = 16
-    steps: int = 60
+    steps: int = 40
     episodes: int = 64
     evaluation: int = 200
 
@@ -101,14 +100,15 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dic
         estimator="rebn",
         gamma=0.9,
         kl=0.0,
-        lr=1e-5,
+        lr=2e-5,
         warmup_steps=3,
         steps=size.steps,
         episodes_per_step=size.episodes,
         minibatches=min(2, size.episodes),
-        max_tokens_per_turn=64,
+        max_tokens_per_turn=24,
         eval_episodes=size.evaluation,
         save_every=10,
+        max_tokens_per_pass=4096,
         device=arguments.device,
         autocast=True,
         seed=arguments.seed,
