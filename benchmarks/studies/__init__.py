@@ -133,6 +133,13 @@ _ONE_DIGIT = '{"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 SUMS = f"rg:chain_sum(config={_ONE_DIGIT}, size=None)"
 """Sums and differences of two digits."""
 
+_ONE_ANIMAL = '{"min_animals": 1, "max_animals": 1, "min_instances": 1, "max_instances": 2}'
+ONE_ANIMAL = f"rg:leg_counting(config={_ONE_ANIMAL}, size=None)"
+"""The legs of one or two animals of a kind."""
+
+SMALL_MASTERMIND = "game:Mastermind-v0(code_length=2, num_numbers=4, max_turns=5)"
+"""Codes of two of four numbers."""
+
 SHORT_RUN = {
     "steps": 30,
     "episodes_per_step": 256,

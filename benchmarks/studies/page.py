@@ -17,8 +17,11 @@ from gem_core.train.report import new_figure, save_figure
 from studies import Study
 from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last
 
-_MANY = 4
+_MANY = 6
 """Number of arms above which the figure shows means only."""
+
+_FEW = 3
+"""Number of runs up to which the figure shows each of them instead of an interval."""
 
 
 def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
@@ -40,9 +43,12 @@ def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
         lines += ["", note]
     if outdated(complete):
         lines += ["", *OUTDATED]
-    lines += ["", "![learning curves](curves.png)", "", *_commands(name, records)]
+    out.mkdir(parents=True, exist_ok=True)
+    caption = "Training episodes, averaged over five steps."
+    if _figure(study, arms, complete, out / "curves.png"):
+        caption += " Lines: mean over seeds. Bands: 95% t interval."
+    lines += ["", "![learning curves](curves.png)", "", caption, "", *_commands(name, records)]
     write_atomically(out / "summary.md", ["\n".join(lines) + "\n"])
-    _figure(study, arms, complete, out / "curves.png")
 
 
 def select(records: Sequence[Record], task: str, arm: str) -> list[Record]:
@@ -55,11 +61,11 @@ def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record
     """Return a description of the protocol that the recorded runs followed."""
     seeds = sorted({record.seed for record in complete})
     tuned = sorted({record.seed for record in records if record.phase == "tuning"})
-    text = (
-        "The sampled policy is evaluated on held-out seeds. "
-        f"{len(seeds)} seed{'s' * (len(seeds) != 1)} per arm ({_range(seeds)})"
-    )
-    if study.models is None:
+    text = "The sampled policy is evaluated on held-out seeds. "
+    text += f"{len(seeds)} seeds per arm ({_range(seeds)})" if len(seeds) != 1 else "One run per arm"
+    if len(seeds) == 1:
+        text += "."
+    elif study.models is None:
         text += "; runs with the same seed start from the same model."
     else:
         plural = "s" * (len(study.models) > 1)
@@ -125,9 +131,12 @@ def _pair_table(study: Study, task: str, records: Sequence[Record]) -> list[str]
 def _budget(study: Study, task: str, records: Sequence[Record]) -> str:
     """Return the numbers of steps and episodes of a task's runs."""
     mine = [record for record in records if record.task in (task, "")]
+    env = study.tasks[task].env
     # Old records have no config.
     config = {**study.options, **study.tasks[task].options, **(mine[0].config if mine else {})}
-    held_out = f"{config['eval_episodes']} held-out seeds."
+    # An environment with few held-out items is evaluated on all of them.
+    counts = {record.raw[env]["seeds"][1] for record in mine if env in record.raw}
+    held_out = f"{max(counts, default=config['eval_episodes'])} held-out seeds."
     if _sizes_differ(mine):
         return f"{config['steps'] * config['episodes_per_step']:,} episodes; {held_out}"
     steps, episodes = config["steps"], config["episodes_per_step"]
@@ -271,7 +280,8 @@ def _commands(name: str, records: Sequence[Record]) -> list[str]:
     return [*lines, "", "```text", f"make study NAME={name}", "```"]
 
 
-def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: Path) -> None:
+def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: Path) -> bool:
+    """Draw the learning curves, and return whether there are bands."""
     import matplotlib
 
     palette = [matplotlib.colormaps["tab10"](index % 10) for index in range(len(arms))]
@@ -282,7 +292,7 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
     else:
         panels = [(task, study.metric, task) for task in tasks]
     figure, axes = new_figure(max(1, len(panels)))
-    by_episode = _sizes_differ(records)
+    by_episode, bands = _sizes_differ(records), False
     for axis, (task, metric, caption) in zip(axes, panels, strict=False):
         for arm, color, style in zip(arms, palette, styles, strict=True):
             mine = select(records, task, arm)
@@ -291,8 +301,14 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
                 continue
             size = mine[0].config["episodes_per_step"] if by_episode else 1
             steps = range(size, size * (len(curves[0]) + 1), size)
-            for curve in curves if len(arms) <= _MANY else ():
-                axis.plot(steps, curve, color=color, alpha=0.25, linewidth=0.8)
+            if len(arms) <= _MANY and len(curves) > _FEW:
+                intervals = [estimate_t(values) for values in zip(*curves, strict=True)]
+                low, high = ([interval[end] for interval in intervals] for end in ("low", "high"))
+                axis.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
+                bands = True
+            elif len(arms) <= _MANY:
+                for curve in curves:
+                    axis.plot(steps, curve, color=color, alpha=0.25, linewidth=0.8)
             mean = [fmean(values) for values in zip(*curves, strict=True)]
             axis.plot(steps, mean, style, color=color, linewidth=2, label=arm)
         axis.set_title(caption, loc="left", fontsize=11)
@@ -302,6 +318,7 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
     title = study.title if len(study.tasks) == 1 else f"{study.title}: {_short(study.metric)}"
     figure.suptitle(title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
+    return bands
 
 
 def _difference(mine: Sequence[Record], base: Sequence[Record], metric: str) -> str:

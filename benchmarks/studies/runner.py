@@ -278,7 +278,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
         f"python benchmarks/study.py {name} --run '{run.id}'",
         out,
         table=[metric for metric in metrics if metric.startswith("gem/")],
-        figure=metrics,
+        figure=metrics if run.phase == EVALUATION else [study.tuning_metric],
     )
     measure = study.tasks[run.task].measure
     if measure is not None and run.phase == EVALUATION:

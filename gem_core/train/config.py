@@ -108,7 +108,7 @@ class TrainConfig(EpisodeLimits):
     ] = 32768
     # run
     eval_episodes: Annotated[
-        int, "evaluation seeds to play before and after training; 0 disables evaluation"
+        int, "episodes per environment before and after training, at most one per held-out item; 0 for none"
     ] = 1000
     eval_every: Annotated[
         int, "steps between evaluations during training; 0 evaluates only before and after"

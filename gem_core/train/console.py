@@ -97,8 +97,7 @@ class ConsoleReporter(TrainReporter):
                 f"{name} {_number(first, name)} -> {_number(last, name)}"
                 for name in ("success", "return", "turns")
             ]
-            seeds = f"{self._config.eval_episodes} evaluation seeds"
-            self.note(f"{env_id}, {seeds}, sampled policy: {', '.join(changes)}")
+            self.note(f"{env_id}, sampled policy: {', '.join(changes)}")
         self.note(f"learning curve  {outcome.folder / 'curve.png'}")
         self.note(f"episodes        {outcome.folder / 'episodes.txt'}")
         traces = outcome.folder / "traces.jsonl"

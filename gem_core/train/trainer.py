@@ -254,10 +254,13 @@ class Trainer:
         config = self.config
         results: dict[str, dict[str, float]] = {}
         played: list[Episode] = []
-        if config.eval_episodes:
-            self.reporter.note(f"evaluation {when} training: {config.eval_episodes} evaluation seeds")
-        for source in config.eval_sources if config.eval_episodes else ():
-            tasks = evaluation_tasks(source, config.eval_episodes)
+        sources = config.eval_sources if config.eval_episodes else ()
+        # An environment with few held-out items has fewer tasks than requested.
+        tasks_by_source = [(source, evaluation_tasks(source, config.eval_episodes)) for source in sources]
+        if tasks_by_source:
+            count = sum(len(tasks) for _, tasks in tasks_by_source)
+            self.reporter.note(f"evaluation {when} training: {count} episodes")
+        for source, tasks in tasks_by_source:
             # The name is the same before and after training, and so are the random numbers; only the policy
             # differs.
             name = f"{_EVALUATION} of {source.label}"

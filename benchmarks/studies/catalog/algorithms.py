@@ -1,8 +1,7 @@
 """Figure 4 of the paper on a small scale: five algorithms on up to eight environments."""
 
-from studies import SHORT_RUN, SUMS, Study, Task
+from studies import ONE_ANIMAL, SHORT_RUN, SMALL_MASTERMIND, SUMS, Study, Task
 
-_ONE_ANIMAL = '{"min_animals": 1, "max_animals": 1, "min_instances": 1, "max_instances": 2}'
 _WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
 _GAME = {"warm_start_steps": 300}
 
@@ -12,9 +11,9 @@ STUDY = Study(
     tasks={
         "letters": Task("rg:letter_counting", tiny=_WORDS),
         "sums": Task(SUMS, tiny=_WORDS),
-        "legs": Task(f"rg:leg_counting(config={_ONE_ANIMAL}, size=None)", tiny=_WORDS),
+        "legs": Task(ONE_ANIMAL, tiny=_WORDS),
         "guess": Task("game:GuessTheNumber-v0-easy", tiny=_GAME),
-        "mastermind": Task("game:Mastermind-v0(code_length=2, num_numbers=4, max_turns=5)", tiny=_GAME),
+        "mastermind": Task(SMALL_MASTERMIND, tiny=_GAME),
         "minesweeper": Task("game:Minesweeper-v0-easy", tiny=_GAME),
         "files": Task("math:FileArithmetic-v0-python(modulus=3)", tiny=_GAME),
         "hops": Task("qa:MultiHop-v0-search", tiny=_WORDS),
