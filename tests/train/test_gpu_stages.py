@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import shutil
@@ -10,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from gem_core.errors import GemError
 from tests.docs.blocks import ROOT
 
 
@@ -94,11 +96,45 @@ def test_the_consistency_tests_of_every_trainer_are_collected_or_named_as_missin
     assert ("No trainer is installed, so no test ran." in output) == (not collected)
 
 
-def test_a_language_model_starts_from_answers_and_learns_with_rebn(tool, tmp_path):
+def test_a_language_model_learns_the_format_and_then_with_rebn(tool, tmp_path):
     assert stage(tool, "H", tmp_path) == 0
-    folder = tmp_path / "toy-language_model" / "guess"
-    record = json.loads((folder / "record.json").read_text())
+    folder = tmp_path / "toy-language_model"
+    record = json.loads((folder / "guess" / "record.json").read_text())
     assert record["config"]["estimator"] == "rebn"
-    assert record["before"].keys() == record["after"].keys() == {record["env"]}
-    start, first = (path / "model.safetensors" for path in (folder / "start", tmp_path / "toy-model"))
-    assert start.read_bytes() != first.read_bytes()
+    env = record["config"]["env"][0]
+    assert record["evaluation"]["before"].keys() == record["evaluation"]["after"].keys() == {env}
+    assert record["fingerprints"].keys() == {env}
+    start = folder / "guess" / "start" / "model.safetensors"
+    assert start.read_bytes() != (tmp_path / "toy-model" / "model.safetensors").read_bytes()
+    assert f"`{env}`" in (folder / "results" / "summary.md").read_text()
+    written = (folder / "guess" / "record.json").stat().st_mtime_ns
+    assert stage(tool, "H", tmp_path) == 0  # a finished part is not repeated
+    assert (folder / "guess" / "record.json").stat().st_mtime_ns == written
+
+
+def test_the_supervised_start_predicts_only_what_all_answers_share(tool, tiny_folder, monkeypatch):
+    from gem_core.engines.loading import load_model, load_processor
+    from gem_core.tasks import EnvChoice
+    from gem_core.train.objective import TokenScores
+    from gem_core.train.tiny import random_play
+
+    language_model = importlib.import_module("language_model")
+    assert language_model.format_lengths([[1, 2, 7, 5, 9], [1, 2, 8, 9], [1, 2, 9]]) == (2, 1)
+    assert language_model.format_lengths([[1, 2], [1, 2]]) == (2, 0)  # no token counts twice
+    with pytest.raises(GemError, match="no token"):
+        language_model.format_lengths([[1], [2]])
+
+    def scores(network, batch):
+        return TokenScores(-batch.token_ids * batch.response_mask, None, None, None)
+
+    monkeypatch.setattr(language_model, "score_tokens", scores)
+    with EnvChoice.parse("game:GuessTheNumber-v0-easy").make() as env:
+        episodes = asyncio.run(random_play(env, load_processor(tiny_folder), "test", episodes=6))
+    responses = [turn.response_ids for episode in episodes for turn in episode.turns]
+    assert len({tuple(response) for response in responses}) > 1
+    network = load_model(tiny_folder, "cpu", "float32")
+    predicted = [response[0] + response[-1] for response in responses]
+    loss = language_model.format_loss(network, episodes, 1, 1)
+    assert float(loss) == pytest.approx(sum(predicted) / (2 * len(predicted)))
+    loss = language_model.format_loss(network, episodes, 0, 1)
+    assert float(loss) == pytest.approx(responses[0][-1])  # all answers end in the same way
