@@ -24,15 +24,16 @@ class Task:
         tiny: Options of the tiny model (`TinyOptions`) from which the runs start.
         options: Options of the runs (`TrainConfig`) on this environment.
         note: Description for the page, such as the known optimum.
-        measure: Function of a module that returns further metrics of the weights in a folder. Runs on
-            evaluation seeds call it for the initial and the final weights. None adds no metrics.
+        measure: Function of a module that returns further metrics of weights, given their folder and the
+            options of the run. Runs on evaluation seeds call it for the initial and the final weights. None
+            adds no metrics.
     """
 
     env: str
     tiny: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
-    measure: Callable[[Path], dict[str, float]] | None = None
+    measure: Callable[[Path, Mapping[str, Any]], dict[str, float]] | None = None
 
 
 @dataclass(frozen=True)

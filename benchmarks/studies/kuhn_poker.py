@@ -29,8 +29,8 @@ Policy: TypeAlias = Mapping[Situation, Mapping[str, float]]
 """Probability of each possible action; the rest up to 1 is the probability of a forfeit."""
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Return the measures of the model in a folder.
+def measure(folder: Path, _options: object = None) -> dict[str, float]:
+    """Return the measures of the model in a folder; the options of its run do not matter.
 
     Returns:
         "nash_conv": sum over both players of what a best response against the other gains, in chips per hand,

@@ -282,7 +282,8 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     )
     measure = study.tasks[run.task].measure
     if measure is not None and run.phase == EVALUATION:
-        before, after = measure(model), measure(outcome.checkpoint)
+        options = run.options(study)
+        before, after = measure(model, options), measure(outcome.checkpoint, options)
         record = replace(record, before={**record.before, **before}, after={**record.after, **after})
     record = replace(
         record,

@@ -291,6 +291,26 @@ def test_a_page_has_the_changes_on_all_evaluation_environments(study, tmp_path):
     ]
 
 
+def test_the_noise_of_a_gradient(tiny_folder, monkeypatch):
+    gradients = module("studies.gradients")
+    for name, size in (("BATCHES", 3), ("GROUPS", 2), ("GROUP_SIZE", 4)):
+        monkeypatch.setattr(gradients, name, size)
+    options = {"env": [EASY], "estimator": "grpo", "gamma": 0.9}
+    batches = gradients._play(tiny_folder, EASY)
+    assert [len(episodes) for episodes in batches] == [8, 8, 8]
+    assert [len({episode.seed for episode in episodes}) for episodes in batches] == [2, 2, 2]
+    first = gradients.noise(tiny_folder, options)["noise"]
+    assert 0.5 < first < 1.5  # 8 episodes of a random policy
+    assert gradients.noise(tiny_folder, {**options, "estimator": "reinforce"})["noise"] != first
+    # Equal batches have no noise, and opposite ones no signal.
+    monkeypatch.setattr(gradients, "_play", lambda folder, env: [batches[0]] * 3)
+    assert gradients.noise(tiny_folder, options)["noise"] == pytest.approx(0, abs=1e-6)
+    signs = iter((1, -1, 0))
+    gradient = gradients._gradient
+    monkeypatch.setattr(gradients, "_gradient", lambda *arguments: next(signs) * gradient(*arguments))
+    assert gradients.noise(tiny_folder, options)["noise"] == pytest.approx(1 + (1 / 3) / (2 / 3))
+
+
 def test_statistics_over_seeds():
     stats = module("studies.stats")
     assert stats.iqm([[0, 1, 2, 3, 4, 5, 6, 100]]) == 3.5
