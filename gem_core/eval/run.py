@@ -198,26 +198,21 @@ async def _one(
     request_id = f"{job.label}/{job.row['index']}/{job.sample}"
     if isinstance(setup.policy, EnvPlayer):
         request_id = f"{config.seed}/{request_id}"
-    try:
-        episode = await pool.play(
-            job.row,
-            setup.policy,
-            setup.context,
-            config,
-            max_total_tokens=setup.max_total_tokens,
-            request_id=request_id,
-            metadata={
-                "model": config.model,
-                "env": job.label,
-                "task": job.row["index"],
-                "sample": job.sample,
-                "evaluation_seed": config.seed,
-            },
-        )
-    finally:
-        forget = getattr(setup.policy, "forget_request", None)
-        if forget is not None:
-            forget(request_id)
+    episode = await pool.play(
+        job.row,
+        setup.policy,
+        setup.context,
+        config,
+        max_total_tokens=setup.max_total_tokens,
+        request_id=request_id,
+        metadata={
+            "model": config.model,
+            "env": job.label,
+            "task": job.row["index"],
+            "sample": job.sample,
+            "evaluation_seed": config.seed,
+        },
+    )
     episode.metadata["seconds"] = round(time.monotonic() - began, 3)
     traces.write(episode)
     reporter.episode(job.label, episode)

@@ -287,6 +287,8 @@ class _TimeLimited:
             self.generate = self._generate
         else:
             self.reply = self._reply
+        if hasattr(policy, "forget_request"):
+            self.forget_request = policy.forget_request
 
     async def _generate(
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, **shown: Any

@@ -46,6 +46,9 @@ class Policy(Protocol):
     A policy with a vision-language model sets ``takes_images = True``, and its `generate` has a further
     argument, ``images: Sequence[str] = ()``: the data URLs of the images whose placeholders are in the
     prompt, in order. The argument is passed only if there are images.
+
+    A policy that keeps state by request id, such as a KV cache, has a method ``forget_request(request_id)``,
+    which is called when the episode has ended.
     """
 
     async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:

@@ -147,6 +147,9 @@ async def run_episode(
         calls.close_now()
         raise
     finally:
+        forget = getattr(policy, "forget_request", None)
+        if forget is not None:
+            forget(request_id)
         episode.trainable = episode.error is None and bool(episode.turns)
         if spans is not None:
             spans.end(failure)

@@ -78,6 +78,22 @@ def test_an_episode_for_each_agent():
     assert {request[2] for request in one.requests} == {"r/player_1"}
 
 
+def test_a_policy_may_forget_each_request_at_the_end_of_its_episode():
+    class Remembering(ScriptedPolicy):
+        def __init__(self, responses):
+            super().__init__(responses)
+            self.forgotten = []
+
+        def forget_request(self, request_id):
+            assert self.requests  # the episode has begun
+            self.forgotten.append(request_id)
+
+    tokenizer = CharTokenizer()
+    policy = Remembering([[*tokenizer.encode("\\boxed{1}"), tokenizer.eos_token_id]] * 2)
+    play(table(), policy, CONTEXT, request_id="r", turn_timeout=5.0)
+    assert sorted(policy.forgotten) == ["r/player_1", "r/player_2"]
+
+
 def test_the_same_as_one_side_against_a_fixed_player():
     """The same moves earn the same rewards, whether the other side is a policy or part of the environment."""
     for seed in range(10):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 
 import numpy as np
@@ -326,6 +327,32 @@ def test_after_forget_nothing_of_the_old_weights_is_left(make_policy, model, pro
     assert_same(ask(policies[0], second), expected)
     stale = ask(policies[1], second)  # the reason for `forget`
     assert [g.logprobs for g in stale] != [pytest.approx(g.logprobs, abs=1e-4) for g in expected]
+
+
+def test_the_cache_of_an_episode_lasts_as_long_as_the_episode(model, tokenizer, tmp_path, monkeypatch):
+    sizes = []
+    sample = BatchingPolicy.sample
+
+    def counted(self, requests):
+        sample(self, requests)
+        sizes.append((len(self._prefixes), self))
+
+    monkeypatch.setattr(BatchingPolicy, "sample", counted)
+    episodes = play(model, tokenizer, tmp_path)
+    counts, policies = zip(*sizes, strict=True)
+    assert counts[0] == len(episodes)
+    assert list(counts) == sorted(counts, reverse=True), "ended episodes leave"
+    assert counts[-1] < len(episodes)
+    assert len(policies[-1]._prefixes) == 0
+
+    sizes.clear()
+    config = TrainConfig(**options("m", tmp_path, env=['multi:KuhnPoker-v0(opponent="self")']))
+    policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0)
+    players = {"": (policy, AppendContext(tokenizer))}
+    with contextlib.closing(Rollouts(config, players, None)) as rollouts:
+        rollouts.play(evaluation_tasks(config.sources[0], 4), players, name="test")
+    assert max(count for count, _ in sizes) >= 4
+    assert len(policy._prefixes) == 0
 
 
 def test_a_rebuilt_context_is_not_mistaken_for_a_longer_one(make_policy, prompts):
