@@ -38,8 +38,8 @@ STUDY = Study(
     grid={"lr": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0,),
     notes=(
-        "Sums have two terms of one digit, leg counting has one animal, and questions have one page. A pilot "
-        "showed that the model does not learn the default sizes of sums, leg counting, and Mastermind-easy "
-        "within this budget, and episodes of Minesweeper-easy need 8 to 15 GB of memory per run.",
+        "Sums have two terms of one digit, leg counting has one animal, Minesweeper has 16 cells, and "
+        "questions have one page. A pilot showed that the model does not learn the default sizes of sums, "
+        "leg counting, and Mastermind-easy within this budget.",
     ),
 )
