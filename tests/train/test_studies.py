@@ -291,6 +291,43 @@ def test_a_page_has_the_changes_on_all_evaluation_environments(study, tmp_path):
     ]
 
 
+def test_a_figure_counts_episodes_if_steps_differ_in_size_and_shows_intervals(study, tmp_path, monkeypatch):
+    record, page = module("records").Record, module("studies.page")
+    saved = []
+    monkeypatch.setattr(page, "save_figure", lambda figure, path: saved.append(figure))
+    study = replace(
+        study, arms={"small": {}, "large": {}}, tuned_like={}, baseline="", grid={}, metric="gem/return",
+        panels=[("gem/return", "return")],
+    )  # fmt: skip
+
+    def axis(sizes, seeds):
+        records = [
+            record(
+                arm, seed, "", "", {"gem/return": 0.0}, {"gem/return": 0.0}, {"gem/return": [seed / 100] * 4},
+                config={**study.options, "episodes_per_step": size}, task="easy", phase="evaluation",
+            )
+            for arm, size in sizes.items()
+            for seed in seeds
+        ]  # fmt: skip
+        page.draw("toy", study, records, tmp_path)
+        return saved[-1].axes[0]
+
+    shown = axis({"small": 16, "large": 64}, range(4))
+    assert shown.get_xlabel() == "episode"
+    assert [list(line.get_xdata()) for line in shown.lines] == [[16, 32, 48, 64], [64, 128, 192, 256]]
+    assert len(shown.collections) == 2
+    low, high = shown.collections[0].get_datalim(shown.transData).intervaly
+    assert (low + high) / 2 == pytest.approx(0.015)
+    assert (high - low) / 2 == pytest.approx(3.182 * 0.01291 / 2, rel=1e-3)  # t with 3 degrees of freedom
+    assert "Bands: 95% t interval" in (tmp_path / "summary.md").read_text()
+
+    shown = axis({"small": 16, "large": 16}, range(2))  # two runs say more than an interval
+    assert shown.get_xlabel() == "step"
+    assert [list(line.get_xdata()) for line in shown.lines] == [[1, 2, 3, 4]] * 6
+    assert not shown.collections
+    assert "Bands" not in (tmp_path / "summary.md").read_text()
+
+
 def test_the_noise_of_a_gradient(tiny_folder, monkeypatch):
     gradients = module("studies.gradients")
     for name, size in (("BATCHES", 3), ("GROUPS", 2), ("GROUP_SIZE", 4)):
