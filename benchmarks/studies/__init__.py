@@ -22,6 +22,7 @@ class Task:
     Attributes:
         env: Environment, including arguments.
         tiny: Options of the tiny model (`TinyOptions`) from which the runs start.
+        model: Name of this model, for tasks that share it; "" for the name of the task.
         options: Options of the runs (`TrainConfig`) on this environment.
         note: Description for the page, such as the known optimum.
         measure: Function of a module that returns further metrics of weights, given their folder and the
@@ -31,6 +32,7 @@ class Task:
 
     env: str
     tiny: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
     measure: Callable[[Path, Mapping[str, Any]], dict[str, float]] | None = None

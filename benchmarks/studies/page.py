@@ -210,11 +210,16 @@ def _overall_table(study: Study, arms: Sequence[str], records: Sequence[Record])
 
 
 def _transfer_tables(study: Study, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
-    """Return the changes on each evaluation environment, one table per arm; none with one environment."""
+    """Return the changes on each evaluation environment, one table per arm.
+
+    There are no tables if each run is evaluated on one environment only.
+    """
+    if all(len(record.evaluation.get("before", {})) < 2 for record in records):
+        return []
     envs = list(dict.fromkeys(env for record in records for env in record.evaluation.get("before", {})))
     metric = study.metric
     shown = [*study.tasks]
-    if len(envs) < 2 or not all(study.tasks[task].env in envs for task in shown):
+    if not all(study.tasks[task].env in envs for task in shown):
         return []
     names = {task.env: name for name, task in study.tasks.items()}
     columns = [names.get(env, env) for env in envs]

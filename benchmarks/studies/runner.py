@@ -153,7 +153,7 @@ class Runner:
         """Execute a single run, and return its record."""
         seed = self.study.model_seed(run.seed)
         with self._pool() as pool:
-            if not (model_folder(self.folder, run.task, seed) / "gem_tiny.json").exists():
+            if not (model_folder(self.folder, self.study, run.task, seed) / "gem_tiny.json").exists():
                 _submit(pool, _make_model, (self.study, self.folder, run.task, seed)).result()
             _submit(pool, _execute, (self.name, self.study, self.folder, run)).result()
         record = self._record(run)
@@ -196,8 +196,11 @@ class Runner:
         else:
             seeds = {(task, study.model_seed(seed)) for task in study.tasks for seed in study.seeds}
         seeds |= {(run.task, study.model_seed(run.seed)) for run in runs if self._record(run) is None}
+        made = set()
         for task, seed in sorted(seeds):
-            if not (model_folder(self.folder, task, seed) / "gem_tiny.json").exists():
+            folder = model_folder(self.folder, study, task, seed)
+            if folder not in made and not (folder / "gem_tiny.json").exists():
+                made.add(folder)
                 yield study, self.folder, task, seed
 
     @contextlib.contextmanager
@@ -234,9 +237,9 @@ def _submit(pool: ProcessPoolExecutor | None, function: Callable[..., str], item
     return future
 
 
-def model_folder(folder: Path, task: str, seed: int) -> Path:
+def model_folder(folder: Path, study: Study, task: str, seed: int) -> Path:
     """Return the folder of an initial model."""
-    return folder / "models" / f"{task}-{seed}"
+    return folder / "models" / f"{study.tasks[task].model or task}-{seed}"
 
 
 def _record_path(folder: Path, run: Run) -> Path:
@@ -251,7 +254,7 @@ def _make_model(item: tuple[Study, Path, str, int]) -> str:
     quiet_transformers()
     study, folder, task, seed = item
     options = {"envs": (study.tasks[task].env,), **study.tasks[task].tiny, "seed": seed}
-    save_tiny(model_folder(folder, task, seed), TinyOptions(**options))
+    save_tiny(model_folder(folder, study, task, seed), TinyOptions(**options))
     return f"{task}, seed {seed}"
 
 
@@ -265,7 +268,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     estimators.register()
     name, study, folder, run = item
     out = folder / "unfinished" / run.id
-    model = model_folder(folder, run.task, study.model_seed(run.seed))
+    model = model_folder(folder, study, run.task, study.model_seed(run.seed))
     resumed = bool(list_checkpoints(out))
     wall, cpu = time.perf_counter(), time.process_time()
     outcome = train(TrainConfig(model=str(model), out=str(out), curve=False, **run.options(study)))

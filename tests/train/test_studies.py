@@ -328,6 +328,16 @@ def test_a_figure_counts_episodes_if_steps_differ_in_size_and_shows_intervals(st
     assert "Bands" not in (tmp_path / "summary.md").read_text()
 
 
+def test_tasks_may_share_an_initial_model(study, tmp_path):
+    runner = module("studies.runner")
+    task = study.tasks["easy"]
+    same = {name: replace(task, model="shared") for name in ("one", "two")}
+    study = replace(study, tasks={**same, "own": task})
+    plan = runner.Runner("toy", study, tmp_path, jobs=0)
+    folders = [runner.model_folder(folder, of, task, seed) for of, folder, task, seed in plan._models()]
+    assert sorted(folder.name for folder in folders) == ["own-0", "shared-0"]
+
+
 def test_the_noise_of_a_gradient(tiny_folder, monkeypatch):
     gradients = module("studies.gradients")
     for name, size in (("BATCHES", 3), ("GROUPS", 2), ("GROUP_SIZE", 4)):

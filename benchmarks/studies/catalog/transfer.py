@@ -21,6 +21,7 @@ STUDY = Study(
         name: Task(
             env,
             tiny={"envs": _ALL, "vocab_size": 2048, "warm_start_steps": 600, "warm_start_tokens": 500_000},
+            model="all",
             options={"eval_env": [env, *(other for other in _ALL if other != env)]},
         )
         for name, env in _ENVS.items()
