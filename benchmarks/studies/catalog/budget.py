@@ -1,4 +1,4 @@
-"""ReBN and REINFORCE with eight times as many episodes as in the tuned studies."""
+"""ReBN and REINFORCE with eight times as many episodes as in the tuned studies, with and without a penalty."""
 
 from studies import Study, Task
 
@@ -15,11 +15,16 @@ STUDY = Study(
             note="Remainders of 3; guessing without the tool succeeds in a third of the episodes.",
         ),
     },
-    arms={"REINFORCE": {"estimator": "reinforce"}, "ReBN": {"estimator": "rebn"}},
+    arms={
+        "REINFORCE": {"estimator": "reinforce", "kl": 0.0},
+        "ReBN": {"estimator": "rebn", "kl": 0.0},
+        "REINFORCE, KL 0.3": {"estimator": "reinforce", "kl": 0.3},
+        "ReBN, KL 0.3": {"estimator": "rebn", "kl": 0.3},
+    },
+    pairs=(("ReBN, KL 0.3", "REINFORCE, KL 0.3"), ("ReBN, KL 0.3", "ReBN")),
     baseline="REINFORCE",
     options={
         "gamma": 0.9,
-        "kl": 0.0,
         "lr": 0.003,
         "steps": 120,
         "episodes_per_step": 512,
@@ -28,5 +33,8 @@ STUDY = Study(
     more_metrics=("gem/return", "gem/turns", "gem/tool_calls"),
     seeds=(0, 1, 2),
     models=None,
-    notes=("The learning rate is not tuned.",),
+    notes=(
+        "The learning rate is not tuned. KL 0.3 is the default weight of the divergence from the initial model, "
+        "which falls to 0 over the run.",
+    ),
 )
