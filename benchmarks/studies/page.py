@@ -13,6 +13,7 @@ from records import OUTDATED, RUNS, Record, outdated
 
 from gem_core._util.files import write_atomically
 from gem_core.eval.intervals import estimate_t
+from gem_core.tasks import EnvChoice
 from gem_core.train.report import new_figure, save_figure
 from studies import Study
 from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last
@@ -138,7 +139,7 @@ def _pair_table(study: Study, task: str, records: Sequence[Record]) -> list[str]
 def _budget(study: Study, task: str, records: Sequence[Record]) -> str:
     """Return the numbers of steps and episodes of a task's runs."""
     mine = [record for record in records if record.task in (task, "")]
-    env = study.tasks[task].env
+    env = EnvChoice.parse(study.tasks[task].env).label
     # Old records have no config.
     config = {**study.options, **study.tasks[task].options, **(mine[0].config if mine else {})}
     # An environment with few held-out items is evaluated on all of them.
@@ -218,10 +219,8 @@ def _transfer_tables(study: Study, arms: Sequence[str], records: Sequence[Record
         return []
     envs = list(dict.fromkeys(env for record in records for env in record.evaluation.get("before", {})))
     metric = study.metric
+    names = {EnvChoice.parse(task.env).label: name for name, task in study.tasks.items()}
     shown = [*study.tasks]
-    if not all(study.tasks[task].env in envs for task in shown):
-        return []
-    names = {task.env: name for name, task in study.tasks.items()}
     columns = [names.get(env, env) for env in envs]
     lines = ["", "## Changes on all environments", ""]
     lines += [

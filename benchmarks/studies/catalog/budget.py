@@ -1,4 +1,4 @@
-"""ReBN and REINFORCE with eight times as many episodes as in the tuned studies, with and without a penalty."""
+"""ReBN and REINFORCE with eight times the episodes of the tuned studies, with and without a penalty."""
 
 from studies import Study, Task
 
@@ -34,7 +34,7 @@ STUDY = Study(
     seeds=(0, 1, 2),
     models=None,
     notes=(
-        "The learning rate is not tuned. KL 0.3 is the default weight of the divergence from the initial model, "
-        "which falls to 0 over the run.",
+        "The learning rate is not tuned. KL 0.3 is the default weight of the divergence from the initial "
+        "model, which falls to 0 over the run.",
     ),
 )
