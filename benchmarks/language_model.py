@@ -47,7 +47,7 @@ NAME = "language_model"
 _ONE_ROTATION = '{"min_rotations": 1, "max_rotations": 1}'
 STUDY = Study(
     title="A language model on a CPU",
-    question="Does SmolLM2-135M learn a game and a puzzle with ReBN in half an hour on one core?",
+    question="Does SmolLM2-135M learn a game and a puzzle with ReBN in less than an hour on one core?",
     tasks={
         "guess": Task(
             "game:GuessTheNumber-v0(max_number=7, max_turns=3)", note="Bisection always finds the number."

@@ -37,6 +37,14 @@ def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("tool", ["language_model"], indirect=True)
+def test_the_page_of_the_language_model_is_drawn_from_its_records(tool: ModuleType, tmp_path: Path) -> None:
+    records = tool.read_records(RESULTS / tool.NAME / RUNS)
+    assert [record.task for record in records] == [*tool.STUDY.tasks]
+    tool.draw(tool.NAME, tool.STUDY, records, tmp_path)
+    assert (tmp_path / "summary.md").read_text() == (RESULTS / tool.NAME / "summary.md").read_text()
+
+
 @pytest.mark.parametrize("tool", ["records"], indirect=True)
 def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp_path: Path) -> None:
     evaluation = {when: {"env": {"gem/success": value}} for when, value in (("before", 0.1), ("after", 0.9))}
