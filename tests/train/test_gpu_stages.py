@@ -53,7 +53,7 @@ def test_a_stage_continues_on_another_machine_from_the_packed_state(tool, tmp_pa
     monkeypatch.setenv("OUT", str(tmp_path / "out"))
     (tmp_path / "out").mkdir()
     assert stage(tool, "B", tmp_path / "first") == 0
-    assert "evaluation 8/8" in capsys.readouterr().out
+    assert "evaluation 16/16" in capsys.readouterr().out
     records = sorted((tmp_path / "first" / "toy-budget" / "records").iterdir())
     assert {json.loads(path.read_text())["commit"] for path in records} == {"abc1234"}
 
