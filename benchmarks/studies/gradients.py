@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
@@ -15,13 +15,12 @@ import torch
 from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import load_model, load_tokenizer
 from gem_core.engines.sampling import BatchingPolicy
-from gem_core.rollout import AppendContext, Episode, EpisodeLimits, run_episode
-from gem_core.rollout.concurrency import play_tasks
-from gem_core.tasks import TRAIN_SEEDS, EnvChoice
+from gem_core.rollout import AppendContext, Episode
 from gem_core.train import TrainConfig
 from gem_core.train.objective import policy_gradient
+from gem_core.train.rollouts import Players, Rollouts, training_tasks
 
-BATCHES, GROUPS, GROUP_SIZE = 4, 4, 8
+BATCHES, GROUPS, GROUP_SIZE = 8, 4, 8
 """Number of batches, of groups in a batch, and of episodes in a group, which share a seed."""
 
 
@@ -46,7 +45,11 @@ def noise(folder: Path, options: Mapping[str, Any]) -> dict[str, float]:
 
 def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: float) -> torch.Tensor:
     function = get_estimator(estimator)
-    groups = {"group_ids": [episode.seed for episode in episodes]} if "group_ids" in function.needs else {}
+    groups = (
+        {"group_ids": [episode.metadata["group"] for episode in episodes]}
+        if "group_ids" in function.needs
+        else {}
+    )
     advantages = function.reference()([episode.rewards for episode in episodes], gamma=gamma, **groups)
     for episode, of_turns in zip(episodes, advantages, strict=True):
         for turn, advantage in zip(episode.turns, of_turns, strict=True):
@@ -57,20 +60,17 @@ def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: fl
 @lru_cache(maxsize=2)
 def _play(folder: Path, env: str) -> list[list[Episode]]:
     """Return batches of episodes of the model in a folder."""
+    size = GROUPS * GROUP_SIZE
+    config = TrainConfig(
+        model=str(folder), env=[env], group_size=GROUP_SIZE, episodes_per_step=BATCHES * size
+    )
     tokenizer = load_tokenizer(str(folder))
     policy = BatchingPolicy(
         load_model(str(folder), torch.device("cpu"), "float32"),
         eos_token_ids=[tokenizer.eos_token_id],
         pad_token_id=tokenizer.eos_token_id,
     )
-    context, source = AppendContext(tokenizer), EnvChoice.parse(env)
-    limits = EpisodeLimits(max_tokens_per_turn=TrainConfig.max_tokens_per_turn)
-
-    async def play(number: int, seed: int) -> Episode:
-        with source.make() as made:
-            return await run_episode(made, policy, context, limits, seed=seed, request_id=str(number))
-
-    seeds = [seed for seed in TRAIN_SEEDS[: BATCHES * GROUPS] for _ in range(GROUP_SIZE)]
-    episodes = asyncio.run(play_tasks(seeds, play, at_once=len(seeds)))
-    size = GROUPS * GROUP_SIZE
+    players: Players = {"": (policy, AppendContext(tokenizer))}
+    with closing(Rollouts(config, players, max_total_tokens=None)) as rollouts:
+        episodes = rollouts.play(training_tasks(config, step=1), players, name="noise")
     return [episodes[first : first + size] for first in range(0, len(episodes), size)]

@@ -41,7 +41,7 @@ STUDY = Study(
         ("train/grad_norm", "norm of the gradient"),
     ),
     notes=(
-        "Noise: share of the squared norm of the gradient of 32 episodes that is noise, estimated from four "
+        "Noise: share of the squared norm of the gradient of 32 episodes that is noise, estimated from eight "
         "batches with the weights before and after training. All arms use the same episodes before training.",
     ),
 )
