@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from gem_core.advantages.registry import get_estimator
-from gem_core.engines.loading import load_model, load_tokenizer
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.rollout import AppendContext, Episode
+from gem_core.engines.loading import load_model
+from gem_core.rollout import Episode
 from gem_core.train import TrainConfig
+from gem_core.train.config import ContextKind
+from gem_core.train.learner import Learner
 from gem_core.train.objective import policy_gradient
-from gem_core.train.rollouts import Players, Rollouts, training_tasks
+from gem_core.train.rollouts import Rollouts, training_tasks
 
 BATCHES, GROUPS, GROUP_SIZE = 8, 4, 8
 """Number of batches, of groups in a batch, and of episodes in a group, which share a seed."""
@@ -29,14 +30,15 @@ def noise(folder: Path, options: Mapping[str, Any]) -> dict[str, float]:
 
     Args:
         folder: Folder of the model.
-        options: Options of the run, of which "env", "estimator", and "gamma" determine the gradient.
+        options: Options of the run, of which "env", "context", "estimator", and "gamma" determine the
+            gradient.
 
     Returns:
         "noise": share of the squared norm of a batch's gradient that is noise, from 0 to about 1. With the
         gradients g of independent batches, it is 1 - mean(g_i * g_j) / mean(g_i * g_i) over i != j, because
         the noise of different batches is independent. The estimate can slightly exceed 1.
     """
-    batches = _play(folder, options["env"][0])
+    batches = _play(folder, options["env"][0], options.get("context", "append"))
     model = load_model(str(folder), torch.device("cpu"), "float32")
     gradients = [_gradient(model, episodes, options["estimator"], options["gamma"]) for episodes in batches]
     signal = fmean(float(one @ other) for one, other in combinations(gradients, 2))
@@ -58,19 +60,18 @@ def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: fl
 
 
 @lru_cache(maxsize=2)
-def _play(folder: Path, env: str) -> list[list[Episode]]:
+def _play(folder: Path, env: str, context: ContextKind) -> list[list[Episode]]:
     """Return batches of episodes of the model in a folder."""
     size = GROUPS * GROUP_SIZE
     config = TrainConfig(
-        model=str(folder), env=[env], group_size=GROUP_SIZE, episodes_per_step=BATCHES * size
+        model=str(folder),
+        env=[env],
+        context=context,
+        group_size=GROUP_SIZE,
+        episodes_per_step=BATCHES * size,
     )
-    tokenizer = load_tokenizer(str(folder))
-    policy = BatchingPolicy(
-        load_model(str(folder), torch.device("cpu"), "float32"),
-        eos_token_ids=[tokenizer.eos_token_id],
-        pad_token_id=tokenizer.eos_token_id,
-    )
-    players: Players = {"": (policy, AppendContext(tokenizer))}
-    with closing(Rollouts(config, players, max_total_tokens=None)) as rollouts:
+    learner = Learner(config, str(folder), None)
+    players = {"": (learner.policy("noise"), learner.context)}
+    with closing(Rollouts(config, players, learner.max_total_tokens)) as rollouts:
         episodes = rollouts.play(training_tasks(config, step=1), players, name="noise")
     return [episodes[first : first + size] for first in range(0, len(episodes), size)]

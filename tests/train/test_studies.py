@@ -343,14 +343,14 @@ def test_the_noise_of_a_gradient(tiny_folder, monkeypatch):
     for name, size in (("BATCHES", 3), ("GROUPS", 2), ("GROUP_SIZE", 4)):
         monkeypatch.setattr(gradients, name, size)
     options = {"env": [EASY], "estimator": "grpo", "gamma": 0.9}
-    batches = gradients._play(tiny_folder, EASY)
+    batches = gradients._play(tiny_folder, EASY, "append")
     assert [len(episodes) for episodes in batches] == [8, 8, 8]
     assert [len({episode.seed for episode in episodes}) for episodes in batches] == [2, 2, 2]
     first = gradients.noise(tiny_folder, options)["noise"]
     assert 0.5 < first < 1.5  # 8 episodes of a random policy
     assert gradients.noise(tiny_folder, {**options, "estimator": "reinforce"})["noise"] != first
     # Equal batches have no noise, and opposite ones no signal.
-    monkeypatch.setattr(gradients, "_play", lambda folder, env: [batches[0]] * 3)
+    monkeypatch.setattr(gradients, "_play", lambda *arguments: [batches[0]] * 3)
     assert gradients.noise(tiny_folder, options)["noise"] == pytest.approx(0, abs=1e-6)
     signs = iter((1, -1, 0))
     gradient = gradients._gradient

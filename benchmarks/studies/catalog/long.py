@@ -6,10 +6,10 @@ STUDY = Study(
     title="Episodes of up to 128 turns",
     question="How do estimators and discounts compare if an episode can take 128 turns?",
     tasks={
-        "guess": Task(
-            "game:GuessTheNumber-v0(max_number=200, max_turns=128)",
-            tiny={"warm_start_steps": 300},
-            note="Bisection takes at most 8 turns.",
+        "2048": Task(
+            "game:Game2048-v0(target_tile=128, max_turns=128)",
+            tiny={"warm_start_steps": 300, "vocab_size": 512},
+            note="Uniformly random moves make the tile of 128 in about half of the episodes.",
             measure=gradients.noise,
         )
     },
@@ -22,9 +22,10 @@ STUDY = Study(
     },
     baseline="REINFORCE, gamma 1",
     options={
+        "context": "rebuild",
         "kl": 0.0,
         "group_size": 8,
-        "steps": 20,
+        "steps": 30,
         "episodes_per_step": 32,
         "warmup_steps": 2,
         "eval_episodes": 100,
