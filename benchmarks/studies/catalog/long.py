@@ -9,7 +9,7 @@ STUDY = Study(
         "2048": Task(
             "game:Game2048-v0(target_tile=128, max_turns=128)",
             tiny={"warm_start_steps": 300, "vocab_size": 512},
-            note="Uniformly random moves make the tile of 128 in about half of the episodes.",
+            note="With uniformly random moves, the return is 0.91, and an episode takes 103 turns.",
             measure=gradients.noise,
         )
     },
@@ -26,22 +26,23 @@ STUDY = Study(
         "kl": 0.0,
         "group_size": 8,
         "steps": 30,
-        "episodes_per_step": 32,
+        "episodes_per_step": 64,
         "warmup_steps": 2,
         "eval_episodes": 100,
     },
-    metric="gem/success",
-    more_metrics=("gem/turns", "noise"),
-    tuning_metric="gem/success",
+    metric="gem/return",
+    more_metrics=("gem/success", "gem/turns", "noise"),
     grid={"lr": (0.0015, 0.005)},
     tuning_seeds=(0,),
     models=(0,),
     panels=(
-        ("gem/success", "success"),
+        ("gem/return", "return"),
         ("gem/turns", "turns per episode"),
         ("train/grad_norm", "norm of the gradient"),
     ),
     notes=(
+        "The prompt of each turn shows only the latest board. The initial model has seen only conversations, "
+        "so its first answers often have the wrong format, which ends the episode.",
         "Noise: share of the squared norm of the gradient of 32 episodes that is noise, estimated from eight "
         "batches with the weights before and after training. All arms use the same episodes before training.",
     ),
