@@ -15,7 +15,8 @@ from gem_core._util.files import write_atomically
 from gem_core.eval.intervals import estimate_t
 from gem_core.tasks import EnvChoice
 from gem_core.train.report import new_figure, save_figure
-from studies import Study
+from studies import Study, transfer
+from studies.comparison import differences, select, show_interval
 from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last
 
 _MANY = 6
@@ -27,6 +28,7 @@ _FEW = 3
 
 def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
     """Write ``summary.md`` and ``curves.png`` from the records, for the tasks that have any."""
+    out.mkdir(parents=True, exist_ok=True)
     complete = [record for record in records if record.phase != "tuning"]
     played = {record.task for record in complete}
     tasks = {task: about for task, about in study.tasks.items() if played & {task, ""}}
@@ -37,14 +39,13 @@ def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
         lines += _task_table(study, task, arms, complete)
     if len(study.tasks) > 1:
         lines += _overall_table(study, arms, complete)
-    lines += _transfer_tables(study, arms, complete)
+    lines += transfer.section(study, arms, complete, out)
     if any(record.phase == "tuning" for record in records):
         lines += _tuning_table(study, records)
     for note in study.notes:
         lines += ["", note]
     if outdated(complete):
         lines += ["", *OUTDATED]
-    out.mkdir(parents=True, exist_ok=True)
     caption = "Training episodes, averaged over five steps."
     if _figure(study, arms, complete, out / "curves.png"):
         caption += " Lines: mean over seeds. Bands: 95% t interval."
@@ -57,12 +58,6 @@ def draw(name: str, study: Study, records: Sequence[Record], out: Path) -> None:
         *_commands(study.command or f"make study NAME={name}", records),
     ]
     write_atomically(out / "summary.md", ["\n".join(lines) + "\n"])
-
-
-def select(records: Sequence[Record], task: str, arm: str) -> list[Record]:
-    """Return the records of a task and an arm, ordered by seed."""
-    mine = [record for record in records if record.name == arm and record.task in (task, "")]
-    return sorted(mine, key=lambda record: record.seed)
 
 
 def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record]) -> list[str]:
@@ -116,7 +111,9 @@ def _task_table(study: Study, task: str, arms: Sequence[str], records: Sequence[
             if mine := select(records, task, arm):
                 cells = [arm, *_cells(study, metric, mine)]
                 if study.baseline:
-                    cells.append("" if arm == study.baseline else _difference(mine, base, metric))
+                    cells.append(
+                        "" if arm == study.baseline else show_interval(differences(mine, base, metric))
+                    )
                 lines.append(f"| {' | '.join(cells)} |")
     return [*lines, *_pair_table(study, task, records)]
 
@@ -125,7 +122,7 @@ def _pair_table(study: Study, task: str, records: Sequence[Record]) -> list[str]
     """Return the table of the study's further comparisons."""
     metrics = (study.metric, *study.more_metrics)
     rows = [
-        [f"{first} minus {second}", *(_difference(ours, theirs, metric) for metric in metrics)]
+        [f"{first} minus {second}", *(show_interval(differences(ours, theirs, metric)) for metric in metrics)]
         for first, second in study.pairs
         if (ours := select(records, task, first)) and (theirs := select(records, task, second))
     ]
@@ -207,44 +204,6 @@ def _overall_table(study: Study, arms: Sequence[str], records: Sequence[Record])
             mean, *ends = iqm_difference(strata(arm), strata(study.baseline))
             gap = f"{mean:+.3f} ({ends[0]:+.3f} to {ends[1]:+.3f})"
         lines.append(f"| {arm} | {iqm(strata(arm)):.3f} ({low:.3f} to {high:.3f}) | {gap} |")
-    return lines
-
-
-def _transfer_tables(study: Study, arms: Sequence[str], records: Sequence[Record]) -> list[str]:
-    """Return the changes on each evaluation environment, one table per arm.
-
-    There are no tables if each run is evaluated on one environment only.
-    """
-    if all(len(record.evaluation.get("before", {})) < 2 for record in records):
-        return []
-    envs = list(dict.fromkeys(env for record in records for env in record.evaluation.get("before", {})))
-    metric = study.metric
-    names = {EnvChoice.parse(task.env).label: name for name, task in study.tasks.items()}
-    shown = [*study.tasks]
-    columns = [names.get(env, env) for env in envs]
-    lines = ["", "## Changes on all environments", ""]
-    lines += [
-        f"{_short(metric).capitalize()} after minus before training, with a 95% t interval. A row is the"
-    ]
-    lines += ["environment of the training, a column that of the evaluation."]
-    for arm in arms:
-        lines += [
-            "",
-            f"{arm}:",
-            "",
-            f"| trained on | {' | '.join(columns)} |",
-            "|---" * (1 + len(envs)) + "|",
-        ]
-        for task in shown:
-            cells = []
-            for env in envs:
-                gaps = [
-                    record.evaluation["after"][env][metric] - record.evaluation["before"][env][metric]
-                    for record in select(records, task, arm)
-                    if all(metric in record.evaluation[when].get(env, {}) for when in ("before", "after"))
-                ]
-                cells.append(_interval(gaps))
-            lines.append(f"| {task} | {' | '.join(cells)} |")
     return lines
 
 
@@ -331,25 +290,6 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
     figure.suptitle(title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
     return bands
-
-
-def _difference(mine: Sequence[Record], base: Sequence[Record], metric: str) -> str:
-    theirs = {record.seed: record.after[metric] for record in base if metric in record.after}
-    gaps = [
-        record.after[metric] - theirs[record.seed]
-        for record in mine
-        if record.seed in theirs and metric in record.after
-    ]
-    return _interval(gaps)
-
-
-def _interval(gaps: Sequence[float]) -> str:
-    """Return the mean of differences, with its t interval if there are several; "" without differences."""
-    if not gaps:
-        return ""
-    interval = estimate_t(gaps)
-    spread = "" if interval["se"] is None else f" ({interval['low']:+.3f} to {interval['high']:+.3f})"
-    return f"{interval['mean']:+.3f}{spread}"
 
 
 def _area(record: Record, metric: str) -> float:

@@ -34,6 +34,8 @@ def test_a_study_is_drawn_from_its_records(tool: ModuleType, name: str, tmp_path
     assert {record.seed for record in records if record.phase != "tuning"} <= {*study.seeds}
     tool.draw(name, study, records, tmp_path)
     assert (tmp_path / "summary.md").read_text() == (RESULTS / name / "summary.md").read_text()
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (RESULTS / name).iterdir()} - {RUNS}
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
