@@ -110,14 +110,15 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
     return [fmean(values[max(0, end - window) : end]) for end in range(1, len(values) + 1)]
 
 
-def new_figure(panels: int) -> tuple[Any, Any]:
-    """Return a matplotlib figure that needs no display, and its axes, at most four in a row."""
+def new_figure(panels: int, columns: int = 4) -> tuple[Any, Any]:
+    """Return a matplotlib figure that needs no display, and its axes, at most `columns` in a row."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingDependency("matplotlib is not installed: pip install 'gem-core[train]'") from error
-    columns, rows = min(panels, 4), math.ceil(panels / 4)
+    columns = min(panels, columns)
+    rows = math.ceil(panels / columns)
     figure = Figure(figsize=(4.6 * columns, 3.6 * rows), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     axes = [figure.add_subplot(rows, columns, number + 1) for number in range(panels)]

@@ -47,6 +47,13 @@ def test_the_page_of_the_language_model_is_drawn_from_its_records(tool: ModuleTy
     assert (tmp_path / "summary.md").read_text() == (RESULTS / tool.NAME / "summary.md").read_text()
 
 
+@pytest.mark.parametrize("tool", ["overview"], indirect=True)
+def test_the_overview_is_drawn_from_the_records(tool: ModuleType, tmp_path: Path) -> None:
+    tool.draw(tmp_path)
+    assert (tmp_path / "summary.md").read_text() == (RESULTS / "overview" / "summary.md").read_text()
+    assert (tmp_path / "differences.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("tool", ["records"], indirect=True)
 def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp_path: Path) -> None:
     evaluation = {when: {"env": {"gem/success": value}} for when, value in (("before", 0.1), ("after", 0.9))}

@@ -1,4 +1,4 @@
-"""Figure 4 of the paper on a small scale: five algorithms on up to eight environments."""
+"""Figure 4 of the paper on a small scale: five algorithms on eight environments."""
 
 from studies import ONE_ANIMAL, SHORT_RUN, SMALL_MASTERMIND, SUMS, Study, Task
 
@@ -6,8 +6,8 @@ _WORDS = {"vocab_size": 1024, "warm_start_steps": 300}
 _GAME = {"warm_start_steps": 300}
 
 STUDY = Study(
-    title="Five algorithms on several environments",
-    question="How does ReBN compare with REINFORCE, GRPO, RLOO, and PPO on several environments?",
+    title="Five algorithms on eight environments",
+    question="How does ReBN compare with REINFORCE, GRPO, RLOO, and PPO on eight environments?",
     tasks={
         "letters": Task("rg:letter_counting", tiny=_WORDS),
         "sums": Task(SUMS, tiny=_WORDS),
