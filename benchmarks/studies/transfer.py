@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -54,8 +55,8 @@ def _changes(runs: Sequence[Record], env: str, metric: str) -> list[float]:
 
 
 def _figure(title: str, rows: Sequence[str], columns: Sequence[str], changes: Changes, out: Path) -> None:
-    means = [[fmean(cell) if cell else float("nan") for cell in row] for row in changes]
-    limit = max(abs(mean) for row in means for mean in row if mean == mean)
+    means = [[fmean(cell) if cell else math.nan for cell in row] for row in changes]
+    limit = max(abs(mean) for row in means for mean in row if not math.isnan(mean))
     figure, (axis,) = new_figure(1)
     figure.set_size_inches(2 + 0.8 * len(columns), 1.5 + 0.55 * len(rows))
     axis.grid(visible=False)
