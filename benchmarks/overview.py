@@ -1,4 +1,4 @@
-"""The main comparisons of all recorded studies in one table and one figure.
+"""The main comparisons of estimators and discounts, from several studies, in one table and one figure.
 
     python benchmarks/overview.py
 
@@ -92,7 +92,7 @@ PANELS = (
         "2048 with up to 128 turns: return",
         "gem/return",
         [
-            Comparison(f"{first}\nminus {second}", "long", "2048", first, second)
+            Comparison(f"{first} minus {second}", "long", "2048", first, second)
             for first, second in (
                 ("ReBN, gamma 1", "REINFORCE, gamma 1"),
                 ("ReBN, gamma 0.9", "REINFORCE, gamma 0.9"),
@@ -121,9 +121,9 @@ def draw(out: Path) -> None:
     lines = [
         "# Main differences",
         "",
-        "Differences between arms of the studies after training, on held-out seeds: the mean over paired",
-        "seeds, with a 95% t interval. The pages of the studies describe the protocol, and say where the",
-        "learning rate was tuned.",
+        "Differences between estimators and between discounts after training, on held-out seeds: the mean",
+        "over paired seeds, with a 95% t interval. The pages of the studies describe the protocol, and say",
+        "where the learning rate was tuned.",
         "",
         "![differences with intervals](differences.png)",
     ]
@@ -148,7 +148,7 @@ def _gaps(comparison: Comparison, metric: str, records: Mapping[str, Sequence[Re
 def _table(panel: Panel, values: Sequence[Sequence[float]]) -> list[str]:
     lines = ["| setting | difference | seeds | study |", "|---|---|---|---|"]
     for one, gaps in zip(panel.comparisons, values, strict=True):
-        setting = f"{one.setting}, {one.label}" if one.label else one.setting.replace("\n", " ")
+        setting = f"{one.setting}, {one.label}" if one.label else one.setting
         link = f"[{one.study}](../{one.study}/summary.md)"
         lines.append(f"| {setting} | {show_interval(gaps)} | {len(gaps)} | {link} |")
     return lines
@@ -167,7 +167,7 @@ def _plot(axis: Any, panel: Panel, values: Sequence[Sequence[float]]) -> None:
         axis.plot(interval["mean"], height, "o", color=color, markersize=5, label=name)
         shown.add(one.label)
     axis.axvline(0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(rows)), rows)
+    axis.set_yticks(range(len(rows)), [row.replace(" minus ", "\nminus ") for row in rows])
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xlabel("")
     axis.set_title(panel.title, loc="left", fontsize=11)

@@ -1,4 +1,4 @@
-"""Comparisons of recorded runs on paired seeds."""
+"""Comparisons of recorded runs on paired seeds, and how pages show them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def differences(mine: Sequence[Record], base: Sequence[Record], metric: str) -> 
         for record in mine
         if record.seed in theirs and metric in record.after
     ]
+
+
+def short_name(metric: str) -> str:
+    """Return the name of a metric for readers."""
+    return metric.rpartition("/")[2].replace("_", " ")
 
 
 def show_interval(gaps: Sequence[float]) -> str:

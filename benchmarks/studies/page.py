@@ -16,7 +16,7 @@ from gem_core.eval.intervals import estimate_t
 from gem_core.tasks import EnvChoice
 from gem_core.train.report import new_figure, save_figure
 from studies import Study, transfer
-from studies.comparison import differences, select, show_interval
+from studies.comparison import differences, select, short_name, show_interval
 from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last
 
 _MANY = 6
@@ -77,7 +77,7 @@ def _protocol(study: Study, records: Sequence[Record], complete: Sequence[Record
         options = " and ".join(study.grid)
         text += (
             f" {options} is tuned per arm and task on other seeds ({_range(tuned)}), by the "
-            f"{_short(study.tuning_metric)} of the training episodes in the last quarter of the steps."
+            f"{short_name(study.tuning_metric)} of the training episodes in the last quarter of the steps."
         )
     difference = " Difference: mean over paired seeds, with a 95% t interval." if study.baseline else ""
     return [
@@ -102,7 +102,7 @@ def _task_table(study: Study, task: str, arms: Sequence[str], records: Sequence[
     for metric in (study.metric, *study.more_metrics):
         lines += [
             "",
-            f"{_short(metric).capitalize()}:",
+            f"{short_name(metric).capitalize()}:",
             "",
             f"| {' | '.join(head)} |",
             "|---" * len(head) + "|",
@@ -128,7 +128,7 @@ def _pair_table(study: Study, task: str, records: Sequence[Record]) -> list[str]
     ]
     if not rows:
         return []
-    head = ["difference", *map(_short, metrics)]
+    head = ["difference", *map(short_name, metrics)]
     table = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     return ["", "Further differences:", "", table[0], "|---" * len(head) + "|", *table[1:]]
 
@@ -190,7 +190,9 @@ def _overall_table(study: Study, arms: Sequence[str], records: Sequence[Record])
     tasks = [task for task in study.tasks if seeds[task]]
     if not tasks:
         return []
-    shared = f"{len(tasks)} task{'s' * (len(tasks) != 1)} and the seeds that all arms have, {_short(metric)}"
+    shared = (
+        f"{len(tasks)} task{'s' * (len(tasks) != 1)} and the seeds that all arms have, {short_name(metric)}"
+    )
     lines = ["", "## All tasks", "", f"IQM over {shared}.", ""]
     lines += ["| arm | after (IQM) | IQM minus baseline |", "|---" * 3 + "|"]
 
@@ -214,7 +216,7 @@ def _tuning_table(study: Study, records: Sequence[Record]) -> list[str]:
         "",
         "## Tuning",
         "",
-        f"{_short(study.tuning_metric)} of the training episodes in the last quarter:",
+        f"{short_name(study.tuning_metric)} of the training episodes in the last quarter:",
     ]
     head = [", ".join(f"{option} {value:g}" for option, value in point.items()) for point in points]
     lines += ["", f"| task | arm | {' | '.join(head)} |", "|---" * (2 + len(head)) + "|"]
@@ -286,7 +288,7 @@ def _figure(study: Study, arms: Sequence[str], records: Sequence[Record], path: 
         if by_episode:
             axis.set_xlabel("episode")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right center")
-    title = study.title if len(study.tasks) == 1 else f"{study.title}: {_short(study.metric)}"
+    title = study.title if len(study.tasks) == 1 else f"{study.title}: {short_name(study.metric)}"
     figure.suptitle(title, fontsize=12, fontweight="bold")
     save_figure(figure, path)
     return bands
@@ -311,10 +313,6 @@ def _values(record: Record, metric: str) -> list[float]:
 def _number(value: float) -> str:
     """Return a number for a table; "" for NaN, as of a metric that exists only before and after training."""
     return "" if math.isnan(value) else f"{value:.3f}"
-
-
-def _short(metric: str) -> str:
-    return metric.rpartition("/")[2].replace("_", " ")
 
 
 def _range(seeds: Sequence[int]) -> str:

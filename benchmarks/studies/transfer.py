@@ -12,7 +12,7 @@ from records import Record
 from gem_core.tasks import EnvChoice
 from gem_core.train.report import new_figure, save_figure
 from studies import Study
-from studies.comparison import select, show_interval
+from studies.comparison import select, short_name, show_interval
 
 Changes = list[list[list[float]]]
 """One row per task, one column per evaluation environment, and in each cell one change per seed."""
@@ -28,7 +28,7 @@ def section(study: Study, arms: Sequence[str], records: Sequence[Record], out: P
     envs = list(dict.fromkeys(env for record in records for env in record.evaluation.get("before", {})))
     names = {EnvChoice.parse(task.env).label: name for name, task in study.tasks.items()}
     columns = [names.get(env, env) for env in envs]
-    metric = study.metric.rpartition("/")[2]
+    metric = short_name(study.metric)
     lines = ["", "## Changes on all environments", ""]
     lines += [f"{metric.capitalize()} after minus before training, with a 95% t interval. A row is the"]
     lines += ["environment of the training, a column that of the evaluation."]

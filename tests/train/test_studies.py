@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib
 import json
 import platform
+import random
+import re
 import shutil
 import signal
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
@@ -16,6 +19,7 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core.advantages import gae, rebn
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
+from gem_core.tasks import EnvChoice
 from gem_core.train import TrainConfig
 from tests.docs.blocks import ROOT
 from tests.train.helpers import EASY
@@ -336,6 +340,24 @@ def test_tasks_may_share_an_initial_model(study, tmp_path):
     plan = runner.Runner("toy", study, tmp_path, jobs=0)
     folders = [runner.model_folder(folder, of, task, seed) for of, folder, task, seed in plan._models()]
     assert sorted(folder.name for folder in folders) == ["own-0", "shared-0"]
+
+
+def test_the_note_on_long_episodes_says_what_random_moves_reach():
+    task = module("studies").load_study("long").tasks["2048"]
+    returns, turns = [], []
+    with EnvChoice.parse(task.env).make() as env:
+        for seed in range(300):
+            env.reset(seed=seed)
+            moves, rewards, done = random.Random(seed), [], False
+            while not done:
+                move = moves.choice(("up", "down", "left", "right"))
+                _, reward, terminated, truncated, _ = env.step(f"\\boxed{{{move}}}")
+                rewards.append(reward)
+                done = terminated or truncated
+            returns.append(sum(rewards))
+            turns.append(len(rewards))
+    found = [float(number) for number in re.findall(r"\d+(?:\.\d+)?", task.note)]
+    assert found == [pytest.approx(fmean(returns), abs=0.02), pytest.approx(fmean(turns), abs=4)]
 
 
 def test_the_noise_of_a_gradient(tiny_folder, monkeypatch):
