@@ -8,6 +8,7 @@ import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import gem_core
 from gem_core._util.messages import error_line, error_text
@@ -15,8 +16,12 @@ from gem_core.cli import _console
 from gem_core.cli._arguments import Command, add_json_flag
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
+if TYPE_CHECKING:
+    from gem_core.trainers.plan import Plan
+
 STYLES = {
     "ready": "green", "absent": "yellow", "broken": "bold red", "accepted": "green", "rejected": "bold red",
+    "plan": "cyan",
 }  # fmt: skip
 
 
@@ -128,21 +133,24 @@ def _report_trainer(name: str, arguments: list[str], as_json: bool) -> int:
     trainer = _diagnose(name)
     checked = bool(arguments) and trainer.status == "ready"
     with _console.progress(f"checking the arguments of {trainer.name}", None):
-        problem = _check_arguments(name, arguments) if checked else None
+        problem, plan = _check_arguments(name, arguments) if checked else (None, None)
     if as_json:
-        report = {**asdict(trainer), "status": trainer.status, "arguments": arguments}
-        _console.print_json({**report, "checked": checked, "problem": problem})
+        report = {**asdict(trainer), "status": trainer.status, "arguments": arguments, "checked": checked}
+        described = None if plan is None else {**asdict(plan), "sources": [s._asdict() for s in plan.sources]}
+        _console.print_json({**report, "problem": problem, "plan": described})
     else:
         _show_trainer(trainer)
         if checked:
             status = "rejected" if problem else "accepted"
             text = problem or f"{trainer.name} accepts these arguments; nothing was started"
             _console.print_labeled(status, text, STYLES[status])
+        for line in plan.lines() if plan else ():
+            _console.print_labeled("plan", line, STYLES["plan"])
     return int(trainer.status != "ready" or problem is not None)
 
 
-def _check_arguments(name: str, arguments: list[str]) -> str | None:
-    """Return why a trainer would reject the arguments of its own command, or None if it would not.
+def _check_arguments(name: str, arguments: list[str]) -> tuple[str | None, Plan | None]:
+    """Return why a trainer would reject the arguments of its own command, or else the plan of the run.
 
     Raises:
         ConfigError: The trainer's plugin cannot check them.
@@ -152,14 +160,14 @@ def _check_arguments(name: str, arguments: list[str]) -> str | None:
     preflight = load_trainer(name).load_preflight()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # trainers print while they read their config
-            preflight(arguments)
+            return None, preflight(arguments)
     except GemError as error:
-        return error_text(error)
+        return error_text(error), None
     except SystemExit as stop:  # the trainer's own parser has printed the reason
-        return stop.code if isinstance(stop.code, str) else "its own parser stopped with the message above"
+        text = stop.code if isinstance(stop.code, str) else "its own parser stopped with the message above"
+        return text, None
     except Exception as error:  # the trainer's own checks can raise anything
-        return error_line(error)
-    return None
+        return error_line(error), None
 
 
 def _extras() -> dict[str, list[Package]]:

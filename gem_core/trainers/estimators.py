@@ -99,6 +99,24 @@ class EstimatorChoice:
         """Whether the estimator compares the episodes of a task."""
         return "group_ids" in self.needs
 
+    @property
+    def summary(self) -> str:
+        """Name, options, and the turns over which the statistics are computed, for a plan."""
+        options = {"gamma": self.gamma, **self.options} | (
+            {"truncation": "mask"} if self.truncation == "mask" else {}
+        )
+        text = f"{self.name}({', '.join(f'{name}={value}' for name, value in options.items())})"
+        if self.estimator.collected_stats:
+            turns = (
+                "all turns collected for a step"
+                if self.scope == "collected"
+                else "the turns that are trained on"
+            )
+            return f"{text}, statistics of {turns}"
+        if self.needs_groups:
+            return f"{text}, compares the episodes of a task"
+        return text
+
     def check_group_size(self, option: str, size: int) -> None:
         """Reject an estimator that compares the episodes of a task if each task has only one.
 

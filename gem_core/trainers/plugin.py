@@ -25,11 +25,12 @@ from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 if TYPE_CHECKING:
     from gem_core.repro import Recipe
     from gem_core.tasks import TaskRow
+    from gem_core.trainers.plan import Plan
 
 Exporter: TypeAlias = "Callable[[Iterable[TaskRow], str | Path], None]"
 RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
 Recorder: TypeAlias = "Callable[[Path], None]"
-Preflight: TypeAlias = Callable[[list[str]], None]
+Preflight: TypeAlias = "Callable[[list[str]], Plan | None]"
 
 _warned: set[tuple[str, str]] = set()
 """Packages and warnings that this process has already shown."""
@@ -223,9 +224,10 @@ class TrainerPlugin:
             `gem-core consistency --level 4 --run`.
         files: Maps the name of each file that a command of the trainer needs to its module. `gem-core path
             TRAINER-NAME` prints where it is installed.
-        preflight: ``(arguments) -> None``, which checks the arguments of the trainer's own command for
-            `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
-            loading a model. It raises an error if a run would be rejected.
+        preflight: ``(arguments) -> Plan | None``, which checks the arguments of the trainer's own command
+            for `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
+            loading a model. It raises an error if a run would be rejected, and otherwise returns what the
+            run would do; see `gem_core.trainers.plan`.
     """
 
     supported: SupportedTrainer

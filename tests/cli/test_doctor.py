@@ -11,6 +11,7 @@ from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.sandbox import LevelCheck, levels, strongest
 from gem_core.trainers import discovery
+from gem_core.trainers.plan import Plan, SourceRows
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 
 
@@ -171,6 +172,20 @@ def test_the_arguments_of_a_trainer_are_checked(arguments, problem, capsys, monk
     out, err = capsys.readouterr()
     assert (problem or "accepted Oat accepts these arguments; nothing was started") in out
     assert "reading the config" in err
+
+
+def test_the_plan_of_a_run_is_shown(capsys, monkeypatch):
+    source = SourceRows("train", "openai/gsm8k", "single_turn_agent", "verl's score", 747)
+    plan = Plan([source], "rebn(gamma=0.9)", ["an episode has 1 turn"], ["top_p truncates"])
+    plugin(monkeypatch, preflight=lambda arguments: plan)
+    assert main(["doctor", "--trainer", "oat", "--", "gamma=0.9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("plan ")] == [f"plan {line}" for line in plan.lines()]
+    assert "747 rows of openai/gsm8k, played by single_turn_agent, rewarded by verl's score" in lines[-4]
+    assert main(["doctor", "--trainer", "oat", "--json", "--", "gamma=0.9"]) == 0
+    shown = json.loads(capsys.readouterr().out)["plan"]
+    assert shown["sources"] == [source._asdict()]
+    assert shown["notes"] == ["top_p truncates"]
 
 
 def test_the_arguments_of_an_absent_trainer_are_not_checked(capsys, monkeypatch):

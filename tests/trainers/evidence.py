@@ -227,6 +227,7 @@ def assert_update_is_right(
             modes.
     """
     rows = [row for row in update.rows if not row.is_pad]
+    assert rows, f"all {len(update.rows)} rows only fill the batch: the update trains on nothing"
     names = [name_in(row.prompt, tokenizer) for row in rows]
     mine = {name: episodes[name] for name in (names if collected is None else collected)}
     rewards = {name: list(episode.rewards) for name, episode in mine.items()}

@@ -155,3 +155,16 @@ def test_the_source_of_turns_is_logged_once(caplog: pytest.LogCaptureFixture) ->
         "rebn: 2 turns in this batch, taken from turn ids",
         "rebn: 2 turns in this batch, taken from the mask",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("rebn", {"ddof": 1}, "rebn(gamma=0.9, ddof=1), statistics of all turns collected for a step"),
+        ("rebn", {"scope": "trained"}, "rebn(gamma=0.9), statistics of the turns that are trained on"),
+        ("gem_grpo", {}, "gem_grpo(gamma=0.9), compares the episodes of a task"),
+        ("gem_reinforce", {}, "gem_reinforce(gamma=0.9)"),
+    ],
+)
+def test_a_plan_names_the_statistics(name: str, options: dict[str, object], expected: str) -> None:
+    assert read_estimator(name, options, gamma=0.9).summary == expected

@@ -1,0 +1,65 @@
+"""Counts the episodes of each source of rows, and ends a run that loses all episodes of a source.
+
+    ledger = SourceLedger()
+    metrics = ledger.close_step("step 3", played=["openai/gsm8k"], lost=[("game:Sudoku-v0-easy", "KeyError")])
+
+A source is the file or the environment that a row comes from. Rows that vanish are easy to overlook: the run
+continues with the other sources, and its metrics look right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from gem_core.errors import EnvError
+
+PATIENCE = 3
+"""Consecutive steps that lose all episodes of a source before the run ends, if the source was played before."""
+
+
+class SourceLedger:
+    """The episodes of each source in a run."""
+
+    def __init__(self) -> None:
+        self._played: set[str] = set()
+        self._lost_steps: Counter[str] = Counter()
+
+    def close_step(
+        self, step: str, played: Iterable[str], lost: Iterable[tuple[str, str]], filled: int = 0
+    ) -> dict[str, float]:
+        """Count the episodes of a step.
+
+        Args:
+            step: Name of the step, for the message.
+            played: Source of each episode that is trained on.
+            lost: Source of each episode that is not, and why.
+            filled: Number of rows that only fill the batch up.
+
+        Returns:
+            ``gem/played/<source>`` and ``gem/failed/<source>``, the number of episodes of each source in this
+            step, and ``gem/filled``, the number of rows that only fill the batch up.
+
+        Raises:
+            EnvError: A source lost all of its episodes of this step, and either none of its episodes was ever
+                played, or this is the third such step in a row.
+        """
+        counts, causes = Counter(played), defaultdict(list)
+        for source, cause in lost:
+            causes[source].append(cause)
+        self._played |= counts.keys()
+        metrics = {"gem/filled": float(filled)}
+        for source in sorted(counts.keys() | causes.keys()):
+            metrics[f"gem/played/{source}"] = float(counts[source])
+            metrics[f"gem/failed/{source}"] = float(len(causes[source]))
+            self._lost_steps[source] = 0 if counts[source] else self._lost_steps[source] + 1
+        for source, steps in self._lost_steps.items():
+            if source in causes and steps and (source not in self._played or steps >= PATIENCE):
+                before = (
+                    "none was played before" if source not in self._played else f"for {steps} steps in a row"
+                )
+                raise EnvError(
+                    f"{step}: all {len(causes[source])} episodes of {source} are lost ({before}), so the run "
+                    f"would train on its other sources only: {causes[source][0]}"
+                )
+        return metrics
