@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from gem_core.errors import EnvError
 
 PATIENCE = 3
-"""Consecutive steps that lose all episodes of a source before the run ends, if the source was played before."""
+"""Consecutive steps that may lose all episodes of a source that was played before; then the run ends."""
 
 
 class SourceLedger:
