@@ -199,6 +199,13 @@ def openenv(session: nox.Session) -> None:
     pytest(session, "tests/bridges/openenv/test_server.py", report="openenv-uvloop")
 
 
+@nox.session(python="3.11")
+def mutants(session: nox.Session) -> None:
+    """Change the product in one place at a time, and list the changes that no test notices."""
+    install(session, "cosmic-ray>=8.7,<9")
+    session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build a release: its metadata is valid, the wheel needs only numpy, and its console script works."""

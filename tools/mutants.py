@@ -1,0 +1,266 @@
+"""Change the product in one place at a time, and list the changes that no test notices.
+
+    nox -s mutants                                  # 40 changes in each package
+    nox -s mutants -- advantages rollout --sample 100 --seed 1
+
+The changes are made in a copy of a commit, by default the last one. Each runs the tests that mirror its
+package, so a change that only another package's tests would notice counts as unnoticed. Places are drawn by
+seed, at most one per line. cosmic-ray makes most of the changes; the operators below drop what the code
+passes on or does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import io
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import parso
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Example, Operator
+from cosmic_ray.plugins import get_operator, operator_names
+from cosmic_ray.testing import run_tests
+from cosmic_ray.work_item import TestOutcome
+
+ROOT = Path(__file__).parents[1]
+TARGETS = {
+    "advantages": ("gem_core/advantages", "tests/advantages"),
+    "trainers": ("gem_core/trainers", "tests/trainers/kit"),
+    "rollout": ("gem_core/rollout", "tests/rollout"),
+    "games": ("gem_core/envs/games", "tests/envs/games"),
+    "graders": ("gem_core/graders", "tests/graders"),
+    "data": ("gem_core/data", "tests/data"),
+    "eval": ("gem_core/eval", "tests/eval"),
+    "sandbox": ("gem_core/sandbox", "tests/sandbox"),
+    "tools": ("gem_core/tools", "tests/tools"),
+    "verl": ("integrations/verl/gem_verl", "tests/trainers/verl"),
+    "openrlhf": ("integrations/openrlhf/gem_openrlhf", "tests/trainers/openrlhf"),
+    "trl": ("integrations/trl/gem_trl", "tests/trainers/trl"),
+    "oat": ("integrations/oat/gem_oat", "tests/trainers/oat"),
+    "rl2": ("integrations/rl2/gem_rl2", "tests/trainers/rl2"),
+    "roll": ("integrations/roll/gem_roll", "tests/trainers/roll"),
+}
+"""Packages by name, with the tests that mirror them. A plugin's tests run in its trainer's environment."""
+TIME_LIMIT = 300
+"""Seconds for the tests of one change; a change that makes them hang is noticed."""
+TYPE_UNIONS = "BitOr"
+"""cosmic-ray's operators with this in their names mostly change annotations, which are not evaluated."""
+
+
+class DropArgument(Operator):
+    """Remove one keyword argument of a call."""
+
+    def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield the positions of the keyword arguments directly in this node."""
+        for child in self._arguments(node):
+            yield child.start_pos, child.end_pos
+
+    def mutate(self, node: Any, index: int) -> Any:
+        """Remove the argument and the comma behind it."""
+        place = node.children.index(self._arguments(node)[index])
+        comma = node.children[place + 1 : place + 2]
+        del node.children[
+            place : place + 1 + (bool(comma) and comma[0].type == "operator" and comma[0] == ",")
+        ]
+        return node
+
+    @staticmethod
+    def _arguments(node: Any) -> list[Any]:
+        if node.type not in ("arglist", "trailer"):
+            return []
+        return [c for c in node.children if c.type == "argument" and c.children[1] == "="]
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Return code before and after a change."""
+        return (
+            Example("f(a, b=1, c=2)", "f(a, c=2)"),
+            Example("f(a=1)", "f()"),
+            Example("f(a, b=g())", "f(a,)"),
+        )
+
+
+class DropStatement(Operator):
+    """Replace a call, a raise, or an assignment to an attribute or an item by ``pass``."""
+
+    def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield the position of the statement."""
+        if node.type == "simple_stmt" and self._can_go(node.children[0]):
+            yield node.children[0].start_pos, node.children[0].end_pos
+
+    def mutate(self, node: Any, index: int) -> Any:
+        """Replace the statement."""
+        nothing = parso.parse("pass").children[0]
+        nothing.prefix = node.children[0].get_first_leaf().prefix
+        node.children[0] = nothing
+        return node
+
+    @staticmethod
+    def _can_go(statement: Any) -> bool:
+        if statement.type == "expr_stmt":
+            target, kind = statement.children[0], statement.children[1].type
+            return target.type in ("atom_expr", "power") or (
+                kind == "operator" and statement.children[1] != "="
+            )
+        return statement.type in ("atom_expr", "power", "raise_stmt")
+
+    @classmethod
+    def examples(cls) -> tuple[Example, ...]:
+        """Return code before and after a change."""
+        return (
+            Example("if a:\n    f(x)\n", "if a:\n    pass\n"),
+            Example("a += 1\n", "pass\n"),
+            Example("a.b = 1\n", "pass\n"),
+            Example("raise A(b)\n", "pass\n"),
+            Example("a = f(b)\n", None),  # later lines would fail with a NameError
+            Example('"""A docstring."""\n', None),
+        )
+
+
+OWN = {"drop-argument": DropArgument, "drop-statement": DropStatement}
+
+
+class Change(NamedTuple):
+    """One possible change of a file."""
+
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+
+
+def changes_in(path: str, source: str) -> list[Change]:
+    """Return every change that an operator could make in a file."""
+    names = [*OWN, *(name for name in operator_names() if TYPE_UNIONS not in name)]
+    tree, found = get_ast(source), []
+    for name in names:
+        operator = make(name)
+        if operator is None:
+            continue
+        places = (place for node in ast_nodes(tree) for place in operator.mutation_positions(node))
+        found += [Change(path, start[0], name, index) for index, (start, _) in enumerate(places)]
+    return found
+
+
+def make(name: str) -> Operator | None:
+    """Return the operator with this name; None if it needs arguments."""
+    kind = OWN.get(name) or get_operator(name)
+    return None if kind.arguments() else kind()
+
+
+def draw(package: Path, base: Path, number: int, seed: int) -> list[Change]:
+    """Draw changes of a package, at most one per line; the same for the same code and seed."""
+    generator = random.Random(seed)
+    by_line: dict[tuple[str, int], list[Change]] = {}
+    for path in sorted(package.rglob("*.py")):
+        name = str(path.relative_to(base))
+        for change in changes_in(name, path.read_text(encoding="utf-8")):
+            by_line.setdefault((name, change.line), []).append(change)
+    lines = generator.sample(sorted(by_line), min(number, len(by_line)))
+    return [generator.choice(by_line[line]) for line in lines]
+
+
+def interpreter(target: str, default: str) -> str:
+    """Return the Python of the session that has the trainer of a plugin, or else the default."""
+    of_session = ROOT / ".nox" / target / "bin" / "python"
+    return str(of_session) if of_session.exists() else default
+
+
+def noticed(base: Path, change: Change, command: str) -> tuple[bool, str]:
+    """Make a change, run the tests, and undo it; return whether a test failed, and the difference."""
+    path = base / change.path
+    source = path.read_text(encoding="utf-8")
+    operator = make(change.operator)
+    assert operator is not None
+    changed = mutate_code(source, operator, change.occurrence)
+    difference = difflib.unified_diff(
+        source.splitlines(), changed.splitlines(), change.path, lineterm="", n=0
+    )
+    path.write_text(changed, encoding="utf-8")
+    try:
+        outcome, output = run_tests(command, TIME_LIMIT)
+    finally:
+        path.write_text(source, encoding="utf-8")
+    if outcome is TestOutcome.INCOMPETENT:
+        raise RuntimeError(output)
+    return outcome is TestOutcome.KILLED, "\n".join(list(difference)[2:])
+
+
+def check(base: Path, target: str, number: int, seed: int, python: str) -> dict[str, Any]:
+    """Make the changes of one package; return their number and those that no test noticed."""
+    package, tests = TARGETS[target]
+    options = "-q -x -p no:cacheprovider -m 'not full' -n 2 --timeout 120"
+    if interpreter(target, python) != python:
+        options = options.replace("-n 2", "")  # trainers' sessions have no pytest-xdist
+    command = f"{shlex.quote(interpreter(target, python))} -m pytest {options} {tests}"
+    outcome, output = run_tests(command, 4 * TIME_LIMIT)
+    if outcome is not TestOutcome.SURVIVED:
+        raise SystemExit(f"{target}: the tests fail without any change:\n{output[-2000:]}")
+    survivors = []
+    changes = draw(base / package, base, number, seed)
+    for index, change in enumerate(changes, start=1):
+        killed, difference = noticed(base, change, command)
+        sys.stderr.write(f"{target} {index}/{len(changes)} {'noticed' if killed else 'SURVIVED'} {change}\n")
+        if not killed:
+            survivors.append({**change._asdict(), "difference": difference})
+    return {"changes": len(changes), "survivors": survivors}
+
+
+def main() -> None:
+    """Make the changes, and print a table and the changes that no test noticed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "packages", nargs="*", choices=[*TARGETS, []], help="packages; by default all of gem_core"
+    )
+    parser.add_argument("--sample", type=int, default=40, help="changes per package")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
+    parser.add_argument("--python", default=sys.executable, help="interpreter for the tests of gem_core")
+    parser.add_argument("--out", type=Path, help="JSON file for the results, too")
+    parser.add_argument("--commit", default="HEAD", help="commit to change")
+    args = parser.parse_args()
+    for name, operator in OWN.items():
+        for example in operator.examples():
+            made = mutate_code(example.pre_mutation_code, operator(), 0)
+            if made != example.post_mutation_code:
+                raise SystemExit(f"{name}: {example.pre_mutation_code!r} became {made!r}")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        archive = subprocess.run(
+            ["git", "archive", args.commit], cwd=ROOT, check=True, capture_output=True
+        ).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(base, filter="data")
+        paths = [base, *sorted((base / "integrations").iterdir())]
+        os.environ |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
+        os.chdir(base)
+        kernel = [name for name, (package, _) in TARGETS.items() if package.startswith("gem_core")]
+        for target in args.packages or kernel:
+            results[target] = check(base, target, args.sample, args.seed, args.python)
+            if args.out:
+                (ROOT / args.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        os.chdir(ROOT)
+    write = sys.stdout.write
+    write("| package | changes | survived |\n|---|---|---|\n")
+    for target, result in results.items():
+        write(f"| {target} | {result['changes']} | {len(result['survivors'])} |\n")
+    for survivor in (survivor for result in results.values() for survivor in result["survivors"]):
+        write("\n{path}:{line} {operator}\n{difference}\n".format(**survivor))
+
+
+if __name__ == "__main__":
+    main()
