@@ -66,7 +66,7 @@ def run(quick: bool) -> list[common.Result]:
     observations, answers = sentences[:TURNS], sentences[TURNS:]
     tokenizer = make_tokenizer(sentences)
     context = AppendContext(tokenizer)
-    end = context.end_of_turn_id
+    end = context.extra_stop_id(())
     responses = [[*tokenizer.encode(answer), end] for answer in answers]
 
     # No message is repeated, because a context caches the token ids of messages.

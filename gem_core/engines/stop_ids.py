@@ -1,19 +1,17 @@
-"""Tokens at which inference engines stop by default."""
+"""Tokens that end a response."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 from gem_core.rollout.context import Context
 
 
-def engine_stop_ids(tokenizer: Any) -> set[int]:
+def engine_stop_ids(tokenizer: Any) -> frozenset[int]:
     """Return the ids at which vLLM and SGLang end a response by default.
 
     These are the end-of-sequence token of the tokenizer and the ones in the model's
-    ``generation_config.json``. If a context has another end-of-turn token, it must be passed to the engine as
-    an extra stop token.
+    ``generation_config.json``.
 
     Args:
         tokenizer: A transformers tokenizer; the generation config is read from its ``name_or_path``.
@@ -26,10 +24,35 @@ def engine_stop_ids(tokenizer: Any) -> set[int]:
     except (OSError, ValueError):  # the model has no generation config
         more = None
     ids |= set(more) if isinstance(more, list) else {more}
-    return {token_id for token_id in ids if token_id is not None}
+    return frozenset(token_id for token_id in ids if token_id is not None)
 
 
-def extra_stop_id(context: Context, stop_ids: Collection[int]) -> int | None:
-    """Return the context's end-of-turn token if it is not among the engine's `stop_ids`, else None."""
-    end: int | None = getattr(context, "end_of_turn_id", None)
-    return None if end is None or end in stop_ids else end
+class ResponseStops(NamedTuple):
+    """The tokens that end a response.
+
+    Attributes:
+        known: Tokens at which engines stop by default.
+        extra: Stop token that has to be passed to an engine in addition; None if it needs none.
+    """
+
+    known: frozenset[int]
+    extra: int | None
+
+    @property
+    def all(self) -> frozenset[int]:
+        """Both of them."""
+        return self.known if self.extra is None else self.known | {self.extra}
+
+
+def response_stops(context: Context, tokenizer: Any) -> ResponseStops:
+    """Return the tokens that end a response in a context.
+
+    Args:
+        context: A context of either mode.
+        tokenizer: A transformers tokenizer.
+
+    Raises:
+        UnsupportedTemplate: The chat template does not tell where an answer ends.
+    """
+    known = engine_stop_ids(tokenizer)
+    return ResponseStops(known, context.extra_stop_id(known))

@@ -85,16 +85,13 @@ class SteppedVllmPolicy:
     Args:
         engine: A ``vllm.LLMEngine``, such as the engine of a ``vllm.LLM``; nothing else may use it meanwhile.
         sampling: Arguments of ``vllm.SamplingParams``.
-        stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
         seed: Random seed; with request id and prompt length it determines a response.
     """
 
-    def __init__(
-        self, engine: Any, sampling: Mapping[str, Any], *, stop_id: int | None = None, seed: int = 0
-    ) -> None:
+    def __init__(self, engine: Any, sampling: Mapping[str, Any], *, seed: int = 0) -> None:
         self._engine = engine
-        stop_ids = [] if stop_id is None else [stop_id]
-        self._sampling = {"logprobs": 0, "detokenize": False, "stop_token_ids": stop_ids, **sampling}
+        # vLLM needs the text to find stop strings.
+        self._sampling = {"logprobs": 0, "detokenize": bool(sampling.get("stop")), **sampling}
         self._seed = seed
         self._open: dict[str, asyncio.Future[Generation]] = {}
         self._stepping: asyncio.Task[None] | None = None

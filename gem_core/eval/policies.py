@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
-from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
+from gem_core.engines.stop_ids import response_stops
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
@@ -82,7 +82,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
     tokenizer = tokenizer_of(processor)
     context = _context(config, processor)
     model = loading.load_model(config.name, device, "float32" if device.type == "cpu" else "bfloat16")
-    ends = {tokenizer.eos_token_id, context.end_of_turn_id} - {None}
+    ends = response_stops(context, tokenizer).all
     pad = tokenizer.pad_token_id
     policy = BatchingPolicy(
         model,
@@ -128,7 +128,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
     context = _context(config, tokenizer)
     policy = VllmPolicy(
         engine,
-        stop_id=extra_stop_id(context, engine_stop_ids(tokenizer)),
+        stop_id=response_stops(context, tokenizer).extra,
         temperature=config.temperature,
         top_p=config.top_p,
         seed=config.seed,

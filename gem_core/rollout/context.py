@@ -12,14 +12,22 @@ episodes of a run share one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
-from gem_core.rollout.template import MessageFormat, Render, Tokenizer, chat_renderer
+from gem_core.rollout.template import (
+    AnswerEnd,
+    MessageFormat,
+    Render,
+    Tokenizer,
+    chat_renderer,
+    find_answer_end,
+    templates_of,
+)
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
@@ -68,6 +76,18 @@ class Context(Protocol):
         """Return the response as text for the environment, without end-of-turn and other special tokens."""
         ...
 
+    def extra_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop in addition to `known`; None if it needs none.
+
+        Args:
+            known: Tokens at which the engine stops. With none, the result is the token with which the
+                chat template ends an answer.
+
+        Raises:
+            UnsupportedTemplate: The chat template does not tell where an answer ends.
+        """
+        ...
+
 
 class AppendContext:
     """A context whose tokens only grow; the model's responses, including thinking, stay verbatim.
@@ -100,7 +120,9 @@ class AppendContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        tokenizer, chat_template, self.image_processor = _split_processor(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _split_processor(
+            tokenizer, chat_template, system_prompt
+        )
         self._tokens = _Tokens(tokenizer)
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
@@ -113,14 +135,19 @@ class AppendContext:
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
         self._text = lru_cache(_REMEMBERED)(self._tokens.decode)
 
-    @property
-    def end_of_turn_id(self) -> int | None:
-        """The special token that ends a response; None if the template has none.
+    def extra_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop in addition to `known`; None if it needs none.
 
-        Engines should stop at it, in addition to the tokenizer's end-of-sequence token.
+        None is also the result for a template that ends an answer with plain text.
+
+        Args:
+            known: Tokens at which the engine stops. With none, the result is the token with which the
+                chat template ends an answer.
+
+        Raises:
+            UnsupportedTemplate: Each token that ends an answer also occurs inside one.
         """
-        end_ids = self._format("user").end_ids
-        return end_ids[0] if end_ids else None
+        return self._format("user").end.extra_stop_id(known)
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the first prompt."""
@@ -136,10 +163,10 @@ class AppendContext:
             response_ids: The response; used only to check whether it ends with the end-of-turn token.
             role: Role of the message in the chat template.
         """
-        message_format = self._format(role)
-        overlap = message_format.overlap(response_ids)
+        end = self._format(role).end
+        overlap = end.overlap(response_ids)
         ids = self._message_ids(role, self._content(observation))
-        return list(ids[message_format.space + overlap :] if overlap else ids)
+        return list(ids[end.space + overlap :] if overlap else ids)
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
@@ -152,14 +179,14 @@ class AppendContext:
         message_format = self._format(role)
         content = self._content(observation)
         text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
-        overlap = message_format.overlap(response_ids)
-        if overlap:
-            text = text.partition(self._tokens.decode_all(message_format.end_ids[:overlap]))[2]
+        end = message_format.end
+        if overlap := end.overlap(response_ids):
+            text = text.partition(self._tokens.decode_all(end.closing[:overlap]))[2]
         return text
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = self._format("user").overlap(response_ids)  # end_ids may not be flagged as special
+        overlap = self._format("user").end.overlap(response_ids)  # the tokens may not be flagged as special
         return self._text(tuple(response_ids[: len(response_ids) - overlap]))
 
     def _content(self, observation: Observation) -> Content:
@@ -206,6 +233,7 @@ class RebuildContext:
         template_kwargs: Variables for the template.
 
     Raises:
+        UnsupportedTemplate: The template does not show how it ends an answer.
         ConfigError: `raw` is combined with an argument that only affects templates.
     """
 
@@ -225,12 +253,27 @@ class RebuildContext:
                 "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, system_prompt "
                 "and template_kwargs have no effect; omit them or use raw=False"
             )
-        tokenizer, chat_template, self.image_processor = _split_processor(tokenizer, chat_template)
+        tokenizer, chat_template, self.image_processor = _split_processor(
+            tokenizer, chat_template, system_prompt
+        )
         if raw:
             self.image_processor = None
         self._tokens = _Tokens(tokenizer)
         self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
+        self._end: AnswerEnd | None = None
+        if self._render is not None:
+            tokens = self._tokens
+            self._end = find_answer_end(
+                self._render, tokens.encode, tokens.decode_all, tokens.atomic_ids, system_prompt=system_prompt
+            )
+
+    def extra_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop in addition to `known`, as in `AppendContext`.
+
+        With `raw`, the template is unknown, so the result is None.
+        """
+        return None if self._end is None else self._end.extra_stop_id(known)
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""
@@ -257,8 +300,9 @@ class RebuildContext:
         return self.first_text(observation)
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, without special tokens."""
-        return self._tokens.decode(response_ids)
+        """Return the response as text, without end-of-turn and other special tokens."""
+        overlap = 0 if self._end is None else self._end.overlap(response_ids)
+        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
 
 class _Tokens:
@@ -285,21 +329,27 @@ class _Tokens:
 
 
 def _split_processor(
-    tokenizer_or_processor: Any, chat_template: str | None
+    tokenizer_or_processor: Any, chat_template: str | None, system_prompt: str | None
 ) -> tuple[Any, str | None, ImageProcessor | None]:
     """Return tokenizer, chat template, and image processor of a tokenizer or a processor.
 
     Raises:
         ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
+        DataError: The system prompt holds a placeholder of an image.
     """
     if not is_processor(tokenizer_or_processor):
         return tokenizer_or_processor, chat_template, None
     processor = tokenizer_or_processor
-    own = getattr(processor.tokenizer, "chat_template", None)  # preferred, so that text prompts do not change
-    template = chat_template or own or processor.chat_template
-    if template is None:
+    # The tokenizer's own template is preferred, so that text prompts do not change.
+    own = processor.tokenizer.chat_template is not None
+    if chat_template is None and not own:
+        chat_template = templates_of(processor.chat_template).get("default")
+    if chat_template is None and not own:
         raise ConfigError("this processor has no chat template, so the positions of images are unknown")
-    return processor.tokenizer, template, ImageProcessor(processor)
+    image_processor = ImageProcessor(processor)
+    if system_prompt is not None:
+        image_processor.check_text(system_prompt)
+    return processor.tokenizer, chat_template, image_processor
 
 
 def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:

@@ -103,11 +103,13 @@ class TokenDialogue:
         if not self._response_ids:
             return None
         image_processor = self._context.image_processor
-        if image_processor is not None and image_processor.token_id in self._response_ids:
-            raise PolicyError(
-                f"the policy sampled the image placeholder {image_processor.token!r}, but there is no image; "
-                "forbid that token in the engine (vLLM: logit_bias)"
-            )
+        placeholders = {} if image_processor is None else image_processor.placeholders
+        for token_id in self._response_ids:
+            if token_id in placeholders:
+                raise PolicyError(
+                    f"the policy sampled the placeholder {placeholders[token_id]!r}, but no image belongs to "
+                    "it; forbid that token in the engine (vLLM: logit_bias)"
+                )
         return Answer(
             text=self._context.decode(self._response_ids),
             finish_reason=generation.finish_reason,

@@ -13,7 +13,8 @@ The result is correct only for templates whose messages do not depend on each ot
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gem_core.errors import ConfigError, UnsupportedTemplate
@@ -75,11 +76,10 @@ def chat_renderer(
             )
         return plain_renderer(tokenizer)
 
-    source = tokenizer.chat_template if chat_template is None else chat_template
-
     def render(messages: Messages, *, generate: bool, date: str | None = None) -> str:
         template = chat_template
-        if date is not None and isinstance(source, str):
+        if date is not None:
+            source = _chosen_template(tokenizer, chat_template, extra)
             template = "{% macro strftime_now(format) %}" + date + "{% endmacro %}" + source
         try:
             text: str = tokenizer.apply_chat_template(
@@ -97,6 +97,22 @@ def chat_renderer(
         return text
 
     return render
+
+
+def templates_of(chat_template: str | Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the templates of a tokenizer or a processor by name; a single one is the default."""
+    if chat_template is None:
+        return {}
+    return {"default": chat_template} if isinstance(chat_template, str) else chat_template
+
+
+def _chosen_template(tokenizer: Any, chat_template: str | None, variables: Mapping[str, Any]) -> str:
+    """Return the Jinja text that `apply_chat_template` uses."""
+    templates = templates_of(tokenizer.chat_template)
+    if chat_template is not None:
+        return templates.get(chat_template, chat_template)
+    with_tools = variables.get("tools") is not None and "tool_use" in templates
+    return templates["tool_use" if with_tools else "default"]
 
 
 def plain_renderer(tokenizer: Tokenizer) -> Render:
@@ -130,9 +146,133 @@ def plain_renderer(tokenizer: Tokenizer) -> Render:
 _QUESTIONS = ("first neutral question", "what comes second?", "3", "a longer\nquestion of\n\nthree lines")
 _ANSWERS = ("Alpha-reply-7319", "beta reply (2741)!", "Gamma: 5083")
 _LAST_ANSWERS = ("Neutral-last-reply-6205", "9 lines and\none other ending-4418")
-_THOUGHT = "<think>\nneutral thought\n</think>\n\n"
+_THOUGHT_TEXT = "neutral thought"
+_THOUGHT = f"<think>\n{_THOUGHT_TEXT}\n</think>\n\n"
+_THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""Fields of an assistant message in which templates expect thoughts."""
 _MESSAGES = ("", "Neutral-Message", "two lines,\n\nof which one ends here.\n", "{{ x }} 12 <b>")
 _LENGTHS = (1, 2, 3, 9)
+
+
+@dataclass(frozen=True)
+class AnswerEnd:
+    """The tokens with which a template ends an answer.
+
+    Attributes:
+        space: Number of whitespace tokens that the template puts before `closing`.
+        closing: Tokens that follow an answer before a message, from the first to the last special token of
+            the end; empty if the template ends an answer with plain text.
+        stops: Special tokens that end an answer and never occur inside one, in order.
+        inside: Texts of special tokens that end an answer and also end a part of one, such as its thoughts,
+            by id.
+    """
+
+    space: int
+    closing: list[int]
+    stops: list[int]
+    inside: dict[int, str]
+
+    def extra_stop_id(self, known: Collection[int]) -> int | None:
+        """Return the token at which an engine must stop in addition to `known`; None if it needs none.
+
+        Raises:
+            UnsupportedTemplate: Each token that ends an answer also occurs inside one.
+        """
+        ends = self.stops or [*self.inside]
+        if not ends or any(token_id in known for token_id in ends):
+            return None
+        if self.stops:
+            return self.stops[-1]
+        raise UnsupportedTemplate(
+            f"the chat template writes {', '.join(map(repr, self.inside.values()))} both inside an answer "
+            "and at its end, so an engine cannot tell where an answer ends; add the token that ends it to "
+            f"eos_token_id in the model's generation_config.json, or {_ADVICE}"
+        )
+
+    def overlap(self, response_ids: Sequence[int]) -> int:
+        """Return the number of leading tokens of `closing` that need not be added to a response."""
+        for count in range(len(self.closing), 0, -1):
+            if list(response_ids[-count:]) == self.closing[:count]:
+                return count
+        # The last answer can end with another token than an earlier one, which then takes its place.
+        replaced = bool(self.closing) and self.closing[0] not in self.stops
+        return int(replaced and list(response_ids[-1:]) == self.stops[-1:] != [])
+
+
+def find_answer_end(
+    render: Render,
+    encode: Callable[[str], list[int]],
+    decode: Callable[[list[int]], str],
+    atomic_ids: frozenset[int],
+    *,
+    role: str = "user",
+    system_prompt: str | None = None,
+) -> AnswerEnd:
+    """Determine how a template ends an answer.
+
+    The special tokens that follow both an answer before a message and the last answer of a text end it. If
+    they share none, the ones after the last answer do: gpt-oss ends an answer with ``<|return|>``, and has
+    ``<|end|>`` after earlier answers and after each of their parts. If the last answer ends with none, the
+    message after an answer does: GLM's models stop at ``<|user|>``.
+
+    Args:
+        render: The template.
+        encode: Function from text to token ids, without added tokens.
+        decode: Function from token ids to text that keeps special tokens.
+        atomic_ids: Ids that the encoder never merges with adjacent tokens.
+        role: Role of the message after an answer.
+        system_prompt: First message of each conversation; None for no system message.
+
+    Raises:
+        UnsupportedTemplate: The template does not show an answer unchanged, or fails.
+    """
+    answer, message = _LAST_ANSWERS[0], {"role": role, "content": _MESSAGES[1]}
+    history: list[dict[str, Any]] = [
+        *([] if system_prompt is None else [{"role": "system", "content": system_prompt}]),
+        {"role": "user", "content": _QUESTIONS[0]},
+        {"role": "assistant", "content": answer},
+    ]
+    last = encode(_after(answer, render(history, generate=False)))
+    try:
+        before = encode(_after(answer, render([*history, message], generate=True)))
+    except UnsupportedTemplate:  # it takes a single question, which is enough for a rebuilt context
+        before = last
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, last, strict=False))
+    shared = [token_id for token_id, _ in pairs]
+    space, closing = _special_part(shared, decode, atomic_ids)
+    ends = closing
+    if not closing:
+        space, closing = _special_part(before, decode, atomic_ids)
+        closing = closing[:1]
+        ends = _special_part(last, decode, atomic_ids)[1] or closing
+    ends = [token_id for token_id in ends if token_id in atomic_ids]
+    history[-1] |= dict.fromkeys(_THOUGHT_FIELDS, _THOUGHT_TEXT)
+    try:
+        thinking = render(history, generate=False)
+    except UnsupportedTemplate:
+        thinking = ""
+    inside = encode(thinking.partition(_THOUGHT_TEXT)[2].partition(answer)[0])
+    return AnswerEnd(
+        space,
+        closing,
+        [token_id for token_id in ends if token_id not in inside],
+        {token_id: decode([token_id]) for token_id in ends if token_id in inside},
+    )
+
+
+def _after(answer: str, text: str) -> str:
+    """Return the text after an answer.
+
+    Raises:
+        UnsupportedTemplate: The text does not hold the answer.
+    """
+    _, match, after = text.partition(answer)
+    if not match:
+        raise UnsupportedTemplate(
+            f"the chat template does not show the answer {answer!r} unchanged ({text!r}), so what follows an "
+            "answer cannot be determined"
+        )
+    return after
 
 
 class MessageFormat:
@@ -148,9 +288,7 @@ class MessageFormat:
         placeholder: Text that the template must write for an image; None if there are no images.
 
     Attributes:
-        end_ids: Special tokens that follow an answer; the first one is the end-of-turn token. Empty if the
-            template ends a turn with plain text.
-        space: Number of whitespace tokens that the template puts before them.
+        end: How the template ends the answer before such a message.
 
     Raises:
         UnsupportedTemplate: The text depends on the rest of the conversation, or can be empty.
@@ -174,17 +312,10 @@ class MessageFormat:
         self._reject_dependence()
         self._reject_clock()
         self._reject_changing_history()
-        self.space, self.end_ids = _end_of_turn(encode(self.between(_MESSAGES[1])), decode, atomic_ids)
+        self.end = find_answer_end(render, encode, decode, atomic_ids, role=role, system_prompt=system_prompt)
         self._reject_nothing_between(encode)
         if placeholder is not None:
             self._reject_varying_images(placeholder)
-
-    def overlap(self, response_ids: Sequence[int]) -> int:
-        """Return the number of leading `end_ids` with which the response ends."""
-        for count in range(len(self.end_ids), 0, -1):
-            if list(response_ids[-count:]) == self.end_ids[:count]:
-                return count
-        return 0
 
     def between(self, message: str | list[dict[str, str]]) -> str:
         """Return the text from the end of one response to the start of the next, including `message`."""
@@ -213,14 +344,7 @@ class MessageFormat:
         """Return the text that the template puts after the last answer of `history`."""
         messages = [*history, {"role": self._role, "content": message}, *follow_up]
         text = self._render(messages, generate=generate, date=date)
-        answer = history[-1]["content"].removeprefix(_THOUGHT)
-        _, match, after = text.partition(answer)
-        if not match:
-            raise UnsupportedTemplate(
-                f"the chat template does not show the answer {answer!r} unchanged ({text!r}), so what "
-                "follows an answer cannot be determined"
-            )
-        return after
+        return _after(history[-1]["content"].removeprefix(_THOUGHT), text)
 
     def _reject_dependence(self) -> None:
         """Require that the text of a message does not depend on the messages before it."""
@@ -298,7 +422,7 @@ class MessageFormat:
         """Require at least one token between two responses, whatever the message."""
         for message in _MESSAGES:
             ids = encode(self.between(message))
-            if len(ids) <= self.space + len(self.end_ids):
+            if len(ids) <= self.end.space + len(self.end.closing):
                 raise UnsupportedTemplate(
                     f"the chat template puts no token between two responses when the message is {message!r}, "
                     f"so they would form a single run of 1s in the response mask; {_ADVICE}"
@@ -321,13 +445,14 @@ def _require_growth(last: list[str], later: str) -> None:
         )
 
 
-def _end_of_turn(
+def _special_part(
     ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
 ) -> tuple[int, list[int]]:
-    """Return the start and ids of the first run of special tokens, if only whitespace precedes it."""
-    for start, first in enumerate(ids):
-        if first in atomic_ids:
-            return start, list(itertools.takewhile(atomic_ids.__contains__, ids[start:]))
-        if decode([first]).strip():
-            break
-    return 0, []
+    """Return the part from the first to the last special token, after its start.
+
+    The part is empty if there is no special token, or anything but whitespace before it.
+    """
+    places = [place for place, token_id in enumerate(ids) if token_id in atomic_ids]
+    if not places or decode(ids[: places[0]]).strip():
+        return 0, []
+    return places[0], ids[places[0] : places[-1] + 1]

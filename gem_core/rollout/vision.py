@@ -7,6 +7,7 @@ prompt and the sizes of its images determine its tokens. The pixels are passed s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,14 +17,24 @@ import numpy as np
 
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
-from gem_core.errors import ConfigError, DataError
+from gem_core.errors import ConfigError, DataError, UnsupportedTemplate
 from gem_core.images import image_urls, open_image
 from gem_core.observations import observation_text
+from gem_core.rollout.template import chat_renderer, templates_of
 
 Parts: TypeAlias = tuple[tuple[str, str], ...]
 """Hashable content parts, in order: ("text", text) or ("image", data URL)."""
 Content: TypeAlias = str | Parts
 
+_MEDIA = ("image", "video", "audio")
+_TOKEN_NAMES = [
+    f"{kind}{part}_token"
+    for kind in (*_MEDIA, "vision")
+    for part in ("", "_start", "_end", "_bos", "_eos", "_break", "_sep")
+]
+"""Attributes of processors and tokenizers of transformers that hold placeholders."""
+_QWEN_TOKENS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+"""Placeholders of the Qwen2-VL family, whose processors do not name all of them."""
 _KEPT_PIXELS = 64
 _KEPT_SIZES = 65_536
 
@@ -47,6 +58,12 @@ class ImageProcessor:
     Args:
         processor: A transformers processor of the Qwen2-VL family, or a `Processor`.
 
+    Attributes:
+        token: Text of the placeholder of an image.
+        token_id: Its id.
+        placeholders: Texts of the tokens that mark images, videos, and sounds, by id. They have a meaning
+            only beside an image, so neither the model nor the texts of the environment may contain them.
+
     Raises:
         ConfigError: The processor is not of the Qwen2-VL family.
     """
@@ -66,6 +83,7 @@ class ImageProcessor:
                 f"{kind} is not an image processor of the Qwen2-VL family, with a grid of patches and the "
                 f"placeholder {self.token!r}; other vision-language models are not supported"
             )
+        self.placeholders = _placeholders(processor) | {self.token_id: self.token}
         self._merged = int(merge) ** 2
         self.features = lru_cache(_KEPT_PIXELS)(self._features)
         """Model inputs of one image: ``pixel_values`` (patches, width), ``image_grid_thw`` (1, 3)."""
@@ -85,19 +103,36 @@ class ImageProcessor:
             content: Content that holds the images.
 
         Raises:
-            DataError: An image cannot be read, or a text of the environment holds the placeholder.
+            DataError: An image cannot be read, or a text of the environment holds a placeholder.
         """
+        parts = (("text", content),) if isinstance(content, str) else content
+        for kind, value in parts:
+            if kind == "text":
+                self.check_text(value)
         pieces = text.split(self.token)
-        urls = [] if isinstance(content, str) else [value for kind, value in content if kind == "image"]
+        urls = [value for kind, value in parts if kind == "image"]
         if len(pieces) != len(urls) + 1:
             raise DataError(
                 f"a prompt with {len(urls)} images contains the placeholder {self.token!r} "
-                f"{len(pieces) - 1} times; texts of the environment must not contain it"
+                f"{len(pieces) - 1} times"
             )
         counts = [self.count(url) for url in urls]
         return pieces[0] + "".join(
             self.token * count + piece for count, piece in zip(counts, pieces[1:], strict=True)
         )
+
+    def check_text(self, text: str) -> None:
+        """Require that a text holds no placeholder.
+
+        Raises:
+            DataError: It holds one.
+        """
+        for token in self.placeholders.values():
+            if token in text:
+                raise DataError(
+                    f"a text contains the placeholder {token!r}, but no image belongs to it; texts of the "
+                    "environment and the system prompt must not contain it"
+                )
 
     def _features(self, url: str) -> dict[str, Any]:
         image = open_image(url)
@@ -111,6 +146,30 @@ class ImageProcessor:
 
     def _count(self, url: str) -> int:
         return int(self.features(url)["image_grid_thw"].prod()) // self._merged
+
+
+def _placeholders(processor: Any) -> dict[int, str]:
+    """Return the tokens that mark media: those that a processor names, and those that its template writes."""
+    tokenizer = processor.tokenizer
+    named = {getattr(owner, name, None) for owner in (processor, tokenizer) for name in _TOKEN_NAMES}
+    written: set[int] = set()
+    before, after = ({"type": "text", "text": text} for text in ("neutral text", "another one"))
+    templates = (templates_of(owner.chat_template).values() for owner in (processor, tokenizer))
+    for template in itertools.chain(*templates):
+        for kind in _MEDIA:
+            message = {"role": "user", "content": [before, {"type": kind}, after]}
+            try:
+                text = chat_renderer(tokenizer, template)([message], generate=False)
+            except UnsupportedTemplate:  # it shows no such media
+                continue
+            between = text.partition(before["text"])[2].partition(after["text"])[0]
+            written |= {*tokenizer.encode(between, add_special_tokens=False)}
+    added = {token_id: str(token) for token_id, token in tokenizer.added_tokens_decoder.items()}
+    return {
+        token_id: token
+        for token_id, token in added.items()
+        if token in named or token in _QWEN_TOKENS or token_id in written
+    }
 
 
 def is_processor(tokenizer_or_processor: Any) -> bool:

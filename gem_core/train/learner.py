@@ -16,6 +16,7 @@ from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
+from gem_core.engines.stop_ids import response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
@@ -49,9 +50,9 @@ class Learner:
         device = pick_device(config.device)
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
-        appending = AppendContext(self.processor)
-        self.context: Context = appending if config.context == "append" else RebuildContext(self.processor)
-        self._ends = {self.tokenizer.eos_token_id, appending.end_of_turn_id} - {None}
+        kind = AppendContext if config.context == "append" else RebuildContext
+        self.context: Context = kind(self.processor)
+        self._stop_ids = response_stops(self.context, self.tokenizer).all
         load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
         self.model = load(str(checkpoint or source))
         self.max_total_tokens = context_limit(self.model, config.max_total_tokens)
@@ -88,11 +89,11 @@ class Learner:
         Args:
             seed: Determines the random numbers, together with the id of each request.
         """
-        ends, pad = self._ends, self.tokenizer.pad_token_id
+        pad = self.tokenizer.pad_token_id
         return BatchingPolicy(
             self.model,
-            eos_token_ids=ends,
-            pad_token_id=next(iter(ends)) if pad is None else pad,
+            eos_token_ids=self._stop_ids,
+            pad_token_id=min(self._stop_ids) if pad is None else pad,
             temperature=self.config.temperature,
             seed=seed,
             max_batch=self.config.max_batch,

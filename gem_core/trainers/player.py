@@ -8,7 +8,7 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
+from gem_core.engines.stop_ids import response_stops
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
@@ -33,7 +33,6 @@ class EpisodePlayer:
         context: Context shared by all episodes.
         stop_ids: Tokens that end a response.
         extra_stop_id: Stop token that an inference engine does not apply by default; None if it applies all.
-        image_token_id: Image placeholder, which must not be sampled; None for a model without images.
     """
 
     def __init__(
@@ -49,12 +48,8 @@ class EpisodePlayer:
         self.context: Context = options.make_context(
             processor_or_tokenizer(processor, tokenizer), template_kwargs
         )
-        self.stop_ids = engine_stop_ids(tokenizer)
-        self.extra_stop_id = extra_stop_id(self.context, self.stop_ids)
-        if self.extra_stop_id is not None:
-            self.stop_ids.add(self.extra_stop_id)
-        images = self.context.image_processor
-        self.image_token_id = None if images is None else images.token_id
+        stops = response_stops(self.context, tokenizer)
+        self.stop_ids, self.extra_stop_id = stops.all, stops.extra
         self._envs = EnvPool(options.wrappers, max_envs=options.max_concurrent_envs)
         if options.env_threads is not None:
             set_env_threads(options.env_threads)
@@ -83,7 +78,7 @@ class EpisodePlayer:
         """Return the sampling parameters for these episodes: the trainer's own, plus those that they require.
 
         The additional ones make the engine stop where the chat template ends a turn and keep it from sampling
-        an image placeholder.
+        a placeholder of images or other media.
 
         Args:
             sampling_params: The trainer's sampling parameters, a mapping or an object such as vLLM's. They
@@ -93,9 +88,10 @@ class EpisodePlayer:
         if self.extra_stop_id is not None:
             stops = option_at(sampling_params, "stop_token_ids", ())
             options["stop_token_ids"] = sorted({*stops, self.extra_stop_id})
-        if self.image_token_id is not None:  # a sampled placeholder would have no image
+        if self.context.image_processor is not None:  # a sampled placeholder would have no image
             biases = option_at(sampling_params, "logit_bias", {})
-            options["logit_bias"] = {**biases, self.image_token_id: -100.0}
+            forbidden = dict.fromkeys(self.context.image_processor.placeholders, -100.0)
+            options["logit_bias"] = {**biases, **forbidden}
         return options
 
     async def play(

@@ -53,8 +53,8 @@ def stub_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", module)
 
 
-def play(engine: StubEngine, **options: Any) -> list[Any]:
-    policy = SteppedVllmPolicy(engine, {"temperature": 0.5, "min_p": 0.1}, **options)
+def play(engine: StubEngine, seed: int = 0, **sampling: Any) -> list[Any]:
+    policy = SteppedVllmPolicy(engine, {"temperature": 0.5, "min_p": 0.1, **sampling}, seed=seed)
 
     async def episode(number: int) -> Any:
         prompt = [number, 2, 3][: number + 1]
@@ -70,7 +70,7 @@ def play(engine: StubEngine, **options: Any) -> list[Any]:
 
 def test_the_turns_of_all_episodes_share_the_engine() -> None:
     engine = StubEngine()
-    answers = play(engine, stop_id=7, seed=3)
+    answers = play(engine, stop_token_ids=[7], seed=3)
     assert [first.token_ids for first, _ in answers] == [[0], [1, 2], [2, 2]]
     assert [first.finish_reason for first, _ in answers] == ["stop", "stop", "length"]
     assert [second.token_ids for _, second in answers] == [[0, 0, 9], [1, 2, 1, 2, 9], [2, 2, 3, 2, 2]]
@@ -88,7 +88,14 @@ def test_the_same_seed_gives_the_same_requests() -> None:
         play(engine, seed=seed)
     seeds = [sorted(params.seed for params in engine.params) for engine in engines]
     assert seeds[0] == seeds[1] != seeds[2]
-    assert engines[0].params[0].stop_token_ids == []
+
+
+def test_stop_strings_need_the_text_of_a_response() -> None:
+    engines = [StubEngine(), StubEngine()]
+    for engine, sampling in zip(engines, ({}, {"stop": ["\n"]}), strict=True):
+        play(engine, **sampling)
+    assert [engine.params[0].detokenize for engine in engines] == [False, True]
+    assert engines[1].params[0].stop == ["\n"]
 
 
 def test_an_error_of_the_engine_reaches_every_episode() -> None:

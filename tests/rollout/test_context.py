@@ -25,7 +25,7 @@ def test_the_plain_format_is_used_without_a_template() -> None:
     assert text(context.extend("Lower.", [65, END])) == "\n\nUser: Lower.\n\nAssistant:"
     assert text(context.extend("Lower.", [65])) == "\x03\n\nUser: Lower.\n\nAssistant:"
     assert text(context.extend("Lower.", [65, END], role="tool")) == "\n\nTool: Lower.\n\nAssistant:"
-    assert context.end_of_turn_id == END
+    assert context.extra_stop_id(()) == END
 
 
 def test_the_end_of_turn_is_searched_only_at_the_end() -> None:
@@ -40,7 +40,7 @@ def test_a_tokenizer_without_special_tokens_has_no_end_of_turn() -> None:
         all_special_ids = ()
 
     context = AppendContext(Bare())
-    assert context.end_of_turn_id is None
+    assert context.extra_stop_id(()) is None
     assert text(context.extend("Lower.", [65])) == "\n\nUser: Lower.\n\nAssistant:"
 
 

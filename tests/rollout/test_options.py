@@ -8,10 +8,9 @@ from typing import Literal
 
 import pytest
 
-from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions
-from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
+from tests.rollout.tokenizers import CharTokenizer
 
 
 @dataclass(frozen=True)
@@ -63,23 +62,3 @@ def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
     assert RolloutOptions().trace_writers(CharTokenizer()) == {}
     writers = RolloutOptions(traces=str(tmp_path)).trace_writers(CharTokenizer())
     assert sorted(writers) == ["eval", "train"]
-
-
-def test_stop_ids_come_from_the_tokenizer_and_the_generation_config(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs the extra 'train'")
-    tokenizer = bpe_tokenizer()
-    assert engine_stop_ids(tokenizer) == {tokenizer.eos_token_id}
-    more = [tokenizer.eos_token_id, 7]
-    transformers.GenerationConfig(eos_token_id=more).save_pretrained(tmp_path)
-    tokenizer.name_or_path = str(tmp_path)
-    assert engine_stop_ids(tokenizer) == set(more)
-
-
-def test_an_end_of_turn_that_the_engine_does_not_know_needs_a_stop_token() -> None:
-    pytest.importorskip("transformers", reason="needs the extra 'train'")
-    tokenizer = bpe_tokenizer()
-    context = AppendContext(tokenizer)
-    assert context.end_of_turn_id == tokenizer.eos_token_id
-    assert extra_stop_id(context, engine_stop_ids(tokenizer)) is None
-    tokenizer.eos_token = tokenizer.pad_token
-    assert extra_stop_id(context, engine_stop_ids(tokenizer)) == context.end_of_turn_id

@@ -32,7 +32,7 @@ def grow(context: AppendContext, encode: Any, answers: list[str], *, ended: bool
     """Return the ids of a conversation that grows turn by turn, up to the prompt of the next answer."""
     ids = context.first(TURNS[0][0])
     for (observation, _), answer in zip(TURNS[1:], answers, strict=False):
-        response = encode(answer) + [context.end_of_turn_id] * ended
+        response = encode(answer) + [context.extra_stop_id(())] * ended
         ids += response + context.extend(observation, response)
     return ids
 
@@ -86,7 +86,7 @@ def test_thinking_stays_although_the_template_strips_it() -> None:
     tok = tokenizer("qwen3")
     context = AppendContext(tok)
     answer = "<think>\n5 is the middle\n</think>\n\n\\boxed{5}"
-    response = [*tok.encode(answer), context.end_of_turn_id]
+    response = [*tok.encode(answer), context.extra_stop_id(())]
     ids = context.first("Guess.") + response + context.extend("Lower.", response)
     assert tok.decode(ids).count("5 is the middle") == 1
     messages = [
@@ -118,7 +118,7 @@ def test_sampled_ids_are_never_encoded_again() -> None:
 def test_a_tool_message_has_the_templates_own_form() -> None:
     tok = tokenizer("qwen3")
     context = AppendContext(tok)
-    between = tok.decode(context.extend("4", [context.end_of_turn_id or 0], role="tool"))
+    between = tok.decode(context.extend("4", [context.extra_stop_id(()) or 0], role="tool"))
     assert between == (
         "\n<|im_start|>user\n<tool_response>\n4\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     )
@@ -143,7 +143,7 @@ def test_another_template_can_be_given() -> None:
     context = AppendContext(tok, chat_template=template)
     assert tok.decode(context.first("Go.")) == "<user>Go.<assistant>"
     assert tok.decode(context.extend("No.", tok.encode("5"))) == "<user>No.<assistant>"
-    assert context.end_of_turn_id is None
+    assert context.extra_stop_id(()) is None
 
 
 def test_a_special_token_that_opens_the_next_turn_can_end_this_one() -> None:
@@ -156,7 +156,7 @@ def test_a_special_token_that_opens_the_next_turn_can_end_this_one() -> None:
     )
     context = AppendContext(tok, chat_template=template)
     user = tok.convert_tokens_to_ids("<|im_start|>")
-    assert context.end_of_turn_id == user
+    assert context.extra_stop_id(()) == user
     assert tok.decode(context.extend("No.", [user])) == "No.\n<|im_end|>"
     assert tok.decode(context.extend("No.", [5])) == "\n<|im_start|>No.\n<|im_end|>"
 
@@ -255,6 +255,30 @@ def test_a_template_without_token_exact_turns_is_rejected_with_the_reason(name: 
     template, reason = REFUSED[name]
     with pytest.raises(UnsupportedTemplate, match=reason):
         AppendContext(tokenizer("chatml"), chat_template=template)
+
+
+def test_templates_with_names_are_checked_like_a_single_one() -> None:
+    dated, reason = REFUSED["puts the date into each message"]
+    plain, tools = CHATML, [{"type": "function", "function": {"name": "f"}}]
+    rejected: list[tuple[dict[str, str], dict[str, Any]]] = [
+        ({"default": dated}, {}),
+        ({"default": dated, "tool_use": plain}, {}),
+        ({"default": plain, "tool_use": dated}, {"template_kwargs": {"tools": tools}}),
+        ({"default": plain, "dated": dated}, {"chat_template": "dated"}),
+    ]
+    tok = bpe_tokenizer("chatml")
+    for templates, options in rejected:
+        tok.chat_template = templates
+        with pytest.raises(UnsupportedTemplate, match=reason):
+            AppendContext(tok, **options)
+    for templates, options in (
+        ({"default": plain, "tool_use": dated}, {}),
+        ({"default": dated, "tool_use": plain}, {"template_kwargs": {"tools": tools}}),
+        ({"default": dated, "plain": plain}, {"chat_template": "plain"}),
+        ({"default": dated}, {"chat_template": plain}),
+    ):
+        tok.chat_template = templates
+        assert AppendContext(tok, **options).first("x") == AppendContext(tokenizer("chatml")).first("x")
 
 
 MERGES_SYSTEM_LAST = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,7 +66,7 @@ def model(processor: Processor) -> Any:
 
 
 def policy(model: Any, context: AppendContext, **options: Any) -> BatchingPolicy:
-    ends = {context.end_of_turn_id}
+    ends = {context.extra_stop_id(())}
     return BatchingPolicy(
         model, eos_token_ids=ends, pad_token_id=0, image_processor=context.image_processor, **options
     )
@@ -95,7 +96,7 @@ def test_tokens_grow_into_the_whole_conversation(context, processor):
     """The concatenated pieces equal the template's rendering of the whole conversation."""
     shown = [[image_part(SMALL), text_part("one")], "text alone", [text_part("two"), image_part(WIDE)]]
     answer = processor.tokenizer.encode("yes", add_special_tokens=False)
-    end = context.end_of_turn_id
+    end = context.extra_stop_id(())
     ids = context.first(shown[0])
     for observation in shown[1:]:
         response = [*answer, end]
@@ -158,7 +159,10 @@ def test_processors_of_another_kind_are_rejected(processor):
     [
         (SMALL[:40], "x", "cannot be decoded"),
         (png(2000, 2), "x", "2000x2 pixels cannot be processed"),
-        (SMALL, "see <|image_pad|>", "must not contain it"),
+        (SMALL, "see <|image_pad|>", "the placeholder '<|image_pad|>'"),
+        (SMALL, "see <|video_pad|>", "the placeholder '<|video_pad|>'"),
+        (SMALL, "<|vision_start|>", "the placeholder '<|vision_start|>'"),
+        (SMALL, "a<|vision_end|>b", "must not contain it"),
     ],
 )
 def test_an_image_that_cannot_be_shown_ends_its_episode_with_one_line(image, text, message, context, model):
@@ -181,15 +185,60 @@ def test_text_only_policies_are_rejected_before_the_first_episode(context, proce
     assert env.seed is None, "nothing was reset"
 
 
-def test_a_placeholder_that_was_sampled_is_reported(context):
+def test_a_placeholder_that_was_sampled_is_reported(context, processor):
     class Dreamer(ScriptedPolicy):
         takes_images = True
 
         async def generate(self, prompt_ids, *, max_tokens, request_id, images=()):
             return await super().generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
 
-    with pytest.raises(PolicyError, match="sampled the image placeholder"):
-        play(ImageEnv(), Dreamer([[context.image_processor.token_id]]), context)
+    for token in IMAGE_TOKENS:
+        (token_id,) = processor.tokenizer.encode(token, add_special_tokens=False)
+        with pytest.raises(PolicyError, match=f"sampled the placeholder '{re.escape(token)}'"):
+            play(ImageEnv(), Dreamer([[65, token_id, 66]]), context)
+
+
+@pytest.mark.parametrize("kind", [AppendContext, RebuildContext])
+def test_texts_without_an_image_hold_no_placeholder_either(kind, processor):
+    context = kind(processor)
+    for token in IMAGE_TOKENS:
+        for text in (token, f"a {token * 3}"):
+            with pytest.raises(DataError, match=re.escape(token)):
+                context.first(text)
+            with pytest.raises(DataError, match=re.escape(token)):
+                context.extend(text, [1])
+            with pytest.raises(DataError, match=re.escape(token)):
+                kind(processor, system_prompt=text)
+
+
+def test_placeholders_are_those_that_a_processor_names_or_its_template_writes(model):
+    """As in GLM-4V, whose processor names two of them and whose template writes others."""
+    tokenizer = new_tokenizer()
+    tokens = ["<|begin_of_image|>", "<|image|>", "<|begin_of_video|>", "<|video|>", "<|audio|>", "<|other|>"]
+    tokenizer.add_tokens(tokens, special_tokens=True)
+    tokenizer.chat_template = None
+    template = CHAT_TEMPLATE.replace(
+        "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}",
+        "{% if part['type'] == 'audio' %}{{ raise_exception('no sound') }}{% endif %}"
+        "<|begin_of_{{ part['type'] }}|>: <|{{ part['type'] }}|>",
+    )
+    inner = make_processor(new_tokenizer()).image_processor
+    named = {"image_token": "<|image|>", "audio_token": "<|audio|>"}
+    for templates in (template, {"default": template}, {"other": CHAT_TEMPLATE, "default": template}):
+        processor = SimpleNamespace(
+            tokenizer=tokenizer, image_processor=inner, chat_template=templates, **named
+        )
+        context = AppendContext(processor)
+        assert sorted(context.image_processor.placeholders.values()) == sorted(tokens[:-1])
+        with pytest.raises(DataError, match=r"begin_of_video"):
+            context.first("<|begin_of_video|>")
+        context.first("<|other|>")
+
+
+def test_the_engines_forbid_the_tokens_that_the_model_names(processor, model):
+    names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    named = {getattr(model.config, name) for name in names}
+    assert set(ImageProcessor(processor).placeholders) == named
 
 
 # -- a model ----------------------------------------------------------------------------------

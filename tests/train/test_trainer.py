@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 import math
+import shutil
 from collections import defaultdict
 from statistics import fmean
 
@@ -14,10 +16,12 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from gem_core.advantages import gdpo  # noqa: E402
+from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
 from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
 from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_core.train.learner import Learner  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
 NAMES = {
@@ -279,6 +283,27 @@ def test_a_rebuilt_prompt_holds_what_the_wrapper_shows(estimator, tiny_folder, t
     episodes = len(traced(tmp_path, 1))
     assert episodes == config["episodes_per_step"]
     assert outcome.history[0]["train/tokens"] == pytest.approx(tokens / episodes)
+
+
+def test_sampling_stops_where_the_template_ends_an_answer_in_both_kinds_of_contexts(tiny_folder, tmp_path):
+    """As with a base model, whose end-of-sequence token is not the one of the template."""
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_folder, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ends = {tokenizer.eos_token_id}
+    tokenizer.eos_token = "<|endoftext|>"
+    tokenizer.save_pretrained(folder)
+    ends.add(tokenizer.eos_token_id)
+    assert len(ends) == 2
+    for context in ("append", "rebuild"):
+        config = TrainConfig(**options(folder, tmp_path, context=context))
+        assert Learner(config, str(folder), None).policy("").eos_token_ids == ends
+    numbered = "{% for message in messages %}{{ loop.index }}"
+    tokenizer.chat_template = tokenizer.chat_template.replace("{% for message in messages %}", numbered)
+    tokenizer.save_pretrained(folder)
+    assert Learner(config, str(folder), None).policy("").eos_token_ids == ends
+    with pytest.raises(UnsupportedTemplate, match="the number of turns"):
+        Learner(dataclasses.replace(config, context="append"), str(folder), None)
 
 
 def test_wrappers_and_limits_of_the_config_hold(tiny_folder, tmp_path):

@@ -38,6 +38,15 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
 )
 """Further settings for sampling without vLLM, in the same form."""
 
+REQUEST_ARGUMENTS = {
+    **dict.fromkeys(("n", "best_of", "output_kind"), "a response is one sample"),
+    **dict.fromkeys(("max_tokens", "seed"), "gem_trl sets it for each response"),
+    **dict.fromkeys(("logprobs", "detokenize"), "gem_trl sets it"),
+    "truncate_prompt_tokens": "would change the prompt of every turn",
+    "structured_outputs": "would change the responses of every turn",
+}
+"""Arguments of vLLM that ``generation_kwargs`` must not set, with the reason."""
+
 
 @dataclass(frozen=True)
 class GemConfig(EstimatorOptions):
@@ -109,3 +118,6 @@ def check_args(args: Any, choice: EstimatorChoice, *, played: bool) -> None:
         return
     own_sampler = not option_at(args, "use_vllm", False)
     reject_changed(args, (GEM_SETTINGS[0], *SAMPLER_SETTINGS) if own_sampler else GEM_SETTINGS)
+    for name in option_at(args, "generation_kwargs", {}):
+        if name in REQUEST_ARGUMENTS:
+            raise ConfigError(f"generation_kwargs: {name}: {REQUEST_ARGUMENTS[name]}; omit it")

@@ -32,7 +32,8 @@ def open_policy(trainer: Any, player: EpisodePlayer, name: str) -> Iterator[Poli
         engine = trainer.vllm_generation
         sampling = {name: getattr(engine, name) for name in SAMPLING} | engine.generation_kwargs
         sampling["min_p"] = sampling["min_p"] or 0.0
-        yield SteppedVllmPolicy(engine.llm.llm_engine, sampling, stop_id=player.extra_stop_id, seed=args.seed)
+        sampling |= player.engine_options(sampling)
+        yield SteppedVllmPolicy(engine.llm.llm_engine, sampling, seed=args.seed)
         return
     options = {"gather_deepspeed3_params": args.ds3_gather_for_generation}
     if "gradient_checkpointing_kwargs" in inspect.signature(unwrap_model_for_generation).parameters:

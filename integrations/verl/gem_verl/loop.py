@@ -8,7 +8,7 @@ validation, it leaves a masked row that counts in ``gem/error_rate`` only.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 from uuid import uuid4
 
@@ -53,7 +53,7 @@ class ServerPolicy:
 
     takes_images = True
 
-    def __init__(self, client: Any, sampling_params: Mapping[str, Any], stop_ids: set[int]) -> None:
+    def __init__(self, client: Any, sampling_params: Mapping[str, Any], stop_ids: Set[int]) -> None:
         self._client = client
         self._sampling_params = sampling_params
         self._stop_ids = stop_ids | set(sampling_params.get("stop_token_ids") or ())

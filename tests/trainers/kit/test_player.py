@@ -17,10 +17,10 @@ import pytest
 
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
-from gem_core.engines.stop_ids import engine_stop_ids, extra_stop_id
 from gem_core.errors import ConfigError
 from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
 from gem_core.tasks import TaskRow
+from gem_core.train.tiny_vision import IMAGE_TOKENS, make_processor
 from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
@@ -53,23 +53,36 @@ def test_an_engine_has_to_stop_at_the_end_of_a_turn() -> None:
 
 def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
-    player = EpisodePlayer(RolloutOptions(), tokenizer)
     own = {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
-    player.extra_stop_id, player.image_token_id = None, None
-    assert player.engine_options(own) == {}
-    player.extra_stop_id, player.image_token_id = 5, 9
-    assert player.engine_options(own) == {"stop_token_ids": [5, 7], "logit_bias": {3: 1.0, 9: -100.0}}
+    assert EpisodePlayer(RolloutOptions(), tokenizer).engine_options(own) == {}
+    tokenizer.eos_token = "<|endoftext|>"
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    for context in ("append", "rebuild"):
+        player = EpisodePlayer(RolloutOptions(context=context), tokenizer)
+        assert player.engine_options(own) == {"stop_token_ids": sorted([7, end])}
+        assert player.engine_options(SimpleNamespace(stop_token_ids=None)) == {"stop_token_ids": [end]}
+        assert player.stop_ids == {tokenizer.eos_token_id, end}
     assert own == {"stop_token_ids": [7], "logit_bias": {3: 1.0}}
-    params = SimpleNamespace(stop_token_ids=None, logit_bias=None)
-    assert player.engine_options(params) == {"stop_token_ids": [5], "logit_bias": {9: -100.0}}
+    assert EpisodePlayer(RolloutOptions(context="rebuild", raw=True), tokenizer).engine_options(own) == {}
+
+
+def test_an_engine_samples_no_placeholder_of_images() -> None:
+    pytest.importorskip("PIL", reason="needs the extra 'vision'")
+    tokenizer = bpe_tokenizer("chatml")
+    processor = make_processor(tokenizer)
+    forbidden = dict.fromkeys(tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS)), -100.0)
+    own = {"logit_bias": {3: 1.0}}
+    for context in ("append", "rebuild"):
+        player = EpisodePlayer(RolloutOptions(context=context), tokenizer, processor=processor)
+        assert player.engine_options(own)["logit_bias"] == {3: 1.0, **forbidden}
+        assert player.engine_options(SimpleNamespace(logit_bias=None))["logit_bias"] == forbidden
+    assert own == {"logit_bias": {3: 1.0}}
 
 
 def test_a_worker_plays_with_the_options_of_its_run(tmp_path: Path) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     player = EpisodePlayer(RolloutOptions(max_turns=2, traces=str(tmp_path)), tokenizer)
-    assert player.stop_ids == engine_stop_ids(tokenizer) | {player.context.end_of_turn_id}  # type: ignore[attr-defined]
-    assert player.extra_stop_id == extra_stop_id(player.context, engine_stop_ids(tokenizer))
-    assert player.image_token_id is None
+    assert (player.stop_ids, player.extra_stop_id) == ({tokenizer.eos_token_id}, None)
     policy = Scripted(tokenizer.encode("one<|im_end|>", add_special_tokens=False))
 
     def play(**arguments: Any) -> Any:

@@ -22,7 +22,7 @@ from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import Processor
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import make_vision_model
+from gem_core.train.tiny_vision import IMAGE_TOKENS, make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.openrlhf.args import experiences
@@ -75,11 +75,12 @@ def test_an_engine_is_shown_every_image_so_far_and_never_samples_a_placeholder(
     processor: Processor,
 ) -> None:
     _, worker = play("test:OpenRlhfWide", processor)
+    placeholders = processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     assert [len(shown["image"]) for _, _, shown in worker.calls] == [1, 2, 3]
     for prompt, params, shown in worker.calls:
         assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in shown["image"])
-        assert params.logit_bias == {place: -100.0}
+        assert params.logit_bias == dict.fromkeys(placeholders, -100.0)
         # OpenRLHF folds the placeholders of an image into one, which vLLM expands again.
         assert prompt.count(place) == 6 * len(shown["image"])
         assert dedup_media_tokens(prompt, {place}).count(place) == len(shown["image"])

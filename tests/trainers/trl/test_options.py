@@ -10,11 +10,13 @@ from typing import Any
 
 import gem_trl
 import pytest
-from gem_trl import GemConfig, GemGRPOTrainer, episode_return, rollout, tasks
+from gem_trl import GemConfig, GemGRPOTrainer, episode_return, policies, rollout, tasks
 from gem_trl import trainer as gem_trainer
 from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
+from gem_core.trainers.player import EpisodePlayer
+from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import chaos
 from tests.trainers.trl import harness
 
@@ -53,6 +55,11 @@ def make(tmp_path: Path, *, options: GemConfig | None = None, dataset: Any = Non
         ({"use_vllm": True, "vllm_tensor_parallel_size": 2}, "vllm_tensor_parallel_size=2: gem_trl supports"),
         ({"use_vllm": True, "vllm_enable_sleep_mode": True}, "vllm_enable_sleep_mode=True: TRL wakes"),
         ({"use_vllm": True, "vllm_structured_outputs_regex": "a"}, "vllm_structured_outputs_regex=a: would"),
+        ({"use_vllm": True, "generation_kwargs": {"n": 2}}, "generation_kwargs: n: a response is one sample"),
+        ({"use_vllm": True, "generation_kwargs": {"seed": 2}}, "generation_kwargs: seed: gem_trl sets it"),
+        ({"use_vllm": True, "generation_kwargs": {"logprobs": None}}, "generation_kwargs: logprobs: gem"),
+        ({"use_vllm": True, "generation_kwargs": {"structured_outputs": {}}}, "generation_kwargs: struct"),
+        ({"use_vllm": True, "generation_kwargs": {"truncate_prompt_tokens": 8}}, "generation_kwargs: trunc"),
         ({"tools": [len]}, "tools: gem_trl plays the episodes itself"),
         ({"environment_factory": object}, "environment_factory: gem_trl plays the episodes itself"),
         ({"rollout_func": len}, "rollout_func: gem_trl plays the episodes itself"),
@@ -62,6 +69,23 @@ def test_settings_of_trl(changes: dict[str, Any], message: str, tmp_path: Path) 
     with pytest.raises(ConfigError) as refusal:
         make(tmp_path, **changes)
     assert str(refusal.value).startswith(message)
+
+
+def test_options_of_the_engine_join_the_ones_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = bpe_tokenizer("chatml")
+    tokenizer.eos_token = "<|endoftext|>"
+    sampling = {"temperature": 0.5, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0}
+    kwargs = {"stop_token_ids": [9], "stop": ["\n\n"], "logit_bias": {3: 1.0}, "bad_words": ["x"]}
+    engine = SimpleNamespace(**sampling, generation_kwargs=kwargs, llm=SimpleNamespace(llm_engine=None))
+    args = SimpleNamespace(seed=0)
+    trainer = SimpleNamespace(args=args, use_vllm=True, vllm_generation=engine)
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(policies, "SteppedVllmPolicy", lambda engine, sampling, seed: made.append(sampling))
+    with policies.open_policy(trainer, EpisodePlayer(GemConfig(), tokenizer), "train/0"):
+        pass
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert made == [{**sampling, "min_p": 0.0, **kwargs, "stop_token_ids": sorted([9, end])}]
+    assert kwargs["stop_token_ids"] == [9], "the user's own object stays unchanged"
 
 
 @pytest.mark.parametrize(

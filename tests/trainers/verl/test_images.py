@@ -21,6 +21,7 @@ from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import Processor, processor_or_tokenizer
 from gem_core.tasks import TaskRow
+from gem_core.train.tiny_vision import IMAGE_TOKENS
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.verl.configs import verl_config
@@ -67,10 +68,11 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
 def test_a_server_is_shown_every_image_so_far_and_never_samples_a_placeholder(processor: Processor) -> None:
     _, server = play("test:VerlImages", processor)
     assert [len(images) for _, _, images in server.calls] == [1, 2, 3]
+    placeholders = processor.tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS))
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     for prompt, sampling, images in server.calls:
         assert all((image.mode, image.size) == ("RGB", (84, 56)) for image in images)
-        assert sampling["logit_bias"] == {place: -100.0}
+        assert sampling["logit_bias"] == dict.fromkeys(placeholders, -100.0)
         # verl's server folds the placeholders into one per image, as vLLM requires.
         image_processor = type("Qwen2VLImageProcessor", (), {})()
         kind = SimpleNamespace(image_processor=image_processor, image_token_id=place, video_token_id=-1)
