@@ -273,6 +273,11 @@ class Env(Closing):
         return sibling
 
     @property
+    def call_readers(self) -> Sequence[Any]:
+        """Parts that read tool calls, outermost first; see `gem_core.tools.native.CallReader`."""
+        return ()
+
+    @property
     def unwrapped(self) -> Env:
         """The environment below all wrappers."""
         return self

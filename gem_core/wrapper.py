@@ -53,6 +53,7 @@ class Wrapper(Env):
     oracle_certain: bool = _forwarded()
     shows_images: bool = _forwarded()
     reward_components: tuple[str, ...] = _forwarded()
+    call_readers: Sequence[Any] = _forwarded()
     spec: EnvSpec | None = _forwarded()
     random: Random = _forwarded()
     _running: bool = _forwarded()

@@ -124,11 +124,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="stop the run after this many seconds without a response (default 60)",
     )
     add(
-        "--no-send-seed",
-        dest="send_seed",
-        action="store_false",
+        "--native-tools",
+        action="store_true",
         default=None,
-        help="send requests without a seed, for endpoints that reject it",
+        help="send the schemas of an environment's tools, and play native tool calls",
     )
     add("--price-in", type=float, metavar="USD", help="price of a million prompt tokens (default 0)")
     add("--price-out", type=float, metavar="USD", help="price of a million response tokens (default 0)")
@@ -136,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--extra-body",
         type=_json_object,
         metavar="JSON",
-        help="additional fields for the body of each request",
+        help="fields for the body of each request; null leaves out a field, such as '{\"seed\": null}'",
     )
     folder = parser.add_argument_group("model in a folder")
     folder.add_argument(

@@ -6,15 +6,20 @@
 Works with OpenAI, vLLM, SGLang, llama.cpp, and any other server of ``/v1/chat/completions``. Transient
 failures are retried with the same random seed, so an unreliable endpoint costs time but does not change the
 requests.
+
+Servers differ in the fields that they accept. A request holds ``max_tokens``, ``temperature``, ``seed``,
+``top_p`` unless it is 1, and ``tools`` if they are offered; `extra_body` changes or drops all but the last.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core._util.messages import error_text
@@ -33,6 +38,9 @@ CHARACTERS_PER_TOKEN = 40
 CHARACTERS_PER_IMAGE = 4000
 """Size of an image for the rate limit: about 1000 tokens, typical for an image of 1000 by 1000 pixels."""
 
+OWN_FIELDS = ("model", "messages", "tools", "stream", "n")
+"""Fields of a request that `extra_body` may not change."""
+
 _TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
 
@@ -46,7 +54,8 @@ class Endpoint:
         temperature: Sampling temperature.
         top_p: Nucleus sampling: sample from the smallest set of tokens with this probability. 1 is not sent.
         seed: Random seed; with request id and turn it determines the seed that is sent. None sends no seed.
-        extra_body: Additional fields for the body of each request.
+        extra_body: Fields for the body of each request, which replace those of the same name; None as a value
+            leaves out the field, for endpoints that reject it.
         timeout: Time limit in seconds for one attempt.
         patience: Rules for retries; None means `Patience(60)`.
         requests_per_minute: Rate limit for requests; None means no limit.
@@ -55,7 +64,7 @@ class Endpoint:
 
     Raises:
         MissingDependency: The package openai is not installed.
-        ConfigError: Neither a key nor an address is given.
+        ConfigError: Neither a key nor an address is given, or `extra_body` has one of `OWN_FIELDS`.
     """
 
     def __init__(
@@ -86,6 +95,7 @@ class Endpoint:
                 f"{model!r} is not a folder, so it must be served by an endpoint, but no address or key is "
                 "set: give --base-url or set OPENAI_API_KEY"
             )
+        check_extra_body(extra_body or {})
         self._openai = openai
         self._client = openai.AsyncOpenAI(
             base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout
@@ -101,6 +111,7 @@ class Endpoint:
         self._requests = RateLimit(requests_per_minute)
         self._tokens = RateLimit(tokens_per_minute)
         self._limit_name = "max_tokens"
+        """Name of the token limit; newer models of OpenAI reject the first one."""
         self._warned = False
 
     @property
@@ -108,7 +119,14 @@ class Endpoint:
         """Number of retries so far."""
         return self._patience.repeated
 
-    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
+    async def reply(
+        self,
+        messages: list[Message],
+        *,
+        max_tokens: int,
+        request_id: str,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> ChatReply:
         """Ask for one answer; see `gem_core.rollout.ChatPolicy`.
 
         Raises:
@@ -119,13 +137,22 @@ class Endpoint:
         attempt = 0
         while True:
             await self._requests.wait()
-            characters = sum(_characters(message["content"]) for message in messages)
-            await self._tokens.wait(max_tokens + characters / 4)
+            body = self._body(messages, max_tokens, request_id, tools)
+            limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
+            most = max((limit for limit in limits if isinstance(limit, int)), default=max_tokens)
+            characters = sum(_characters(message["content"] or "") for message in messages)
+            await self._tokens.wait(most + characters / 4)
             try:
-                completion = await self._ask(messages, max_tokens, request_id)
-                reply = _read(completion, max_tokens)
+                completion = await self._client.chat.completions.create(
+                    model=self._model,
+                    messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
+                    extra_body=body or None,
+                )
+                reply = _read(completion, most)
             except (self._openai.OpenAIError, _Unreadable, ValueError) as error:
-                filtered = self._refusal(error)
+                if self._renames_limit(error, body):
+                    continue
+                filtered = self._refusal(error, body)
                 if filtered is not None:
                     return filtered
                 attempt += 1
@@ -133,7 +160,7 @@ class Endpoint:
                 if pause is None:
                     raise ServiceError(
                         f"{self.address} does not answer ({_reason(error)}); finished episodes are kept; run "
-                        "the same command to continue"
+                        f"the same command to continue{_advice(error, body)}"
                     ) from error
                 if not self._warned:
                     self._warned = True
@@ -147,18 +174,34 @@ class Endpoint:
         """Close the connections."""
         await self._client.close()
 
-    async def _ask(self, messages: list[Message], max_tokens: int, request_id: str) -> Any:
-        options = {**self._sampling, self._limit_name: max_tokens}
+    def _body(
+        self,
+        messages: list[Message],
+        max_tokens: int,
+        request_id: str,
+        tools: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the fields of a request other than ``model`` and ``messages``."""
+        body = {**self._sampling, self._limit_name: max_tokens}
         if self._seed is not None:
-            options["seed"] = derive_int(self._seed, request_id, len(messages), sep="/")
-        return await self._client.chat.completions.create(
-            model=self._model,
-            messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
-            extra_body=self._extra_body or None,
-            **options,
-        )
+            body["seed"] = derive_int(self._seed, request_id, len(messages), sep="/")
+        if tools:
+            body["tools"] = list(tools)
+        body |= self._extra_body
+        return {name: value for name, value in body.items() if value is not None}
 
-    def _refusal(self, error: Exception) -> ChatReply | None:
+    def _renames_limit(self, error: Exception, body: Mapping[str, Any]) -> bool:
+        """Return whether the endpoint wants ``max_completion_tokens``, which later requests then hold."""
+        if getattr(error, "status_code", None) not in (400, 422) or "max_completion_tokens" not in _reason(
+            error
+        ):
+            return False
+        if "max_tokens" not in body or "max_completion_tokens" in body or "max_tokens" in self._extra_body:
+            return False
+        self._limit_name = "max_completion_tokens"
+        return True
+
+    def _refusal(self, error: Exception, body: Mapping[str, Any]) -> ChatReply | None:
         """Handle an error that a retry cannot fix.
 
         Returns:
@@ -179,16 +222,39 @@ class Endpoint:
             ) from None
         if code == "insufficient_quota":
             raise ServiceError(f"{self.address}: {text}") from None
-        if error.status_code in (408, 409, 425, 429) or error.status_code >= 500:
+        if error.status_code in (408, 409, 425, 429) or (
+            error.status_code >= 500 and error.status_code != 501
+        ):
             return None
         if code == "content_filter":
             return ChatReply("", notes={"withheld": text})
         if "context_length" in code or any(words in text.lower() for words in _TOO_LONG):
             raise ContextFull(f"the conversation is too long for {self._model}: {text}") from None
-        if "max_completion_tokens" in text and self._limit_name == "max_tokens":
-            self._limit_name = "max_completion_tokens"  # the name for newer models; retry
-            return None
-        raise ServiceError(f"{self.address} rejects the request: {text}") from None
+        raise ServiceError(f"{self.address} rejects the request: {text}{_advice(error, body)}") from None
+
+
+def check_extra_body(fields: Mapping[str, Any]) -> None:
+    """Raise a `ConfigError` if `fields` has one of `OWN_FIELDS`."""
+    if own := [name for name in OWN_FIELDS if name in fields]:
+        raise ConfigError(
+            f"extra_body: {', '.join(own)} cannot be changed; it may hold any field except "
+            f"{', '.join(OWN_FIELDS)}"
+        )
+
+
+def _advice(error: Exception, body: Mapping[str, Any]) -> str:
+    """Return what to do if an error names a field of the request; empty if it names none."""
+    text = f"{_reason(error)} {getattr(error, 'param', None) or ''}"
+    named = [name for name in body if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+    if not named or not hasattr(error, "status_code"):
+        return ""
+    if named == ["tools"]:
+        return ". To send no tools, omit --native-tools"
+    name = next(name for name in named if name != "tools")
+    return (
+        f". To leave out {name!r}, add --extra-body '{json.dumps({name: None})}'; another value than null is "
+        "sent instead"
+    )
 
 
 def _characters(content: Observation) -> int:
@@ -208,10 +274,11 @@ def _read(completion: Any, max_tokens: int) -> ChatReply:
         raise _Unreadable(f"the response is not a completion: {str(completion)[:200]!r}")
     message = choices[0].message
     text = encodable(message.content) if isinstance(message.content, str) else ""
+    calls = _tool_calls(message)
     cut = choices[0].finish_reason == "length"
     most = CHARACTERS_PER_TOKEN * max_tokens
-    if len(text) > most:  # the endpoint ignores the limit
-        text, cut = text[:most], True
+    if len(text) + sum(len(call["function"]["arguments"]) for call in calls) > most:  # it ignores the limit
+        text, calls, cut = text[:most], (), True
     usage = getattr(completion, "usage", None)
     reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     return ChatReply(
@@ -220,7 +287,31 @@ def _read(completion: Any, max_tokens: int) -> ChatReply:
         getattr(usage, "prompt_tokens", None),
         getattr(usage, "completion_tokens", None),
         {"reasoning": encodable(str(reasoning))[:most]} if reasoning else {},
+        calls,
     )
+
+
+def _tool_calls(message: Any) -> tuple[dict[str, Any], ...]:
+    """Return the native tool calls of a message in one form, whatever the endpoint leaves out."""
+    entries = [(call, getattr(call, "function", None)) for call in getattr(message, "tool_calls", None) or ()]
+    if not entries and (old := getattr(message, "function_call", None)):  # the API before tools
+        entries = [(old, old)]
+    calls = []
+    for number, (call, function) in enumerate(entries):
+        arguments = getattr(function, "arguments", None)
+        calls.append(
+            {
+                "id": getattr(call, "id", None) or f"call_{number}",
+                "type": "function",
+                "function": {
+                    "name": encodable(str(getattr(function, "name", None) or "")),
+                    "arguments": encodable(
+                        arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+                    ),
+                },
+            }
+        )
+    return tuple(calls)
 
 
 def _retry_after(error: Exception) -> float | None:
@@ -233,8 +324,11 @@ def _retry_after(error: Exception) -> float | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return one line about an error, including the root cause that a connection error hides."""
+    """Return one line about an error, including the root cause or the body that its message hides."""
     text = error_text(error)
+    body = getattr(getattr(error, "response", None), "text", "")
+    if text == f"Error code: {getattr(error, 'status_code', None)}" and body:
+        text += f" - {' '.join(body.split())}"
     cause: BaseException | None = error.__cause__
     while cause is not None and cause.__cause__ is not None:
         cause = cause.__cause__

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import gem_core
 from gem_core._util.checks import check_int, check_number, expected
 from gem_core._util.entry_points import is_file
+from gem_core.engines.endpoint import check_extra_body
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -49,9 +50,11 @@ class EvalConfig(EpisodeLimits):
             for Hugging Face and vLLM models only.
         system_prompt: First message of each conversation.
         wrappers: Wrappers around each environment, as in `gem_core.make`.
-        send_seed: Whether each request to an endpoint carries its own seed.
-        extra_body: Further fields for the body of each request, such as
-            ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang.
+        native_tools: Whether an endpoint gets the schemas of an environment's tools (``tools=``) and answers
+            with native tool calls. Otherwise the first observation explains the tools as text.
+        extra_body: Fields for the body of each request, which replace those of the same name, such as
+            ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang; None as a value
+            leaves out the field, such as ``{"seed": None}``.
         template_kwargs: Variables for the chat template of a model in a folder.
         concurrency: Maximum number of concurrent requests.
         requests_per_minute: Rate limit of the endpoint; None for no limit.
@@ -84,7 +87,7 @@ class EvalConfig(EpisodeLimits):
     max_total_tokens: int | None = None
     system_prompt: str | None = None
     wrappers: str = ""
-    send_seed: bool = True
+    native_tools: bool = False
     extra_body: dict[str, Any] = field(default_factory=dict)
     template_kwargs: dict[str, Any] = field(default_factory=dict)
     concurrency: int = 8
@@ -116,6 +119,9 @@ class EvalConfig(EpisodeLimits):
             raise ConfigError(f"max_total_tokens counts tokens, which {self.kind} does not report; omit it")
         if self.extra_body and self.kind != "endpoint":
             raise ConfigError(f"extra_body is for the requests to an endpoint, not for {self.kind}")
+        check_extra_body(self.extra_body)
+        if self.native_tools and self.kind != "endpoint":
+            raise ConfigError(f"native_tools is for the requests to an endpoint, not for {self.kind}")
         if self.template_kwargs and not is_folder:
             raise ConfigError(f"template_kwargs are for the chat template of a folder, not for {self.kind}")
         if self.kind == "hf" and self.temperature == 0:

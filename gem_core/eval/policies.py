@@ -45,7 +45,7 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
             api_key=config.api_key,
             temperature=config.temperature,
             top_p=config.top_p,
-            seed=config.seed if config.send_seed else None,
+            seed=config.seed,
             extra_body=config.extra_body,
             timeout=config.timeout,
             patience=Patience(config.give_up_after),
@@ -54,7 +54,8 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
         )
         if note is not None:
             note(f"asking {config.name} at {endpoint.address}")
-        return PolicySetup(endpoint, MessagesContext(system_prompt=config.system_prompt))
+        context = MessagesContext(system_prompt=config.system_prompt, native_tools=config.native_tools)
+        return PolicySetup(endpoint, context)
     return huggingface(config) if config.kind == "hf" else vllm(config)
 
 

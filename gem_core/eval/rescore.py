@@ -93,11 +93,12 @@ def rescore(
     texts = read_token_texts(run / folders.EPISODES)
     episodes: dict[folders.Key, Episode] = {}
     pool = EnvPool(config.get("wrappers", ""))
+    context = MessagesContext(native_tools=config.get("native_tools", False))
 
     reporter = reporter or EvalReporter()
 
     async def replay(number: int, key: folders.Key) -> None:
-        episodes[key] = await _replay(pool, recorded[key], tasks[key[0]].get(key[1]), limits)
+        episodes[key] = await _replay(pool, context, recorded[key], tasks[key[0]].get(key[1]), limits)
         reporter.episode(key[0], episodes[key])
 
     totals = Counter(label for label, _, _ in recorded)
@@ -142,20 +143,24 @@ class _Recorded:
     def __init__(self, turns: list[Turn]) -> None:
         self._left = iter(turns)
 
-    async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
+    async def reply(
+        self, messages: list[Message], *, max_tokens: int, request_id: str, **offered: Any
+    ) -> ChatReply:
         turn = next(self._left, None)
         if turn is None:
             raise ContextFull("the recording ends here")
         return ChatReply(turn.action, turn.finish_reason)
 
 
-async def _replay(pool: EnvPool, recorded: Episode, task: TaskRow | None, limits: EpisodeLimits) -> Episode:
+async def _replay(
+    pool: EnvPool, context: MessagesContext, recorded: Episode, task: TaskRow | None, limits: EpisodeLimits
+) -> Episode:
     """Return the recorded episode with the rewards and infos of a replay, or with an error."""
     if recorded.error is not None:
         return recorded
     if task is None or (task["seed"], task.get("item")) != (recorded.seed, recorded.metadata.get("item")):
         return _unscored(recorded, "the task has changed since the recording")
-    replayed = await pool.play(task, _Recorded(recorded.turns), MessagesContext(), limits, log_errors=False)
+    replayed = await pool.play(task, _Recorded(recorded.turns), context, limits, log_errors=False)
     if replayed.error is not None and recorded.turns:
         return _unscored(recorded, f"the environment failed: {replayed.error}")
     for number, (then, now) in enumerate(zip(recorded.turns, replayed.turns, strict=False), 1):

@@ -273,6 +273,10 @@ class _Seat(Env):
     def oracle_action(self) -> str | None:
         return self._table.env.best_action(self._agent, self.action_random)
 
+    @property
+    def call_readers(self) -> Sequence[Any]:
+        return self._table.env.readers_of(self._agent)
+
     # No close(): `run_agents` closes the environment once, for all agents.
 
 
@@ -300,8 +304,10 @@ class _TimeLimited:
             return Generation([], None, "length")
         return generation
 
-    async def _reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
-        answer = self._policy.reply(messages, max_tokens=max_tokens, request_id=request_id)
+    async def _reply(
+        self, messages: list[Message], *, max_tokens: int, request_id: str, **offered: Any
+    ) -> ChatReply:
+        answer = self._policy.reply(messages, max_tokens=max_tokens, request_id=request_id, **offered)
         try:
             reply: ChatReply = await asyncio.wait_for(answer, self._timeout)
         except asyncio.TimeoutError:

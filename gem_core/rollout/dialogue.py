@@ -11,7 +11,8 @@ from gem_core.errors import PolicyError
 from gem_core.images import image_urls
 from gem_core.observations import encodable
 from gem_core.rollout.context import Context
-from gem_core.rollout.messages import ChatPolicy, Message, MessagesContext
+from gem_core.rollout.messages import ChatPolicy, ChatReply, Message, MessagesContext
+from gem_core.rollout.native_tools import NativeTools, notes_of
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode, FinishReason
 
@@ -131,14 +132,21 @@ class MessageDialogue:
     """A conversation with a `ChatPolicy`: messages in, text out."""
 
     def __init__(
-        self, policy: ChatPolicy, context: MessagesContext, limits: TokenLimits, request_id: str
+        self,
+        policy: ChatPolicy,
+        context: MessagesContext,
+        limits: TokenLimits,
+        request_id: str,
+        tools: NativeTools,
     ) -> None:
         self._policy = policy
+        self._tools = tools
         self._context = context
         self._limits = limits
         self._request_id = request_id
         self._messages: list[Message] = []
-        self._last_answer = ""
+        self._last = ChatReply("")
+        self._last_action = ""
 
     def begin(self, observation: Observation) -> str | None:
         self._messages = self._context.first(observation)
@@ -146,16 +154,23 @@ class MessageDialogue:
 
     async def answer(self) -> Answer | None:
         assert self._limits.per_turn is not None  # the only limit that an episode in messages has
+        offered: dict[str, Any] = {"tools": self._tools.schemas} if self._tools.schemas else {}
         reply = await self._policy.reply(
-            list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id
+            list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id, **offered
         )
-        self._last_answer = text = encodable(reply.text)  # sent to the endpoint again
+        self._last = reply = reply._replace(text=encodable(reply.text))  # sent to the endpoint again
+        self._last_action = text = encodable(self._tools.action(reply))
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes = {name: count for name, count in counts.items() if count is not None}
-        return Answer(text, reply.finish_reason, [], [], None, {**notes, **reply.notes})
+        return Answer(
+            text, reply.finish_reason, [], [], None, {**notes, **reply.notes, **notes_of(reply.tool_calls)}
+        )
 
     def observe(self, observation: Observation) -> bool:
-        self._messages += self._context.extend(observation, self._last_answer)
+        added = self._tools.messages(self._last, observation)
+        if added is None:
+            added = self._context.extend(observation, self._last_action)
+        self._messages += added
         return True
 
 

@@ -9,7 +9,7 @@ compared, but not trained on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice
@@ -18,7 +18,7 @@ from gem_core.errors import ConfigError, GemError
 from gem_core.rollout.trajectory import ContextMode, FinishReason
 
 Message: TypeAlias = dict[str, Any]
-"""``{"role": ..., "content": ...}`` as in the OpenAI API."""
+"""``{"role": ..., "content": ...}`` as in the OpenAI API; see `gem_core.rollout.native_tools` for calls."""
 
 SILENCE = "(no answer)"
 """Replaces an empty answer in the conversation, because many endpoints reject empty messages."""
@@ -39,10 +39,16 @@ class ChatReply(NamedTuple):
     """Number of tokens in the answer; None if unknown."""
     notes: Mapping[str, Any] = {}
     """Further entries for the trace, such as the reasoning that an endpoint reports."""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    """Native tool calls, ``{"id", "type": "function", "function": {"name", "arguments": JSON text}}``."""
 
 
 class ChatPolicy(Protocol):
-    """Interface of a model that takes messages and returns text."""
+    """Interface of a model that takes messages and returns text.
+
+    `reply` has a further argument if `MessagesContext.native_tools` is set, ``tools: Sequence[Mapping]``: the
+    schemas of the environment's tools. It is passed only if there are tools.
+    """
 
     async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         """Answer the last message.
@@ -63,12 +69,15 @@ class MessagesContext:
 
     Args:
         system_prompt: First message of each conversation; None for no system message.
+        native_tools: Whether the policy receives the schemas of the environment's tools, and conversations
+            hold native tool calls. The first observation then does not explain the tools.
     """
 
     mode: ContextMode = "messages"
 
-    def __init__(self, *, system_prompt: str | None = None) -> None:
+    def __init__(self, *, system_prompt: str | None = None, native_tools: bool = False) -> None:
         self._system_prompt = system_prompt
+        self.native_tools = native_tools
 
     def first(self, observation: Observation) -> list[Message]:
         """Return the conversation before the first answer."""

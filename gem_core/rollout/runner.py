@@ -23,6 +23,7 @@ from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
+from gem_core.rollout.native_tools import NativeTools, hide_instructions
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
@@ -131,6 +132,8 @@ async def run_episode(
     spans = start_spans(episode, request_id)
     failure: BaseException | None = None
     try:
+        if isinstance(context, MessagesContext) and context.native_tools:
+            hide_instructions(env)
         observation = await calls.reset(seed, options)
         dialogue = _dialogue(env, policy, context, token_limits, request_id)
         steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
@@ -256,7 +259,7 @@ def _dialogue(
     if isinstance(context, MessagesContext):
         if not hasattr(bound, "reply"):
             raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that produces tokens")
-        return MessageDialogue(bound, context, limits, request_id)
+        return MessageDialogue(bound, context, limits, request_id, NativeTools(env, context.native_tools))
     if not hasattr(bound, "generate"):
         raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
     return TokenDialogue(bound, context, limits, request_id)

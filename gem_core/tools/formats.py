@@ -135,7 +135,7 @@ class GemFormat(_Format):
             )
         return (
             f"<tool_call><tool_name>{tool.name}</tool_name>"
-            f"<arguments>{json.dumps(arguments)}</arguments></tool_call>"
+            f"<arguments>{_json(arguments)}</arguments></tool_call>"
         )
 
 
@@ -153,7 +153,7 @@ class HermesFormat(_Format):
         return calls
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        return f"<tool_call>\n{json.dumps({'name': tool.name, 'arguments': arguments})}\n</tool_call>"
+        return f"<tool_call>\n{_json({'name': tool.name, 'arguments': arguments})}\n</tool_call>"
 
     def results(self, named: Sequence[tuple[str, str]]) -> str:
         return "\n".join(f"<tool_response>\n{text}\n</tool_response>" for _, text in named)
@@ -208,7 +208,7 @@ class LlamaFormat(_Format):
             yield from (ToolCall(name, arguments, end) for name, arguments in calls)
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
-        return json.dumps({"name": tool.name, "parameters": arguments})
+        return _json({"name": tool.name, "parameters": arguments})
 
     def results(self, named: Sequence[tuple[str, str]]) -> str:
         return "\n".join(text for _, text in named)
@@ -264,6 +264,11 @@ def _gem_opening(names: tuple[str, ...], python: bool) -> re.Pattern[str]:
         r"|^[ \t]*(?P<fence>`{3,}|~{3,})[ \t]*(?:python|py|python3)[ \t]*\n" if python else "|(?P<fence>(?!))"
     )
     return re.compile(rf"<(?P<tag>{tags})>{fence}", re.MULTILINE | re.IGNORECASE)
+
+
+def _json(value: Any) -> str:
+    """Return JSON in which no text of a call looks like a closing tag."""
+    return json.dumps(value).replace("</", "<\\/")
 
 
 def _known(tag: str, names: Collection[str]) -> str:

@@ -104,6 +104,7 @@ class Tools(Wrapper):
         self.max_result_chars = check_int("max_result_chars", max_result_chars, 1, optional=True)
         self.together, self.instructions = together, instructions
         self.tool_use_counter = self.tool_success_counter = 0
+        self.call_results: list[tuple[str, str]] = []
         self._states: dict[str, ToolState] = {}
 
     # -- properties ---------------------------------------------------------------------------------
@@ -117,6 +118,11 @@ class Tools(Wrapper):
     def max_return(self) -> float | None:  # type: ignore[override]
         """Best return of the environment; None if tool turns also earn rewards."""
         return None if any(self.rewards) else self.env.max_return
+
+    @property
+    def call_readers(self) -> Sequence[Any]:  # type: ignore[override]
+        """This wrapper and the readers of the environment."""
+        return (self, *self.env.call_readers)
 
     @property
     def tool_names(self) -> tuple[str, ...]:
@@ -258,7 +264,8 @@ class Tools(Wrapper):
         self.tool_success_counter += ok
         names = [encodable(call.name or "call") for call in calls]
         texts = [_shorten(encodable(result.text), self.max_result_chars) for result in results]
-        observation = self.format.results(list(zip(names, texts, strict=True)))
+        self.call_results = list(zip(names, texts, strict=True))
+        observation = self.format.results(self.call_results)
         if ignored:
             observation = f"{observation}\n\n{self._not_made(ignored)}"
         if self.tool_use_counter == self.max_tool_uses:
@@ -284,6 +291,7 @@ class Tools(Wrapper):
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info
     ) -> StepResult:
         """Return the result of an environment turn."""
+        self.call_results = []
         self._count(info, use_tool=bool(info.get("use_tool")))
         if terminated or truncated:
             self._end_states()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 import time
 
 import pytest
@@ -215,3 +217,124 @@ def test_neither_an_address_nor_a_key(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match=r"'a-model' is not a folder.*--base-url or set OPENAI_API_KEY"):
         Endpoint("a-model")
+
+
+# -- fields that an endpoint rejects ----------------------------------------------------------------
+
+REJECTED = {
+    "OpenAI": (400, {"message": "Unsupported parameter: 'FIELD' is not supported.", "param": "FIELD"}),
+    "OpenAI, value": (400, {"message": "This value is not supported.", "param": "FIELD"}),
+    "Azure": (400, {"message": "Unrecognized request argument supplied: FIELD"}),
+    "Groq": (400, {"message": "property 'FIELD' is unsupported"}),
+    "Google": (400, {"message": 'Unknown name "FIELD": Cannot find field.'}),
+    "a list": (422, [{"type": "extra_forbidden", "loc": ["body", "FIELD"], "msg": "not permitted"}]),
+    "FastAPI": (422, None),
+    "not implemented": (501, {"message": "FIELD is not implemented"}),
+}
+
+
+@pytest.mark.parametrize("field", ["temperature", "seed", "max_tokens", "top_p", "logprobs"])
+@pytest.mark.parametrize("server", REJECTED)
+def test_an_error_that_names_a_field_says_how_to_leave_it_out(server, field, caplog):
+    status, body = REJECTED[server]
+    asked = []
+
+    def strict(request):
+        asked.append(request)
+        if field in request:
+            if body is None:
+                return status, {"detail": [{"loc": ["body", field], "msg": "not permitted"}]}
+            return status, json.loads(json.dumps({"error": body}).replace("FIELD", field))
+        return "accepted"
+
+    extra = {"logprobs": True}
+    with StubEndpoint(strict) as endpoint:
+        with pytest.raises(ServiceError) as raised:
+            ask(endpoint.url, top_p=0.5, extra_body=extra)
+        advice = f"""add --extra-body '{{"{field}": null}}'"""
+        assert advice in str(raised.value)
+        assert (len(asked), caplog.text) == (1, "")  # neither repeated nor announced as a retry
+        (reply,) = ask(endpoint.url, top_p=0.5, extra_body={**extra, field: None})
+    assert reply.text == "accepted"
+    assert set(asked[1]) == {"model", "messages", "seed", "temperature", "max_tokens", "top_p", *extra} - {
+        field
+    }
+
+
+def test_fields_of_a_request_can_be_replaced():
+    changed = {"temperature": 0.25, "max_tokens": None, "max_completion_tokens": 7, "stop": ["\n"]}
+    with StubEndpoint(lambda request: "x" * 10_000) as endpoint:
+        (reply,) = ask(endpoint.url, extra_body=changed)
+    (request,) = endpoint.requests
+    assert {name: request.get(name) for name in changed} == changed
+    assert (len(reply.text), reply.finish_reason) == (40 * 7, "length")  # the limit that was sent
+
+
+@pytest.mark.parametrize("name", ["model", "messages", "tools", "stream", "n"])
+def test_fields_that_decide_how_an_answer_is_read_cannot_be_changed(name):
+    with pytest.raises(ConfigError, match=f"extra_body: {name} cannot be changed"):
+        Endpoint("m", base_url="http://127.0.0.1:1/v1", extra_body={name: None})
+
+
+def test_concurrent_requests_learn_the_other_name_of_the_limit_without_a_word(caplog):
+    together = threading.Barrier(4)
+
+    def newer(request):
+        if "max_tokens" in request:
+            together.wait(30)  # all are on the way before the first one is rejected
+            return 400, {"error": {"message": "Use 'max_completion_tokens' instead of 'max_tokens'."}}
+        return str(request["max_completion_tokens"])
+
+    with StubEndpoint(newer) as endpoint:
+        replies = ask(endpoint.url, times=4)
+    assert [reply.text for reply in replies] == ["50"] * 4
+    assert caplog.text == ""
+
+
+# -- native tool calls ------------------------------------------------------------------------------
+
+
+def answered(message: dict) -> ChatReply:
+    """Return what the policy reads from a completion with that message."""
+
+    def answer(request):
+        body = completion(request, None)
+        body["choices"][0]["message"] = {"role": "assistant", **message}
+        body["choices"][0]["finish_reason"] = "tool_calls"
+        return 200, body
+
+    with StubEndpoint(answer) as endpoint:
+        (reply,) = ask(endpoint.url)
+    return reply
+
+
+CALL = {"id": "a", "type": "function", "function": {"name": "python", "arguments": '{"code": "1"}'}}
+
+
+@pytest.mark.parametrize(
+    ("message", "calls"),
+    [
+        ({"content": None, "tool_calls": [CALL]}, [CALL]),
+        ({"content": "", "tool_calls": [CALL, {**CALL, "id": "b"}]}, [CALL, {**CALL, "id": "b"}]),
+        ({"tool_calls": [{"function": CALL["function"]}]}, [{**CALL, "id": "call_0"}]),
+        ({"tool_calls": [{**CALL, "function": {"name": "f", "arguments": {"x": 1}}}]},
+         [{**CALL, "function": {"name": "f", "arguments": '{"x": 1}'}}]),
+        ({"tool_calls": [{**CALL, "function": {"name": "f"}}]},
+         [{**CALL, "function": {"name": "f", "arguments": "{}"}}]),
+        ({"tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "f", "input": "1"}}]},
+         [{**CALL, "function": {"name": "", "arguments": "{}"}}]),
+        ({"content": None, "function_call": CALL["function"]}, [{**CALL, "id": "call_0"}]),
+        ({"content": "Hello.", "tool_calls": None}, []),
+        ({"content": "Hello.", "tool_calls": []}, []),
+    ],
+)  # fmt: skip
+def test_native_calls_of_a_reply(message, calls):
+    reply = answered(message)
+    assert list(reply.tool_calls) == calls
+    assert (reply.text, reply.finish_reason) == (message.get("content") or "", "stop")
+
+
+def test_calls_beyond_the_token_limit_are_cut():
+    long = {**CALL, "function": {"name": "python", "arguments": json.dumps({"code": "x" * 5000})}}
+    reply = answered({"content": "So:", "tool_calls": [long]})
+    assert (reply.text, reply.finish_reason, reply.tool_calls) == ("So:", "length", ())

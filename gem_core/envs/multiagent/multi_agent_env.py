@@ -12,7 +12,7 @@ act. `gem_core.bridges.pettingzoo` has views that follow PettingZoo's rules exac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, TypeAlias
 
@@ -96,6 +96,10 @@ class MultiAgentEnv(GemNames, Env):
     def best_action(self, agent: str, random: Random) -> str | None:
         """Return a best response of `agent`, possibly drawn from `random`; None if none is known."""
         return None
+
+    def readers_of(self, agent: str) -> Sequence[Any]:
+        """Return `call_readers` for the responses of `agent`."""
+        return ()
 
     # -- the contract -------------------------------------------------------------------------
 

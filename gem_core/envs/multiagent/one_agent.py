@@ -159,6 +159,10 @@ class OneAgent(Env):
     def close(self) -> None:
         self.env.close()
 
+    @property
+    def call_readers(self) -> Sequence[Any]:
+        return self.env.readers_of(self.agent)
+
     def items(self, split: Split) -> Sequence[int] | None:
         return self.env.items(split)
 

@@ -17,7 +17,7 @@ from gem_core.core import Split
 from gem_core.data import split_by_content, undivided
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.envs.multiagent.selector import AgentSelector
-from gem_core.envs.service.domain import Domain, Task
+from gem_core.envs.service.domain import Domain, Operation, Task
 from gem_core.envs.service.user import END, SMALL_TALK, scripted_message
 from gem_core.errors import ConfigError
 from gem_core.tools.formats import get_format
@@ -62,7 +62,17 @@ class Service(MultiAgentEnv):
         self.max_turns = check_int("max_turns", max_turns, 2)
         self.possible_agents = [ASSISTANT, USER]
         self.agent_selector = self.selector = AgentSelector(self.possible_agents)
-        self._format = get_format("hermes")
+        self.format = get_format("hermes")
+        self.instructions: bool | str = True
+        self.call_results: list[tuple[str, str]] = []
+
+    @property
+    def tools(self) -> Sequence[Operation]:
+        """Tools of the assistant."""
+        return self.domain.operations
+
+    def readers_of(self, agent: str) -> Sequence[Any]:
+        return (self,) if agent == ASSISTANT else ()
 
     @property
     def task(self) -> Task:
@@ -109,7 +119,8 @@ class Service(MultiAgentEnv):
     def brief(self, agent: str) -> str:
         """Return the introduction for an agent: its role, and the policy and tools or the task."""
         if agent == ASSISTANT:
-            return f"{self.domain.policy}\n\n{self._format.instructions(self.domain.operations)}"
+            explained = self.format.instructions(self.tools) if self.instructions else ""
+            return f"{self.domain.policy}\n\n{explained}".rstrip()
         return (
             "You are a customer who writes to a customer service. Say only what a customer would say, one "
             "short message at a time. Give details when you are asked for them, never make any up, and agree "
@@ -121,9 +132,10 @@ class Service(MultiAgentEnv):
         ((agent, text),) = actions.items()
         self.turn += 1
         self.news[agent] = ""
+        self.call_results = []
         if agent not in self.acted:
             self.acted.append(agent)
-        calls = self._format.parse(text, self.domain.operations) if agent == ASSISTANT else []
+        calls = self.format.parse(text, self.domain.operations) if agent == ASSISTANT else []
         info: dict[str, Any] = {"invalid": None}
         over = False
         if calls:
@@ -170,7 +182,8 @@ class Service(MultiAgentEnv):
                 break
         if errors:
             info["tool_error"] = "; ".join(errors)
-        self.news[ASSISTANT] = self._format.results(named)
+        self.call_results = named
+        self.news[ASSISTANT] = self.format.results(named)
         return over
 
     def _say(self, agent: str, text: str, info: dict[str, Any]) -> bool:
@@ -217,7 +230,7 @@ class Service(MultiAgentEnv):
         if random.random() < 0.5:
             return random.choice(["How can I help you?", "What is your email address?", ANYTHING_ELSE])
         name, arguments = random.choice(self.domain.tasks[self.task_index].actions)
-        return self._format.write(self.domain.operation(name), arguments)
+        return self.format.write(self.domain.operation(name), arguments)
 
     def best_action(self, agent: str, random: Random) -> str:
         if agent == USER:
@@ -230,7 +243,7 @@ class Service(MultiAgentEnv):
                     break  # the conversation ends there
                 if name in self.domain.changes and not self._agreed():
                     return f"I am going to call {name} with {json.dumps(arguments)}. Shall I go ahead?"
-                return self._format.write(self.domain.operation(name), arguments)
+                return self.format.write(self.domain.operation(name), arguments)
         else:
             changed = self.domain.goal(self.task_index) != self.domain.database()
             settled = "That is settled." if changed or self.task.outputs else "I am sorry, I cannot do that."
