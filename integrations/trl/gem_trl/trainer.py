@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,12 +17,15 @@ from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EpisodeTurns
 from gem_core.trainers.failures import batch_metrics, evaluation_logs
+from gem_core.trainers.imports import replaced
 from gem_trl import upstream
 from gem_trl.config import GemConfig, check_args
 from gem_trl.dataset import check_dataset, episode_return
 from gem_trl.playing import Rollout
 
 upstream.check()
+DIVISORS = {"grpo": "rows", "sapo": "rows", "dr_grpo": "rows", "luspo": "rows", "bnpo": "micro-batches"}
+"""What a ``loss_type`` of TRL takes its mean over, where that is not the tokens of the mask."""
 NOT_BESIDE = (
     "gem_trl plays the episodes itself; omit it, or pass reward_funcs to use TRL's own rollouts with an "
     "estimator of gem_core"
@@ -102,6 +105,30 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for name, value in batch_metrics(episodes, stats).items():
             self._metrics["train"][name].append(value)
         return output
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
+        """Compute TRL's loss, with a mean over rows or micro-batches taken over the played ones only.
+
+        The policy term is linear in the advantages, and the KL term in `beta`; both are scaled.
+        """
+        scale = self._counted_per_played(inputs)
+        scaled = {**inputs, "advantages": inputs["advantages"] * scale}
+        with replaced(self, "beta", self.beta * scale):
+            return super()._compute_loss(model, scaled)  # type: ignore[no-any-return]
+
+    def _counted_per_played(self, inputs: Mapping[str, Any]) -> float:
+        """Return the divisor of the loss, in rows or micro-batches, over the number of played ones.
+
+        As TRL counts the tokens of a token mean, this counts over the whole rollout, on all ranks.
+        """
+        counted = DIVISORS.get(self.loss_type)
+        if counted is None:
+            return 1.0
+        batches = self._buffered_inputs if self.model.training else [inputs]
+        masks = [batch["completion_mask"] * batch.get("tool_mask", 1) for batch in batches]
+        played = torch.cat([mask.any(1) if counted == "rows" else mask.any()[None] for mask in masks])
+        total = self.accelerator.reduce(torch.stack([torch.ones_like(played).sum(), played.sum()]), "sum")
+        return float(total[0] / total[1].clamp(min=1)) if total[1] else 1.0
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         scores: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
