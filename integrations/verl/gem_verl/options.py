@@ -57,10 +57,12 @@ def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
         names=ESTIMATORS,
         supplies=("group_ids", "lengths", "values"),
     )
+    bypass = option_at(algorithm, "rollout_correction.bypass_mode")
     sections = {
         "gem_grpo": name == "gem_grpo",
         "all collected turns": choice.scope == "collected",
-        "estimator": not option_at(algorithm, "rollout_correction.bypass_mode"),
+        "bypass mode": bypass,
+        "estimator": not bypass,
     }
     reject_listed(SUPPORTED, algorithm, sections, prefix="algorithm.", estimator=name)
     return choice
@@ -81,10 +83,13 @@ def check_config(config: Any) -> RowOptions:
     reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
     if name in ESTIMATORS:
+        from gem_verl.losses import check_loss
+
         without = name == "gem_gae" and not config.critic.enable
         reject_listed(SUPPORTED, config, {"gem_gae": name == "gem_gae", "gem_gae without a critic": without})
         choice = read_algorithm(config.algorithm, name)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
+        check_loss(config, choice, options.row_kind)
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
         if choice.scope == "collected" and mode != "sync":
             limit = option_at(config, "trainer.v1.sampler.max_off_policy_threshold")

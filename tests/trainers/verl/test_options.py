@@ -143,9 +143,17 @@ def test_groups_of_two_can_be_compared() -> None:
     check("algorithm.adv_estimator=gem_reinforce", "actor_rollout_ref.rollout.n=1")
 
 
-def test_rejection_in_the_loss_comes_after_the_advantage() -> None:
+@pytest.mark.parametrize("option", ["rollout_is=token", "rollout_rs=token_k1", "loss_type=reinforce"])
+def test_a_correction_that_verls_v1_trainer_would_ignore(option: str) -> None:
     correction = "algorithm.rollout_correction"
-    check(REBN, f"{correction}.rollout_rs=token_k1", f"{correction}.bypass_mode=True")
+    check(REBN, f"{correction}.bypass_mode=True")
+    with pytest.raises(
+        ConfigError, match=rf"{option}: verl's v1 trainer does not read it .*bypass_mode=True"
+    ):
+        check(REBN, f"{correction}.{option}", f"{correction}.bypass_mode=True")
+    loss = "actor_rollout_ref.actor.policy_loss"
+    own = f"+{loss}.rollout_correction"
+    check(REBN, f"{loss}.loss_mode=bypass_mode", f"{own}.{option}", f"{own}.rollout_rs_threshold=2.0")
 
 
 def test_filtered_groups_are_accepted_on_request() -> None:

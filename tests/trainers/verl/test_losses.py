@@ -1,0 +1,181 @@
+"""Each policy loss of verl pushes each turn as its advantage says, or is rejected with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from gem_verl.options import check_config
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+
+from gem_core.errors import ConfigError
+from tests.trainers.verl.configs import verl_config
+
+REBN = ["algorithm.adv_estimator=rebn"]
+GRPO = ["algorithm.adv_estimator=gem_grpo", "actor_rollout_ref.rollout.n=2"]
+ACTOR = "actor_rollout_ref.actor"
+AGGREGATIONS = (
+    "token-mean",
+    "token-sum",
+    "seq-mean-token-sum",
+    "seq-mean-token-mean",
+    "seq-mean-token-sum-norm",
+)
+OF_VERL = tuple(POLICY_LOSS_REGISTRY)
+AVERAGES = {"geo_mean"}
+"""verl's losses that average the advantages of a row."""
+
+
+def check(mode: str, *overrides: str) -> None:
+    import gem_verl.estimators  # noqa: F401  what the plugin does
+
+    words = ("trainer.v1.trainer_mode=gem_sync", f"{ACTOR}.policy_loss.loss_mode={mode}", *overrides)
+    check_config(verl_config(*words))
+
+
+@pytest.fixture
+def register() -> Iterator[Callable[[str, Any], None]]:
+    """Registers losses that exist for one test."""
+    yield lambda name, loss: register_policy_loss(name)(loss) and None
+    for name in set(POLICY_LOSS_REGISTRY) - set(OF_VERL):
+        del POLICY_LOSS_REGISTRY[name]
+
+
+@pytest.mark.parametrize("mode", OF_VERL)
+def test_each_loss_of_verl(mode: str) -> None:
+    assert len(OF_VERL) >= 12
+    beta = f"{ACTOR}.policy_loss.dro_beta=0.1"
+    for aggregation in AGGREGATIONS:
+        words = (beta, f"{ACTOR}.loss_agg_mode={aggregation}")
+        check(mode, *GRPO, *words)
+        check(mode, *REBN, *words, "+gem.rows=turn")  # each turn has its own row
+        if mode not in AVERAGES:
+            check(mode, *REBN, *words)
+            continue
+        with pytest.raises(ConfigError, match=rf"loss_mode={mode} does not weigh .*rebn gives the turns"):
+            check(mode, *REBN, *words)
+        for estimator in ("gem_reinforce", "mt_grpo"):
+            with pytest.raises(ConfigError, match=rf"{estimator} gives the turns of an episode different"):
+                check(mode, f"algorithm.adv_estimator={estimator}", "actor_rollout_ref.rollout.n=2", *words)
+
+
+def test_estimators_with_one_advantage_per_episode() -> None:
+    for name in ("gem_rloo", "gem_dr_grpo", "gem_opo", "gem_maxrl", "gem_reinforce_plus_plus_baseline"):
+        check("geo_mean", f"algorithm.adv_estimator={name}", "actor_rollout_ref.rollout.n=2")
+    with pytest.raises(ConfigError, match="gem_gae gives the turns of an episode different advantages"):
+        check("geo_mean", "algorithm.adv_estimator=gem_gae", "critic.enable=True")
+
+
+def a_loss(change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Any:
+    """Return a policy gradient loss that changes the advantages, given the mask, first."""
+
+    def loss(
+        log_prob: Any, advantages: Any, response_mask: Any, loss_agg_mode: str, config: Any, **_: Any
+    ) -> Any:
+        changed = change(advantages, response_mask.float())
+        values = -changed * log_prob
+        return agg_loss(values, response_mask, loss_agg_mode, **config.global_batch_info), {}
+
+    return loss
+
+
+def mean(advantages: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (advantages * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+OWN = {
+    "the mean of a row": mean,
+    "minus the mean of a row": lambda a, m: (a - mean(a, m)) * m,
+    "the sum of a row": lambda a, m: (a * m).sum(1, keepdim=True).expand_as(a),
+    "the last token's": lambda a, m: a.gather(1, (m.cumsum(1).argmax(1))[:, None]).expand_as(a),
+    "the first token's": lambda a, m: a[:, :1].expand_as(a),
+    "the largest of a row": lambda a, m: a.max(1, keepdim=True).values.expand_as(a),
+    "whitened over the batch": lambda a, m: (a - a[m > 0].mean()) / a[m > 0].std(),
+    "absolute": lambda a, m: a.abs(),
+    "smoothed": lambda a, m: a + a.roll(2, 1),
+    "added in place": lambda a, m: a.add_(0.5),
+}
+
+
+@pytest.mark.parametrize("change", OWN)
+def test_a_loss_of_your_own_that_mixes_turns(change: str, register: Callable[[str, Any], None]) -> None:
+    register("mine", a_loss(OWN[change]))
+    with pytest.raises(ConfigError, match=r"loss_mode=mine does not weigh each token .*use another loss"):
+        check("mine", *REBN)
+
+
+ALWAYS_WRONG: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "negative": lambda a, m: -a,
+    "ignored": lambda a, m: torch.ones_like(a),
+    "zero": lambda a, m: torch.zeros_like(a),
+    "not finite in a row that fills the batch": lambda a, m: (
+        a / m.sum(1, keepdim=True) * m.sum(1, keepdim=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("change", ALWAYS_WRONG)
+@pytest.mark.parametrize("estimator", [REBN, GRPO])
+def test_a_loss_of_your_own_that_is_always_wrong(
+    change: str, estimator: list[str], register: Callable[[str, Any], None]
+) -> None:
+    register("mine", a_loss(ALWAYS_WRONG[change]))
+    with pytest.raises(ConfigError, match="loss_mode=mine does not weigh each token by its own advantage"):
+        check("mine", *estimator)
+
+
+RIGHT: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "scaled": lambda a, m: 3 * a,
+    "clipped": lambda a, m: a.clamp(-0.1, 0.1),
+    "by sign": lambda a, m: torch.where(a > 0, 2 * a, 0.5 * a),
+    "divided by a row's length": lambda a, m: a / m.sum(1, keepdim=True).clamp(min=1),
+}
+
+
+@pytest.mark.parametrize("change", RIGHT)
+def test_a_loss_of_your_own_that_weighs_each_token(change: str, register: Callable[[str, Any], None]) -> None:
+    register("mine", a_loss(RIGHT[change]))
+    check("mine", *REBN)
+
+
+def test_losses_that_cannot_run() -> None:
+    with pytest.raises(ConfigError, match=r"unknown policy loss 'geomean'. Did you mean geo_mean"):
+        check("geomean", *REBN)
+    with pytest.raises(ConfigError, match=r"loss_mode=dro fails .*ValueError: policy_loss.dro_beta must be"):
+        check("dro", *REBN)
+    with pytest.raises(ConfigError, match=r"Invalid loss_agg_mode: seq-mean") as caught:
+        check("vanilla", *REBN, f"{ACTOR}.loss_agg_mode=seq-mean")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_loss_in_a_module_that_verls_workers_import(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, register: Callable[[str, Any], None]
+) -> None:
+    (tmp_path / "own_verl_loss.py").write_text(
+        "from verl.trainer.ppo.core_algos import compute_policy_loss_geo_mean, register_policy_loss\n"
+        "register_policy_loss('own_mean')(compute_policy_loss_geo_mean)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match="loss_mode=own_mean does not weigh each token"):
+        check("own_mean", *REBN, "actor_rollout_ref.model.external_lib=own_verl_loss")
+
+
+def test_the_check_leaves_the_random_state_alone() -> None:
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    check("clip_cov", *REBN, f"{ACTOR}.policy_loss.clip_cov_lb=-5", f"{ACTOR}.policy_loss.clip_cov_ub=5")
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_weights_of_a_rollout_correction_are_passed(register: Callable[[str, Any], None]) -> None:
+    def needs_weights(rollout_is_weights: Any, **given: Any) -> Any:
+        assert rollout_is_weights is not None
+        return core_algos.compute_policy_loss_vanilla(rollout_is_weights=rollout_is_weights, **given)
+
+    register("mine", needs_weights)
+    check("mine", *REBN, "algorithm.rollout_correction.rollout_is=token")
+    with pytest.raises(ConfigError, match=r"loss_mode=mine fails .*AssertionError"):
+        check("mine", *REBN)
