@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from gem_core.advantages import ReturnStats, gae, returns
 from gem_core.advantages.batch import TurnRewards
-from gem_core.advantages.registry import Estimator, get_estimator, list_estimators, register_estimator
+from gem_core.advantages.registry import Estimator, list_estimators, register_estimator
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
@@ -48,11 +47,16 @@ def register() -> None:
     """Make the estimators available to `gem_core.train` in this process."""
     for name, function in (("centered", centered), ("scaled", scaled)):
         if name not in list_estimators():
-            register_estimator(Estimator(name, function, _no_tensors, description=str(function.__doc__)))
+            register_estimator(Estimator(name, function, description=str(function.__doc__)))
     if "normalized_gae" not in list_estimators():
-        needs, about = get_estimator("gae").needs, str(normalized_gae.__doc__)
         register_estimator(
-            Estimator("normalized_gae", normalized_gae, _no_tensors, needs=needs, description=about)
+            Estimator(
+                "normalized_gae",
+                normalized_gae,
+                needs=("values",),
+                description=str(normalized_gae.__doc__),
+                critic_learns="advantage",  # as in the recorded runs
+            )
         )
 
 
@@ -60,7 +64,3 @@ def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] 
     if truncated is not None:
         raise ConfigError("truncation='mask' is not available for centered and scaled; use 'keep'")
     return returns(turn_rewards, gamma)
-
-
-def _no_tensors(*args: Any, **kwargs: Any) -> Any:
-    raise ConfigError("the estimators of the studies exist only for the reference trainer")

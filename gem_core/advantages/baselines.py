@@ -8,6 +8,7 @@ import numpy as np
 
 from gem_core.advantages.batch import TurnRewards, as_turns, check_fraction, check_numbers
 from gem_core.advantages.groups import leave_one_out
+from gem_core.advantages.inputs import number_keys, plain_id
 from gem_core.advantages.stats import FloatArray
 
 
@@ -77,17 +78,17 @@ def rae(
             the number of episodes, or `gamma` is out of range.
         NonFiniteReward: A reward is NaN or infinite; the message names the episode.
     """
-    check_fraction("gamma", gamma)
+    gamma = check_fraction("gamma", gamma)
     turns = as_turns(turn_rewards, truncated)
-    roles = turns.keys("agent_ids", agent_ids)
+    agents = turns.ids("agent_ids", agent_ids)
     totals = turns.totals(turns.rewards)
     if role_baselines is None:
-        gaps = leave_one_out(totals, roles)
+        gaps = leave_one_out(totals, number_keys(agents))
     else:
-        agents = turns.per_episode("agent_ids", agent_ids)
-        gaps = totals - check_numbers("role_baselines", [role_baselines.get(agent, 0.0) for agent in agents])
+        known = _by_agent(role_baselines)
+        gaps = totals - check_numbers("role_baselines", [known.get(agent, 0.0) for agent in agents])
     left = np.bincount(turns.index)[turns.index] - 1 - turns.columns
-    return turns.split(gaps[turns.index] * np.power(float(gamma), left))
+    return turns.split(gaps[turns.index] * np.power(gamma, left))
 
 
 def update_role_baselines(
@@ -111,10 +112,14 @@ def update_role_baselines(
         ConfigError: The arguments do not match, or `decay` is out of range.
         NonFiniteReward: A reward is NaN or infinite; the message names the episode.
     """
-    check_fraction("decay", decay)
+    decay = check_fraction("decay", decay)
     turns = as_turns(turn_rewards)
-    updated = dict(role_baselines)
-    agents = turns.per_episode("agent_ids", agent_ids)
+    updated = _by_agent(role_baselines)
+    agents = turns.ids("agent_ids", agent_ids)
     for agent, total in zip(agents, turns.totals(turns.rewards).tolist(), strict=True):
         updated[agent] = decay * updated.get(agent, 0.0) + (1 - decay) * total
     return updated
+
+
+def _by_agent(role_baselines: Mapping[Hashable, float]) -> dict[Hashable, float]:
+    return {plain_id("role_baselines", agent, "a key"): value for agent, value in role_baselines.items()}

@@ -6,15 +6,26 @@ tensors, so each estimator is written only once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gem_core._util.checks import check_number
-from gem_core.advantages.inputs import describe, episode_arrays
+from gem_core.advantages.inputs import (
+    IDS,
+    PER_EPISODE,
+    checked_advantages,
+    describe,
+    entries,
+    episode_arrays,
+    flags,
+    number_keys,
+    plain_id,
+    real,
+)
 from gem_core.advantages.stats import FloatArray, ReturnStats, inverse_std
 from gem_core.errors import ConfigError, NonFiniteReward
 
@@ -108,13 +119,18 @@ class Turns:
 
         Args:
             name: Name of the argument, for messages.
-            data: One sequence of hashable keys per episode, one key per turn.
+            data: One sequence of keys per episode, one key per turn; see `inputs.plain_id`.
 
         Raises:
-            ConfigError: The shape does not match the rewards.
+            ConfigError: The shape does not match the rewards, or a key cannot be compared by value.
         """
-        self._check_sizes(name, [len(keys) for keys in data])
-        return numbered(key for row, keys in enumerate(data) if row not in self._dropped for key in keys)
+        sizes, keys = self._sizes(), []
+        for row, of_row in enumerate(entries(name, data, self.episodes, self.noun)):
+            place = f"{self.noun} {row}"
+            listed = entries(f"{name}: {place}", of_row, sizes[row], "turn")
+            if row not in self._dropped:
+                keys += [plain_id(name, key, f"{place}, turn {turn}") for turn, key in enumerate(listed)]
+        return number_keys(keys)
 
     def lengths(self, data: Any) -> FloatArray:
         """Return the number of response tokens of each turn.
@@ -132,23 +148,35 @@ class Turns:
             raise ConfigError("lengths: expected at least one response token per turn")
         return numbers
 
-    def per_episode(self, name: str, data: Sequence[Any]) -> list[Any]:
+    def per_episode(self, name: str, data: Any) -> list[Any]:
         """Return the entries of the played episodes.
 
         Args:
             name: Name of the argument, for messages.
-            data: One entry per episode.
+            data: One entry per episode, as a sequence, an array, or a tensor.
 
         Raises:
             ConfigError: The number of entries differs from the number of episodes.
         """
-        if len(data) != self.episodes:
-            raise ConfigError(f"{name}: {len(data)} entries for {self.episodes} {self.noun}s")
-        return [data[row] for row in self.rows[self.starts].tolist()]
+        listed = entries(name, data, self.episodes, self.noun)
+        return [listed[row] for row in self.rows[self.starts].tolist()]
 
-    def keys(self, name: str, data: Sequence[Hashable]) -> IntArray:
-        """Return the number of each played episode's key; keys are numbered from 0 in order of first use."""
-        return numbered(self.per_episode(name, data))
+    def ids(self, name: str, data: Any) -> list[Hashable]:
+        """Return the ids of the played episodes; see `inputs.plain_id`.
+
+        Raises:
+            ConfigError: The number of ids differs from the number of episodes, or one cannot be compared by
+                value.
+        """
+        rows = self.rows[self.starts].tolist()
+        return [
+            plain_id(name, value, f"{self.noun} {row}")
+            for row, value in zip(rows, self.per_episode(name, data), strict=True)
+        ]
+
+    def keys(self, name: str, data: Any) -> IntArray:
+        """Return the number of each played episode's id; ids are numbered from 0 in order of first use."""
+        return number_keys(self.ids(name, data))
 
     def weights(self, weight: str) -> FloatArray | None:
         """Return the weight of each turn in statistics: None for 1 each, or 1 / (turns of its episode)."""
@@ -184,6 +212,41 @@ class Turns:
         counts: list[int] = sizes.tolist()
         return counts
 
+    def call(
+        self, estimator: Callable[..., Sequence[ArrayLike]], arguments: Mapping[str, Any]
+    ) -> list[FloatArray]:
+        """Call an estimator that takes lists, with the played episodes.
+
+        Args:
+            estimator: Takes a list of turn rewards per episode and `arguments`.
+            arguments: Arguments as this class accepts them: entries for all episodes.
+
+        Returns:
+            The advantages of each played episode.
+
+        Raises:
+            ConfigError: An argument does not match the rewards, or the result is not one number per turn.
+        """
+        per_turn: dict[str, Callable[[str, Any], NDArray[Any]]] = {
+            "values": self.per_turn,
+            "reward_components": self.components,
+            "state_keys": self.keys_per_turn,
+        }
+        given = dict(arguments)
+        for name, value in arguments.items():
+            if name in IDS and value is not None:
+                given[name] = self.ids(name, value)
+            elif name in PER_EPISODE and value is not None:
+                given[name] = self.per_episode(name, value)
+            elif name in per_turn:
+                given[name] = np.split(per_turn[name](name, value), self.starts[1:])
+        if "lengths" in inspect.signature(estimator).parameters:
+            given["lengths"] = np.split(self.lengths(arguments.get("lengths")), self.starts[1:])
+        rewards = np.split(self.rewards, self.starts[1:]) if len(self) else []
+        result = estimator(rewards, **given) if rewards else []
+        name = getattr(estimator, "__name__", type(estimator).__name__)
+        return checked_advantages(name, result, [len(of_episode) for of_episode in rewards])
+
     # -- computations -------------------------------------------------------------------------
 
     def returns(self, gamma: float) -> FloatArray:
@@ -193,7 +256,7 @@ class Turns:
             ConfigError: `gamma` is not in [0, 1].
             NonFiniteReward: A return overflows.
         """
-        check_fraction("gamma", gamma)
+        gamma = check_fraction("gamma", gamma)
         if gamma not in self._returns:
             self._returns[gamma] = self.suffix_sums(self.rewards, gamma)
         return self._returns[gamma]
@@ -264,19 +327,12 @@ def as_turns(turn_rewards: TurnRewards, truncated: Sequence[bool] | None = None)
     arrays = episode_arrays("turn_rewards", turn_rewards)
     dropped: dict[int, int] = {}
     if truncated is not None:
-        if len(truncated) != len(arrays):
-            raise ConfigError(f"truncated: {len(truncated)} entries for {len(arrays)} episodes")
-        dropped = {row: len(arrays[row]) for row, left_out in enumerate(truncated) if left_out}
+        left_out = flags("truncated", truncated, len(arrays))
+        dropped = {row: len(arrays[row]) for row, masked in enumerate(left_out) if masked}
     kept = [np.zeros(0) if row in dropped else array for row, array in enumerate(arrays)]
     sizes = [len(array) for array in kept]
     rewards = np.concatenate(kept) if kept else np.zeros(0)
     return Turns(rewards, np.repeat(np.arange(len(arrays)), sizes), len(arrays), dropped)
-
-
-def numbered(keys: Iterable[Hashable]) -> IntArray:
-    """Return the number of each key; keys are numbered from 0 in the order of their first use."""
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 
 def deviations(
@@ -347,9 +403,9 @@ def normalized(
     return (values - stats.mean) * scale if scale else np.zeros_like(values)
 
 
-def check_fraction(name: str, value: float) -> None:
-    """Raise a ConfigError unless `value` lies in [0, 1]."""
-    check_number(name, float(value), 0, 1)
+def check_fraction(name: str, value: float) -> float:
+    """Return `value` as a float, or raise a ConfigError unless it is a number in [0, 1]."""
+    return real(name, value, 0, 1)
 
 
 def check_numbers(name: str, numbers: Sequence[Any]) -> FloatArray:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gem_core.advantages.batch import TurnRewards, as_turns, check_fraction, check_numbers
 from gem_core.advantages.stats import FloatArray
+
+Learns: TypeAlias = Literal["advantage", "return"]
+"""What a critic learns: the advantage plus the critic's own value, as in GAE, or the return."""
+LEARNS: tuple[Learns, ...] = get_args(Learns)
 
 
 def gae(
@@ -45,8 +50,7 @@ def gae(
             not finite, or an option is out of range.
         NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
-    check_fraction("gamma", gamma)
-    check_fraction("lam", lam)
+    gamma, lam = check_fraction("gamma", gamma), check_fraction("lam", lam)
     turns = as_turns(turn_rewards, truncated)
     value = turns.per_turn("values", values)
     last = np.zeros(len(turns.starts))

@@ -10,35 +10,21 @@ entry-point group ``gem_core.advantages``, where each entry names a module to im
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_names
-from gem_core._util.entry_points import check_entry_point
+from gem_core._util.entry_points import check_entry_point, load_attribute
 from gem_core._util.registry import Registry
-from gem_core.errors import MissingDependency
+from gem_core.advantages.critic import LEARNS, Learns
+from gem_core.errors import ConfigError, MissingDependency
 
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
-TRAINER_NAMES = {
-    "rebn": "rebn",
-    "mt_grpo": "mt_grpo",
-    "rae": "rae",
-    "gem_reinforce": "reinforce",
-    "gem_reinforce_plus_plus": "reinforce_plus_plus",
-    "gem_reinforce_plus_plus_baseline": "reinforce_plus_plus_baseline",
-    "gem_grpo": "grpo",
-    "gem_dr_grpo": "dr_grpo",
-    "gem_rloo": "rloo",
-    "gem_opo": "opo",
-    "gem_remax": "remax",
-    "gem_maxrl": "maxrl",
-    "gem_gdpo": "gdpo",
-    "gem_gigpo": "gigpo",
-}
-"""Estimator names by the names in trainer configs, with a prefix where a trainer has its own estimator."""
+PREFIX = "gem_"
+"""Prefix of an estimator's name in the config of a trainer that has an estimator of that name."""
 
 Scope: TypeAlias = Literal["collected", "trained"]
 """Turns whose returns normalize the advantages: all turns collected for an update, or only the turns that are
@@ -71,6 +57,8 @@ NEEDS: dict[Need, str] = {
     "reward_components": "the components of the reward of each turn",
 }
 """What an estimator may need besides rewards and mask, with a description for messages."""
+Supply: TypeAlias = Need | Literal["truncated"]
+"""What a trainer may supply: a need, or which episodes were truncated, for the option "truncation"."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +72,8 @@ class Estimator:
             array per episode.
         tensor_function: The torch form, as ``module:attribute`` or a callable. It takes (rows, tokens)
             tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids`, and the arguments in
-            `needs`; it returns `tensors.Advantages`.
+            `needs`; it returns `tensors.Advantages`. None creates it from the numpy form
+            (`tensors.of_lists`).
         needs: Required arguments besides rewards and mask; see `NEEDS`. The torch form derives "lengths" from
             the mask.
         option_needs: Further needs, by option and its value.
@@ -94,22 +83,59 @@ class Estimator:
             that a sampler dropped.
         options: Keyword arguments besides gamma that a config may set.
         description: One-line description for listings.
+        critic_learns: With the need "values", what the critic learns: "advantage" for the advantage plus the
+            critic's value, as in GAE, or "return". None without that need.
+        common: Whether trainers have estimators of this name. In the config of a trainer that has estimators
+            of its own, the name is then ``gem_NAME`` only.
+
+    Raises:
+        ConfigError: A function is not of the form ``module:attribute`` or does not take an argument that
+            `needs`, `options`, or the other attributes promise; a need is unknown; or `critic_learns` is
+            missing.
     """
 
     name: str
     reference_function: str | EstimatorFunction
-    tensor_function: str | EstimatorFunction
+    tensor_function: str | EstimatorFunction | None = None
     needs: tuple[Need, ...] = ()
     option_needs: Mapping[str, Mapping[Any, Need]] = field(default_factory=dict)
     uses_stats: bool = False
     collected_stats: bool = False
     options: tuple[str, ...] = ()
     description: str = ""
+    critic_learns: Learns | None = None
+    common: bool = False
+
+    def __post_init__(self) -> None:
+        owner = f"estimator {self.name!r}"
+        further = [need for needs in self.option_needs.values() for need in needs.values()]
+        check_names([*self.needs, *further], NEEDS, kind="need", owner=owner)
+        if self.critic_learns not in (LEARNS if "values" in self.needs else (None,)):
+            wanted = f"{' or '.join(LEARNS)} with" if "values" in self.needs else "None without"
+            raise ConfigError(
+                f"{owner}: critic_learns={self.critic_learns!r}: expected {wanted} the need 'values'"
+            )
+        if self.tensor_function is None and self.uses_stats:
+            raise ConfigError(f"{owner} uses statistics of the batch, so it needs its own tensor_function")
+        for function in (self.reference_function, self.tensor_function):
+            check_entry_point(owner, function)
+            if function is not None and not isinstance(function, str):
+                self._check_form(function)
+
+    @property
+    def trainer_name(self) -> str:
+        """Name that every trainer's config accepts, and that no trainer's own estimator has."""
+        return f"{PREFIX}{self.name}" if self.common else self.name
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[Need, ...]:
         """Return everything the estimator needs with these options."""
         further = (needs.get(options.get(option)) for option, needs in self.option_needs.items())
         return (*self.needs, *(need for need in further if need is not None))
+
+    def missing(self, options: Mapping[str, Any], supplied: Collection[str]) -> str | None:
+        """Return the first need, with its description, that is not in `supplied`; None if all are."""
+        absent = (need for need in self.needs_with(options) if need not in supplied)
+        return next((f"{need} ({NEEDS[need]})" for need in absent), None)
 
     def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
         """Check that all names are in `self.options`.
@@ -123,17 +149,62 @@ class Estimator:
         """
         check_names(options, self.options, owner=self.name, prefix=prefix)
 
+    def default(self, option: str) -> Any:
+        """Return the default of an option."""
+        return inspect.signature(self.reference()).parameters[option].default
+
     def reference(self) -> EstimatorFunction:
-        """Return the numpy form."""
-        return _load(self.name, self.reference_function)
+        """Return the numpy form.
+
+        Raises:
+            ConfigError: It does not exist, or does not take an argument of the estimator.
+        """
+        return self._load(self.reference_function)
 
     def tensors(self) -> EstimatorFunction:
         """Return the torch form.
 
         Raises:
             MissingDependency: torch is not installed.
+            ConfigError: It does not exist, or does not take an argument of the estimator.
         """
-        return _load(self.name, self.tensor_function)
+        try:
+            if self.tensor_function is not None:
+                return self._load(self.tensor_function)
+            from gem_core.advantages.tensors import of_lists
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise MissingDependency(
+                f"estimator {self.name!r} on tensors needs the package 'torch': pip install 'gem-core[train]'"
+            ) from error
+        return of_lists(self.reference(), critic_learns=self.critic_learns)
+
+    def _load(self, function: str | EstimatorFunction) -> EstimatorFunction:
+        if not isinstance(function, str):
+            return function
+        loaded: EstimatorFunction = load_attribute(f"estimator {self.name!r}", function)
+        self._check_form(loaded)
+        return loaded
+
+    def _check_form(self, function: EstimatorFunction) -> None:
+        """Check that a form is callable with the arguments that trainers pass."""
+        if not callable(function):
+            raise ConfigError(f"estimator {self.name!r}: {function!r} is not a function")
+        try:
+            parameters = inspect.signature(function).parameters
+        except ValueError:  # a function of an extension module without a signature
+            return
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return
+        stats = ("stats",) if self.uses_stats else ()
+        absent = [name for name in ("gamma", *self.needs, *self.options, *stats) if name not in parameters]
+        if absent:
+            name = getattr(function, "__name__", repr(function))
+            raise ConfigError(
+                f"estimator {self.name!r}: {name} takes no argument {absent[0]!r}; its arguments are "
+                f"{', '.join(parameters) or 'none'}"
+            )
 
 
 _estimators: Registry[Estimator] = Registry("estimator", group=ENTRY_POINT_GROUP)
@@ -143,10 +214,8 @@ def register_estimator(estimator: Estimator) -> None:
     """Make an estimator available by its name.
 
     Raises:
-        ConfigError: Another estimator has this name, or a function is not of the form ``module:attribute``.
+        ConfigError: Another estimator has this name.
     """
-    for function in (estimator.reference_function, estimator.tensor_function):
-        check_entry_point(f"estimator {estimator.name!r}", function)
     _estimators.register(estimator.name, estimator)
 
 
@@ -164,19 +233,22 @@ def list_estimators() -> list[str]:
     return _estimators.names()
 
 
-def _load(name: str, function: str | EstimatorFunction) -> EstimatorFunction:
-    if not isinstance(function, str):
-        return function
-    module, _, attribute = function.partition(":")
-    try:
-        loaded: EstimatorFunction = getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependency(
-            f"estimator {name!r} on tensors needs the package 'torch': pip install 'gem-core[train]'"
-        ) from error
-    return loaded
+def names_in_trainer(own: Collection[str] = ()) -> dict[str, str]:
+    """Map the names that a trainer's config accepts to the names of the estimators.
+
+    Args:
+        own: Names of the trainer's own estimators that the same option selects.
+
+    Returns:
+        For every estimator ``gem_NAME``, and NAME unless it is one of `own`. A `common` name is left out as
+        well if the trainer has estimators of its own.
+    """
+    names = {}
+    for name in list_estimators():
+        if name not in own and not (own and get_estimator(name).common):
+            names[name] = name
+        names[f"{PREFIX}{name}"] = name
+    return names
 
 
 def _register_builtin() -> None:
@@ -252,6 +324,8 @@ def _register_builtin() -> None:
                 collected_stats=name == "rebn",
                 options=options,
                 description=description,
+                critic_learns="advantage" if name == "gae" else None,
+                common=name not in ("rebn", "mt_grpo", "rae"),
             )
         )
 

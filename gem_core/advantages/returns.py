@@ -103,7 +103,10 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
     rows = []
     for number, (of_turns, of_tokens) in enumerate(zip(advantages, turn_ids, strict=True)):
         values = np.asarray(of_turns, dtype=np.float64)
-        ids = np.asarray(of_tokens, dtype=np.int64)
+        ids = np.asarray(of_tokens)
+        if ids.size and ids.dtype.kind not in "iu":
+            raise ConfigError(f"episode {number}: turn ids are {ids.dtype}: expected integers")
+        ids = ids.astype(np.int64)
         if ids.size and not -1 <= ids.min() <= ids.max() < len(values):
             raise ConfigError(
                 f"episode {number}: turn ids from {ids.min()} to {ids.max()} for {len(values)} turns"

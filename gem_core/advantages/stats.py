@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gem_core._util.checks import check_choice, check_number
-from gem_core.advantages.inputs import episode_arrays
+from gem_core._util.checks import check_choice
+from gem_core.advantages.inputs import episode_arrays, real
 from gem_core.errors import ConfigError, NonFiniteReward
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -144,8 +144,7 @@ def inverse_std(
     Returns count as equal if there is only one, or if ``std <= min_std * max(1, |mean|)``: the differences
     are then rounding noise, which the division would amplify to advantages of magnitude 1.
     """
-    for name, value in (("eps", eps), ("min_std", min_std)):
-        check_number(name, float(value), 0)
+    eps, min_std = real("eps", eps, 0), real("min_std", min_std, 0)
     if not np.isfinite(m2).all():
         raise NonFiniteReward("the squared deviations of the returns overflow float64; rescale the rewards")
     std = standard_deviation(count, m2, ddof)

@@ -28,16 +28,21 @@ Sums and statistics are float64, whatever the dtype of the rewards. No gradients
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from gem_core import advantages as numpy_forms
+from gem_core.advantages.batch import Turns
+from gem_core.advantages.critic import Learns
+from gem_core.advantages.inputs import flags
 from gem_core.advantages.stats import FloatArray, ReturnStats
 from gem_core.advantages.turns import TurnLayout, check_tensor
 from gem_core.errors import ConfigError, NonFiniteReward
@@ -52,7 +57,7 @@ class Advantages(NamedTuple):
     advantages: torch.Tensor
     """float32 (rows, tokens): the advantage of a turn on its response tokens, exactly 0 elsewhere."""
     returns: torch.Tensor
-    """float32 (rows, tokens): the return of a turn (for `gae`, the critic's target); 0 elsewhere."""
+    """float32 (rows, tokens): the return of a turn, or with a critic its target; 0 elsewhere."""
     stats: ReturnStats
     """Statistics of the returns over turns; `rebn` normalizes by them, other estimators only report them."""
 
@@ -61,18 +66,40 @@ class OnTensors:
     """An estimator for tensors, created from its numpy form.
 
     Args:
-        estimator: A function like those of `gem_core.advantages`: it takes turn rewards (lists or
-            `gem_core.advantages.batch.Turns`) and returns one array of advantages per episode.
+        estimator: A function like those of `gem_core.advantages`: it takes
+            `gem_core.advantages.batch.Turns` in place of lists, and returns one array of advantages per
+            episode. For a function that takes lists only, see `of_lists`.
+        critic_learns: As in `gem_core.advantages.registry.Estimator`.
+        collected_stats: As in that class: whether `stats` are statistics of returns over turns.
+
+    Raises:
+        ConfigError: The estimator takes `values`, but `critic_learns` is None.
     """
 
-    def __init__(self, estimator: Callable[..., list[FloatArray]]) -> None:
+    def __init__(
+        self,
+        estimator: Callable[..., Sequence[Any]],
+        *,
+        critic_learns: Learns | None = None,
+        collected_stats: bool = False,
+    ) -> None:
         self._estimator = estimator
-        self.__name__ = estimator.__name__
+        self._critic_learns = critic_learns
+        self._collected_stats = collected_stats
+        self.__name__ = getattr(estimator, "__name__", type(estimator).__name__)
         self.__doc__ = _on_tensors(inspect.getdoc(estimator) or "")
         parameters = dict(inspect.signature(estimator).parameters)
         self._takes_stats = "stats" in parameters
         self.takes_lengths = "lengths" in parameters
-        del parameters["turn_rewards"]
+        if "values" in parameters and critic_learns is None:
+            raise ConfigError(
+                f"{self.__name__} takes values: pass critic_learns='advantage' if the critic learns the "
+                "advantage plus its value, as in gae, or 'return'"
+            )
+        del parameters[next(iter(parameters))]
+        self._positional = list(parameters)
+        rest = [name for name, p in parameters.items() if p.kind is p.VAR_KEYWORD]
+        last = [parameters.pop(name) for name in rest]
         positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters["turn_ids"] = inspect.Parameter("turn_ids", keyword, default=None)
@@ -83,6 +110,7 @@ class OnTensors:
                 inspect.Parameter("token_rewards", positional),
                 inspect.Parameter("response_mask", positional),
                 *parameters.values(),
+                *last,
             ]
         )
 
@@ -138,17 +166,18 @@ class OnTensors:
         try:  # a failure must not leave the other ranks waiting
             check_tensor("token_rewards", token_rewards)
             layout = TurnLayout(_masked(response_mask, truncated), turn_ids, token_rewards)
-            parts = self._estimator(layout, *needs, **arguments)
+            arguments |= dict(zip(self._positional, needs, strict=False))
+            parts = self._estimator(layout, **arguments)
         except Exception:
             if not own_stats:
                 _merge(None, process_group, device)
             raise
         per_turn = np.concatenate(parts) if parts else np.zeros(0)
         gs = layout.returns(arguments.get("gamma", 1.0))
-        if self._estimator is numpy_forms.gae:
-            gs = per_turn + layout.per_turn("values", needs[0] if needs else arguments["values"])
-        of_returns = self._estimator is numpy_forms.rebn and arguments.get("weight", "turn") == "turn"
-        stats = used_stats[0] if used_stats and of_returns else ReturnStats.from_returns(gs)
+        if self._critic_learns == "advantage":
+            gs = per_turn + layout.per_turn("values", arguments["values"])
+        of_turns = self._collected_stats and arguments.get("weight", "turn") == "turn"
+        stats = used_stats[0] if used_stats and of_turns else ReturnStats.from_returns(gs)
         with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
             return Advantages(
                 layout.spread(per_turn.astype(np.float32)), layout.spread(gs.astype(np.float32)), stats
@@ -190,8 +219,28 @@ def _on_tensors(text: str) -> str:
     return f"{head}\n\nReturns:\n{result}\n\nRaises:\n{raises}"
 
 
+def of_lists(
+    estimator: Callable[..., Sequence[ArrayLike]], *, critic_learns: Learns | None = None
+) -> OnTensors:
+    """Return the form for tensors of an estimator that takes lists.
+
+    The estimator sees only the rows that have turns, so padding and failed episodes do not count.
+
+    Args:
+        estimator: Takes one array of turn rewards per episode, and as keyword arguments its needs and
+            options; returns one sequence of advantages per episode.
+        critic_learns: As in `gem_core.advantages.registry.Estimator`.
+    """
+
+    @functools.wraps(estimator)
+    def on_turns(turns: Turns, **arguments: Any) -> list[FloatArray]:
+        return turns.call(estimator, arguments)
+
+    return OnTensors(on_turns, critic_learns=critic_learns)
+
+
 dr_grpo = OnTensors(numpy_forms.dr_grpo)
-gae = OnTensors(numpy_forms.gae)
+gae = OnTensors(numpy_forms.gae, critic_learns="advantage")
 gdpo = OnTensors(numpy_forms.gdpo)
 gigpo = OnTensors(numpy_forms.gigpo)
 grpo = OnTensors(numpy_forms.grpo)
@@ -199,7 +248,7 @@ maxrl = OnTensors(numpy_forms.maxrl)
 mt_grpo = OnTensors(numpy_forms.mt_grpo)
 opo = OnTensors(numpy_forms.opo)
 rae = OnTensors(numpy_forms.rae)
-rebn = OnTensors(numpy_forms.rebn)
+rebn = OnTensors(numpy_forms.rebn, collected_stats=True)
 reinforce = OnTensors(numpy_forms.reinforce)
 reinforce_plus_plus = OnTensors(numpy_forms.reinforce_plus_plus)
 reinforce_plus_plus_baseline = OnTensors(numpy_forms.reinforce_plus_plus_baseline)
@@ -228,10 +277,8 @@ def _masked(response_mask: torch.Tensor, truncated: Any) -> torch.Tensor:
     if truncated is None:
         return response_mask
     check_tensor("response_mask", response_mask)
-    rows = torch.as_tensor(truncated, dtype=torch.bool, device=response_mask.device)
-    if rows.shape != response_mask.shape[:1]:
-        raise ConfigError(f"truncated has shape {tuple(rows.shape)}: expected ({len(response_mask)},)")
-    return response_mask.masked_fill(rows[:, None], 0)
+    rows = torch.tensor(flags("truncated", truncated, len(response_mask), "row"), dtype=torch.bool)
+    return response_mask.masked_fill(rows[:, None].to(response_mask.device), 0)
 
 
 def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: torch.device) -> ReturnStats:

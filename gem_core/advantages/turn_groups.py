@@ -7,8 +7,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from gem_core._util.checks import check_choice, check_number
+from gem_core._util.checks import check_choice
 from gem_core.advantages.batch import IntArray, TurnRewards, as_turns, deviations, standardized
+from gem_core.advantages.inputs import real
 from gem_core.advantages.stats import FloatArray
 
 Compared: TypeAlias = Literal["reward", "return"]
@@ -122,7 +123,7 @@ def gigpo(
         NonFiniteReward: A reward is NaN or infinite, or a return overflows; the message names the episode.
     """
     check_choice("normalization", normalization, ("mean_std", "mean"))
-    weight = check_number("step_weight", float(step_weight), 0)
+    weight = real("step_weight", step_weight, 0)
     turns = as_turns(turn_rewards, truncated)
     groups = turns.keys("group_ids", group_ids)
     anchors = paired(groups[turns.index], turns.keys_per_turn("state_keys", state_keys))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from gem_core.advantages.batch import IntArray, Turns
-from gem_core.advantages.inputs import describe
+from gem_core.advantages.inputs import describe, entries
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
@@ -118,7 +118,8 @@ class TurnLayout(Turns):
     def keys_per_turn(self, name: str, data: Sequence[Sequence[Hashable]]) -> IntArray:
         """Return the number of each turn's key; the keys of rows without turns are ignored."""
         played = set(self.rows[self.starts].tolist())
-        return super().keys_per_turn(name, [keys if row in played else () for row, keys in enumerate(data)])
+        rows = enumerate(entries(name, data, self.episodes, self.noun))
+        return super().keys_per_turn(name, [keys if row in played else () for row, keys in rows])
 
     def lengths(self, data: Any) -> FloatArray:
         """Return the number of response tokens of each turn.
@@ -133,14 +134,6 @@ class TurnLayout(Turns):
         counted = self._turn_of_segment >= 0
         lengths = np.bincount(self._turn_of_segment[counted], tokens[counted], minlength=len(self))
         return np.asarray(lengths, dtype=np.float64)
-
-    def per_episode(self, name: str, data: Any) -> list[Any]:
-        """Return the entries of the rows that have turns; `data` is a (rows,) tensor or a sequence."""
-        if isinstance(data, torch.Tensor):
-            if data.ndim != 1:
-                raise ConfigError(f"{name} has shape {tuple(data.shape)}: expected ({self.shape[0]},)")
-            data = data.tolist()
-        return super().per_episode(name, data)
 
     def spread(self, values: NDArray[Any], fill: float = 0) -> torch.Tensor:
         """Copy one number per turn to its response tokens; `fill` elsewhere.

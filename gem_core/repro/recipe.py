@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -13,7 +12,12 @@ from typing import Any
 from gem_core._util.checks import check_choice, check_int, check_number, expected
 from gem_core._util.messages import unknown
 from gem_core._util.yaml import parse_yaml
-from gem_core.advantages.registry import SCOPES, TRAINER_NAMES, get_estimator
+from gem_core.advantages.registry import (
+    SCOPES,
+    TRUNCATIONS,
+    get_estimator,
+    list_estimators,
+)
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
@@ -54,8 +58,9 @@ class Recipe(RolloutOptions):
         env: Environments, as in `EnvChoice.parse`. In a file, a single environment may be a plain string.
         model: Hugging Face name or folder. In a file, a relative path is relative to the folder of the file.
         seed: Random seed for the tasks, and for the trainer if it accepts one.
-        estimator: Advantage estimator: a value of `TRAINER_NAMES`, or "gae", which needs a critic.
-        estimator_options: Options of the estimator. "rebn" also has ``scope``, "collected" or "trained".
+        estimator: Name of a registered advantage estimator; "gae" needs a critic.
+        estimator_options: Options of the estimator, and ``truncation``, "keep" or "mask"; "rebn" also has
+            ``scope``, "collected" or "trained".
         gamma: Discount per turn, from 0 to 1.
         steps: Number of rounds of rollout and update.
         tasks_per_step: Number of tasks per step.
@@ -168,19 +173,18 @@ class Recipe(RolloutOptions):
         check_number(f"{prefix}temperature", self.temperature, above=0, high=2)
 
     def _check_estimator(self, prefix: str) -> None:
-        known = [*TRAINER_NAMES.values(), CRITIC_ESTIMATOR]
-        if self.estimator not in known:
-            raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), known)}")
+        if self.estimator not in list_estimators():
+            raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), list_estimators())}")
         if self.critic_learning_rate is not None and not self.with_critic:
             raise ConfigError(f"{prefix}critic_learning_rate needs estimator={CRITIC_ESTIMATOR}")
         estimator = get_estimator(self.estimator)
         options = dict(self.estimator_options)
         if estimator.collected_stats:
             check_choice(f"{prefix}estimator_options.scope", options.pop("scope", "collected"), SCOPES)
+        check_choice(f"{prefix}estimator_options.truncation", options.pop("truncation", "keep"), TRUNCATIONS)
         estimator.check_options(options, prefix=f"{prefix}estimator_options.")
-        defaults = inspect.signature(estimator.reference()).parameters
         for name, value in options.items():
-            if isinstance(defaults[name].default, float | int):
+            if isinstance(estimator.default(name), float | int):
                 check_number(f"{prefix}estimator_options.{name}", value)
         if "group_ids" in estimator.needs_with(options) and self.samples_per_task < 2:
             raise ConfigError(
@@ -262,17 +266,16 @@ class Recipe(RolloutOptions):
     @property
     def trainer_estimator(self) -> str:
         """Name of the estimator in the config of a trainer that also has built-in estimators."""
-        names = {estimator: name for name, estimator in TRAINER_NAMES.items()}
-        return names.get(self.estimator, f"gem_{self.estimator}")
+        return get_estimator(self.estimator).trainer_name
 
     @property
     def changed_estimator_options(self) -> dict[str, Any]:
-        """Options of the estimator whose values differ from the defaults, including ``scope``."""
-        defaults = inspect.signature(get_estimator(self.estimator).reference()).parameters
+        """Options of the estimator that differ from the defaults, including ``scope`` and ``truncation``."""
+        estimator, defaults = get_estimator(self.estimator), {"scope": "collected", "truncation": "keep"}
         return {
             name: value
             for name, value in self.estimator_options.items()
-            if value != ("collected" if name == "scope" else defaults[name].default)
+            if value != (defaults[name] if name in defaults else estimator.default(name))
         }
 
     def rollout_options(self) -> dict[str, Any]:

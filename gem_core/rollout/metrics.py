@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from statistics import fmean
 
@@ -24,8 +24,8 @@ METRICS = (
 )
 """Names of the metrics of `episode_metrics` that do not depend on the environment."""
 
-_INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics")
-"""Keys of a turn's info that `episode_metrics` reads."""
+_INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics", "agent")
+"""Keys of a turn's info that `episode_metrics` and `Episode.agent` read."""
 
 
 def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
@@ -79,11 +79,21 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}
 
 
-def without_tokens(episode: Episode) -> Episode:
+def without_tokens(episode: Episode, needs: Collection[str] = ()) -> Episode:
     """Return a copy of the episode without tokens and texts, which `episode_metrics` does not need.
 
-    The copy is small enough to send from the process that played the episode to the one that logs.
+    The copy is small enough to send from the process that played the episode to the one that trains.
+
+    Args:
+        episode: The episode.
+        needs: What an estimator needs. "state_keys" keeps the keys of the states after the first turn's;
+            the first is the same in all episodes of a task. "reward_components" keeps these.
     """
+    keys = [*_INFO_KEYS, *(["reward_components"] if "reward_components" in needs else [])]
+    infos = [{key: turn.info[key] for key in keys if key in turn.info} for turn in episode.turns]
+    if "state_keys" in needs:
+        for info, key in zip(infos, episode.state_keys()[1:], strict=False):
+            info["state_key"] = key
     turns = [
         replace(
             turn,
@@ -92,8 +102,8 @@ def without_tokens(episode: Episode) -> Episode:
             logprobs=None,
             observation="",
             action="",
-            info={key: turn.info[key] for key in _INFO_KEYS if key in turn.info},
+            info=info,
         )
-        for turn in episode.turns
+        for turn, info in zip(episode.turns, infos, strict=True)
     ]
     return replace(episode, turns=turns, metadata={})

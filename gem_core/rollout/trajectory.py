@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -103,11 +103,15 @@ class Row:
     @property
     def spans(self) -> list[Span]:
         """Start and end of the response of each turn in the row."""
+        lengths, starts = [0] * len(self.turns), [-1] * len(self.turns)
+        for position, turn in enumerate(self.turn_ids):
+            if turn >= 0:
+                starts[turn] = position if starts[turn] < 0 else starts[turn]
+                lengths[turn] += 1
         spans: list[Span] = []
         end = self.prompt_length
-        for turn in range(len(self.turns)):
-            length = self.turn_ids.count(turn)
-            start = self.turn_ids.index(turn) if length else end  # an empty response has no token to find
+        for start, length in zip(starts, lengths, strict=True):
+            start = end if start < 0 else start  # an empty response has no token to find
             end = start + length
             spans.append((start, end))
         return spans
@@ -180,6 +184,12 @@ class Episode:
     def num_response_tokens(self) -> int:
         """Number of tokens that the policy sampled."""
         return sum(len(turn.response_ids) for turn in self.turns)
+
+    @property
+    def agent(self) -> str:
+        """The agent of a multi-agent environment that the policy played; empty in other environments."""
+        reported = (turn.info.get("agent") for turn in self.turns[:1])
+        return str(self.metadata.get("agent") or next(reported, None) or self.env_kwargs.get("agent") or "")
 
     def state_keys(self) -> list[str]:
         """Return a key of the state in which each turn began, the same in every process.
@@ -356,16 +366,39 @@ def trainable_reward_components(episodes: Iterable[Episode]) -> list[list[list[f
         ConfigError: No step reported components.
     """
     trainable = [episode for episode in episodes if episode.trainable]
-    reported = [[turn.info.get("reward_components") or {} for turn in episode.turns] for episode in trainable]
+    return tabulate_components(
+        [episode.rewards for episode in trainable],
+        [reported_components(episode) for episode in trainable],
+        [episode.env_id for episode in trainable],
+    )
+
+
+def reported_components(episode: Episode) -> list[dict[str, float]]:
+    """Return the components of the reward of each turn, by name, as its step reported them."""
+    return [turn.info.get("reward_components") or {} for turn in episode.turns]
+
+
+def tabulate_components(
+    rewards: Sequence[Sequence[float]],
+    reported: Sequence[Sequence[Mapping[str, float]]],
+    env_ids: Iterable[str],
+) -> list[list[list[float]]]:
+    """Do the same as `trainable_reward_components` with the parts of trainable episodes.
+
+    Args:
+        rewards: Rewards of the turns of each episode.
+        reported: Components of each turn of each episode, by name.
+        env_ids: Environment of each episode, for the message.
+    """
     names = sorted({name for turns in reported for turn in turns for name in turn})
-    if trainable and not names:
-        envs = ", ".join(sorted({episode.env_id for episode in trainable}))
+    if rewards and not names:
+        envs = ", ".join(sorted(set(env_ids)))
         raise ConfigError(f"{envs}: no step reported info['reward_components'], which the estimator needs")
     rests = [
-        [reward - math.fsum(turn.values()) for reward, turn in zip(episode.rewards, turns, strict=True)]
-        for episode, turns in zip(trainable, reported, strict=True)
+        [reward - math.fsum(turn.values()) for reward, turn in zip(of_episode, turns, strict=True)]
+        for of_episode, turns in zip(rewards, reported, strict=True)
     ]
-    size = max((abs(reward) for episode in trainable for reward in episode.rewards), default=0.0)
+    size = max((abs(reward) for of_episode in rewards for reward in of_episode), default=0.0)
     has_rest = any(abs(rest) > 1e-9 * size for turns in rests for rest in turns)
     return [
         [

@@ -167,11 +167,9 @@ class Learner:
         if values and (variance := np.concatenate(turn_returns).var()):
             errors = [target - of_turns for target, of_turns in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
-        targets = [
-            advantage + value
-            for of_turns, predicted in zip(advantages, values, strict=bool(values))
-            for advantage, value in zip(of_turns, predicted, strict=True)
-        ]
+        targets = np.concatenate(turn_returns)
+        if estimator.critic_learns == "advantage":
+            targets = np.concatenate(advantages) + np.concatenate(values)
         return metrics, torch.tensor(targets, dtype=torch.float32)
 
     @torch.no_grad()

@@ -10,29 +10,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gem_core._util.checks import check_choice, check_number
+from gem_core._util.checks import check_choice
 from gem_core._util.messages import unknown
+from gem_core.advantages.inputs import checked_advantages, real
 from gem_core.advantages.registry import (
     NEEDS,
     SCOPES,
-    TRAINER_NAMES,
     TRUNCATIONS,
     Estimator,
     Need,
     Scope,
+    Supply,
     Truncation,
     get_estimator,
+    names_in_trainer,
 )
 from gem_core.advantages.returns import returns
 from gem_core.advantages.stats import FloatArray, ReturnStats
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode
+from gem_core.rollout.trajectory import reported_components, tabulate_components
 from gem_core.tasks import EnvChoice
 
 if TYPE_CHECKING:
     import torch
 
     from gem_core.advantages.tensors import Advantages
+    from gem_core.repro import Recipe
+    from gem_core.trainers.plugin import SupportedTrainer
 
 
 @dataclass(frozen=True)
@@ -42,21 +47,27 @@ class EpisodeTurns:
     Attributes:
         rewards: Reward of each turn.
         lengths: Number of response tokens of each turn.
-        env_id: Environment with its arguments.
+        env_id: Environment with its arguments; empty for an episode that GEM did not play.
+        agent_id: Environment and agent that was played; see `Episode.agent`.
+        truncated: Whether the episode was truncated.
         state_keys: Key of the state in which each turn began; empty if no estimator needs it.
+        reward_components: Components of the reward of each turn by name; empty if no estimator needs them.
     """
 
     rewards: list[float]
     lengths: list[int]
     env_id: str = ""
+    agent_id: tuple[str, str] = ("", "")
+    truncated: bool = False
     state_keys: list[str] = field(default_factory=list)
+    reward_components: list[dict[str, float]] = field(default_factory=list)
 
     @classmethod
     def of(cls, episode: Episode, needs: Collection[Need]) -> EpisodeTurns:
         """Return the data about an episode's turns, with no turns if the episode is not trainable.
 
         Args:
-            episode: The episode.
+            episode: The episode, or its outline with what `needs` names (`without_tokens`).
             needs: What the estimator needs; see `EstimatorChoice.needs`.
         """
         turns = episode.turns if episode.trainable else []
@@ -64,8 +75,41 @@ class EpisodeTurns:
             [turn.reward for turn in turns],
             [len(turn.response_ids) for turn in turns],
             EnvChoice(episode.env_id, episode.env_kwargs).label,
+            (episode.env_id, episode.agent),
+            episode.truncated,
             episode.state_keys() if turns and "state_keys" in needs else [],
+            reported_components(episode) if turns and "reward_components" in needs else [],
         )
+
+
+def estimator_inputs(
+    episodes: Sequence[EpisodeTurns], needs: Collection[Need], group_ids: Sequence[Hashable] | None = None
+) -> dict[Need, Any]:
+    """Return the inputs of an estimator that are known from the episodes.
+
+    Args:
+        episodes: Episodes with turns.
+        needs: What the estimator needs.
+        group_ids: Group of each episode.
+
+    Raises:
+        ConfigError: No step of an environment reported components of its reward, which the estimator needs.
+    """
+    inputs: dict[Need, Any] = {
+        "lengths": [episode.lengths for episode in episodes],
+        "env_ids": [episode.env_id for episode in episodes],
+        "agent_ids": [episode.agent_id for episode in episodes],
+        "state_keys": [episode.state_keys for episode in episodes],
+    }
+    if group_ids is not None:
+        inputs["group_ids"] = group_ids
+    if "reward_components" in needs:
+        inputs["reward_components"] = tabulate_components(
+            [episode.rewards for episode in episodes],
+            [episode.reward_components for episode in episodes],
+            [episode.env_id for episode in episodes],
+        )
+    return {need: inputs[need] for need in needs if need in inputs}
 
 
 @dataclass(frozen=True)
@@ -158,7 +202,7 @@ class EstimatorChoice:
         episodes: Sequence[Hashable] | None = None,
         turns: Sequence[int] | None = None,
         group_ids: Sequence[Hashable] | None = None,
-        truncated: Sequence[bool] | None = None,
+        played: Sequence[EpisodeTurns | None] | None = None,
         **arguments: Any,
     ) -> Advantages:
         """Compute the advantages of a batch of episode rows or turn rows.
@@ -172,7 +216,8 @@ class EstimatorChoice:
             episodes: For turn rows, the episode of each row; None for episode rows.
             turns: For turn rows, the index of each row within its episode.
             group_ids: Group of each row; used by estimators that compare the episodes of a task.
-            truncated: Whether the episode of each row was truncated; used with ``truncation="mask"``.
+            played: Data about the episode of each row, for estimators that need more than rewards and mask,
+                and for ``truncation="mask"``; None for a row that GEM did not play.
             arguments: Further keyword arguments of the estimator, such as ``values``.
 
         Returns:
@@ -188,13 +233,16 @@ class EstimatorChoice:
             if group_ids is None:
                 raise ConfigError(f"{self.name} compares the episodes of a task, but the rows have no groups")
             arguments["group_ids"] = group_ids
+        if played is not None:
+            arguments |= _inputs_of_rows(played, self.needs, response_mask, turn_ids, turns)
         for need in self.needs:
             if need != "lengths" and arguments.get(need) is None:
                 raise ConfigError(f"{self.name} needs {need}, {NEEDS[need]}, but the rows have none")
         if self.truncation == "mask":
-            if truncated is None:
+            if played is None:
                 raise ConfigError("truncation='mask' needs to know which rows were truncated")
-            arguments["truncated"] = truncated
+            kept = [row is None or not row.truncated for row in played]
+            response_mask = response_mask * response_mask.new_tensor(kept)[:, None]
         function = self.estimator.tensors()
         result: Advantages
         if episodes is None:
@@ -209,7 +257,7 @@ class EstimatorChoice:
         return result
 
     def compute_turns(
-        self, episodes: Sequence[EpisodeTurns], group_ids: Sequence[Hashable]
+        self, episodes: Sequence[EpisodeTurns], group_ids: Sequence[Hashable], **further: Any
     ) -> tuple[list[FloatArray], ReturnStats]:
         """Compute the advantages of all turns of an update, in one process.
 
@@ -220,32 +268,80 @@ class EstimatorChoice:
             episodes: The episodes of all ranks in the same order on each rank. An episode without turns, such
                 as a failed one, is left out of statistics and baselines.
             group_ids: Group of each episode.
+            further: Further keyword arguments of the estimator, which match the episodes that have turns and,
+                with ``truncation="mask"``, were not truncated.
 
         Returns:
-            The advantages of the turns of each episode, and the statistics of the returns.
+            The advantages of the turns of each episode, and the statistics of the returns that count.
 
         Raises:
+            ConfigError: The estimator does not return one finite number per turn.
             NonFiniteReward: A reward is not finite; the message names the episode and the turn.
         """
-        numbers = [number for number, episode in enumerate(episodes) if episode.rewards]
+        masked = self.truncation == "mask"
+        numbers = [n for n, one in enumerate(episodes) if one.rewards and not (masked and one.truncated)]
         rewards = [episodes[number].rewards for number in numbers]
         for number in numbers:
             for turn, reward in enumerate(episodes[number].rewards):
                 if not math.isfinite(reward):
                     raise NonFiniteReward(f"episode {number}, turn {turn}: reward {reward}")
-        advantages: list[FloatArray] = [np.zeros(0) for _ in episodes]
+        advantages: list[FloatArray] = [np.zeros(len(one.rewards)) for one in episodes]
         if numbers:
-            inputs: dict[str, list[Any]] = {
-                "group_ids": [group_ids[number] for number in numbers],
-                "lengths": [episodes[number].lengths for number in numbers],
-                "env_ids": [episodes[number].env_id for number in numbers],
-                "state_keys": [episodes[number].state_keys for number in numbers],
-            }
-            needs = {name: inputs[name] for name in self.needs}
-            computed = self.estimator.reference()(rewards, gamma=self.gamma, **self.options, **needs)
-            for number, of_turns in zip(numbers, computed, strict=True):
+            groups = [group_ids[number] for number in numbers]
+            inputs = estimator_inputs([episodes[number] for number in numbers], self.needs, groups)
+            function = self.estimator.reference()
+            computed = function(rewards, gamma=self.gamma, **self.options, **inputs, **further)
+            checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
+            for number, of_turns in zip(numbers, checked, strict=True):
                 advantages[number] = of_turns
         return advantages, ReturnStats.from_returns(returns(rewards, self.gamma))
+
+
+def _inputs_of_rows(
+    played: Sequence[EpisodeTurns | None],
+    needs: Collection[Need],
+    response_mask: torch.Tensor,
+    turn_ids: torch.Tensor | None,
+    turns: Sequence[int] | None,
+) -> dict[str, Any]:
+    """Return inputs for the rows of a batch; see `EstimatorChoice.compute`."""
+    of_rows = [row or EpisodeTurns([], []) for row in played]
+    # The mask determines lengths, and the trainer its groups.
+    known = [need for need in needs if need not in ("lengths", "group_ids")]
+    inputs: dict[Any, Any] = {**estimator_inputs(of_rows, known)}
+    if turns is not None:  # a row holds one turn of its episode
+        turn_ids = (response_mask != 0).int() - 1
+        for need in {"state_keys", "reward_components"} & inputs.keys():
+            inputs[need] = [entry[turn : turn + 1] for entry, turn in zip(inputs[need], turns, strict=True)]
+        if "state_keys" in inputs:
+            inputs["state_keys"] = [keys[0] if keys else None for keys in inputs["state_keys"]]
+    if "reward_components" in inputs:
+        inputs["reward_components"] = _on_first_tokens(inputs["reward_components"], response_mask, turn_ids)
+    return inputs
+
+
+def _on_first_tokens(
+    of_rows: Sequence[Sequence[Sequence[float]]], response_mask: torch.Tensor, turn_ids: torch.Tensor | None
+) -> torch.Tensor:
+    """Return components of rewards, one list per turn of each row, as (rows, tokens, components)."""
+    import torch
+
+    from gem_core.advantages.tensors import turn_ids_from_mask
+
+    ids = (turn_ids_from_mask(response_mask) if turn_ids is None else turn_ids).cpu()
+    opens = ids >= 0
+    opens[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+    width = max((len(of_turn) for of_row in of_rows for of_turn in of_row), default=0)
+    table = torch.zeros((*ids.shape, width), dtype=torch.float64)
+    for row, of_row in enumerate(of_rows):
+        places = opens[row].nonzero()[:, 0]
+        if len(places) and len(places) != len(of_row):
+            raise ConfigError(
+                f"reward_components: row {row} has {len(places)} turns, but {len(of_row)} were played"
+            )
+        if len(places):
+            table[row, places] = torch.tensor(of_row, dtype=torch.float64)
+    return table.to(response_mask.device)
 
 
 def read_estimator(
@@ -256,34 +352,35 @@ def read_estimator(
     prefix: str = "",
     gamma_option: str = "gamma",
     option: str = "estimator",
-    own_names: Collection[str] = (),
-    names: Mapping[str, str] | None = TRAINER_NAMES,
-    supplies: Collection[str] = ("group_ids",),
+    trainer: SupportedTrainer | None = None,
+    supplies: Collection[Supply] | None = None,
 ) -> EstimatorChoice:
     """Read the estimator that a config names.
 
     Args:
-        name: Name in the trainer's config.
+        name: Name in the trainer's config: ``gem_NAME``, or NAME if the trainer has no estimator of that name
+            (`gem_core.advantages.registry.names_in_trainer`).
         options: Maps options to values, including ``scope`` for an estimator with statistics of returns, and
             ``truncation`` if the trainer supplies "truncated". None as a value selects the default.
         gamma: Discount per turn.
         prefix: Text that a user writes before the name of an option, for messages.
         gamma_option: Name that a user writes for `gamma`, for messages.
         option: Text that a user writes before `name`, for messages.
-        own_names: Names of the trainer's own estimators, for messages.
-        names: Maps names in the trainer's config to names of estimators. None if `name` is
-            the registered name.
-        supplies: What the trainer supplies: names of needs (`gem_core.advantages.registry.NEEDS`), and
-            "truncated" if it knows which episodes were truncated.
+        trainer: The trainer, which declares its own estimators and what it supplies. None for a trainer
+            without own estimators that supplies groups only.
+        supplies: What the trainer supplies in this run, if that is not what `trainer` declares.
 
     Raises:
         ConfigError: The estimator or an option is unknown, a value is out of range, or the trainer does not
             supply what the estimator needs.
-        UnknownName: `names` is None, and the estimator does not exist.
     """
-    if names is not None and name not in names:
-        raise unknown_estimator(option, name, [*own_names, *names])
-    estimator = get_estimator(name if names is None else names[name])
+    own = () if trainer is None else trainer.own_estimators
+    names = names_in_trainer(own)
+    if name not in names:
+        raise unknown_estimator(option, name, [*own, *names])
+    estimator = get_estimator(names[name])
+    if supplies is None:
+        supplies = ("group_ids",) if trainer is None else trainer.supplies_for(estimator)
     chosen = {key: value for key, value in options.items() if value is not None}
     truncation: Any = "keep"
     if "truncated" in supplies:
@@ -301,14 +398,35 @@ def read_estimator(
                 "'trained'"
             )
     estimator.check_options(chosen, prefix=prefix)
-    check_number(gamma_option, float(gamma), 0, 1)
-    for need in estimator.needs_with(chosen):
-        if need not in supplies:
-            raise ConfigError(
-                f"{name} needs {need} ({NEEDS[need]}), which this trainer does not supply; it supplies "
-                f"{', '.join(supplies) or 'nothing'}"
-            )
-    return EstimatorChoice(name, estimator, float(gamma), chosen, scope, truncation)
+    gamma = real(gamma_option, gamma, 0, 1)
+    if missing := estimator.missing(chosen, supplies):
+        who = "this trainer" if trainer is None else trainer.name
+        raise ConfigError(
+            f"{name} needs {missing}, which {who} does not supply to it; it supplies "
+            f"{', '.join(supplies) or 'nothing'}"
+        )
+    return EstimatorChoice(name, estimator, gamma, chosen, scope, truncation)
+
+
+def check_recipe(recipe: Recipe, trainer: SupportedTrainer) -> None:
+    """Reject a recipe with an estimator or an option of it that the trainer's plugin would reject.
+
+    Raises:
+        ConfigError: See `read_estimator`.
+    """
+    if recipe.trainer_estimator in trainer.own_estimators:
+        raise ConfigError(
+            f"{trainer.name} has an estimator {recipe.trainer_estimator!r} of its own; register yours under "
+            "another name"
+        )
+    if not recipe.with_critic:  # the writer of a plugin decides whether it sets up a critic
+        read_estimator(
+            recipe.trainer_estimator,
+            recipe.estimator_options,
+            gamma=recipe.gamma,
+            prefix="estimator_options.",
+            trainer=trainer,
+        )
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gem_core.advantages.registry import Need
 from gem_core.advantages.stats import ReturnStats
 from gem_core.rollout import Episode, Row, RowKind, without_tokens
 from gem_core.rollout.rows import Spans, turn_ids_of
+from gem_core.trainers.estimators import EpisodeTurns
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +35,7 @@ class BatchFacts:
             in the response mask are the turns.
         episodes: For turn rows, the number of each row's episode; None for episode rows.
         turns: For turn rows, the index of each row within its episode; None for episode rows.
+        played: Data about the episode of each row, for the estimator; None if no row has any.
         values: Values that the trainer's critic predicts at each token, (rows, tokens), if the estimator
             needs them.
         stats: Statistics of the returns, set by the estimator.
@@ -41,20 +44,25 @@ class BatchFacts:
     turn_ids: torch.Tensor | None = None
     episodes: list[int] | None = None
     turns: list[int] | None = None
+    played: list[EpisodeTurns | None] | None = None
     values: torch.Tensor | None = None
     stats: ReturnStats = field(default_factory=ReturnStats)
 
 
-def pack_facts(episode: Episode, kind: RowKind, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def pack_facts(
+    episode: Episode, kind: RowKind, rows: Sequence[Row], needs: Collection[Need] = ()
+) -> list[dict[str, Any]]:
     """Return the facts about each row of an episode, as objects that JSON can represent.
 
     Args:
         episode: The episode.
         kind: Kind of its rows.
         rows: The rows, as returned by `rows_of`.
+        needs: What the estimator needs.
     """
     facts: list[dict[str, Any]] = [{"rows": kind} for _ in rows]
-    facts[0]["episode"] = without_tokens(episode).to_dict()  # once: its size grows with the number of turns
+    # Once, because its size grows with the number of turns.
+    facts[0]["episode"] = without_tokens(episode, needs).to_dict()
     for row, of_row in zip(rows, facts, strict=True):
         if any(not episode.turns[turn].context_ids for turn in row.turns[1:]):
             # Adjacent turns are one run in the mask.
@@ -104,6 +112,26 @@ def unpack_outlines(facts: Iterable[Mapping[str, Any] | None]) -> list[Episode]:
             for of_row in facts
             if of_row is not None and "episode" in of_row
         ]
+
+
+def unpack_played(
+    facts: Sequence[Mapping[str, Any] | None],
+    keys: Sequence[Hashable],
+    episodes: Sequence[Episode],
+    needs: Collection[Need],
+) -> list[EpisodeTurns | None]:
+    """Return the data about the episode of each row that an estimator needs; None for other rows.
+
+    Args:
+        facts: As in `unpack_facts`.
+        keys: Key of the episode of each row.
+        episodes: Result of `unpack_outlines`.
+        needs: What the estimator needs.
+    """
+    first = [key for key, of_row in zip(keys, facts, strict=True) if of_row and "episode" in of_row]
+    turns = [EpisodeTurns.of(episode, needs) for episode in episodes]
+    by_key = dict(zip(first, turns, strict=True))
+    return [by_key[key] if of_row else None for key, of_row in zip(keys, facts, strict=True)]
 
 
 @contextlib.contextmanager

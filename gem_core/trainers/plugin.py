@@ -23,6 +23,7 @@ from gem_core._util.entry_points import load_attribute
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
 if TYPE_CHECKING:
+    from gem_core.advantages.registry import Estimator, Supply
     from gem_core.repro import Recipe
     from gem_core.tasks import TaskRow
     from gem_core.trainers.plan import Plan
@@ -56,6 +57,12 @@ class SupportedTrainer:
             points.
         required_features: Pairs of a version and a required feature that it introduced, for the message about
             older versions.
+        own_estimators: Names of the trainer's own estimators, if the option that selects them also selects
+            those of gem_core.
+        supplies: What the trainer supplies to estimators besides rewards and mask. Plugins, recipes, and the
+            documentation read it here.
+        supplies_to_stats: What it supplies to an estimator that normalizes by statistics of the batch
+            (`Estimator.uses_stats`); None means the same.
 
     Raises:
         ConfigError: `versions` is not such a range.
@@ -72,10 +79,19 @@ class SupportedTrainer:
     hook_modules: tuple[str, ...] = ()
     entry_point: tuple[str, str] | None = None
     required_features: tuple[tuple[str, str], ...] = ()
+    own_estimators: tuple[str, ...] = ()
+    supplies: tuple[Supply, ...] = ("group_ids",)
+    supplies_to_stats: tuple[Supply, ...] | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r">=[\d.]+,<[\d.]+", self.versions):
             raise ConfigError(f"versions={self.versions!r}: expected a range such as '>=1.2,<2'")
+
+    def supplies_for(self, estimator: Estimator) -> tuple[Supply, ...]:
+        """Return what the trainer supplies to an estimator."""
+        if estimator.uses_stats and self.supplies_to_stats is not None:
+            return self.supplies_to_stats
+        return self.supplies
 
     @property
     def minimum(self) -> str:
@@ -250,13 +266,23 @@ class TrainerPlugin:
         return exporter
 
     def load_recipe_writer(self) -> RecipeWriter:
-        """Return the function that writes a run; it raises `ConfigError` for options without an equivalent.
+        """Return the function that writes a run.
+
+        It raises `ConfigError` for options without an equivalent, and for an estimator that the trainer would
+        reject.
 
         Raises:
             ConfigError: The plugin has no such function.
         """
         writer: RecipeWriter = self._load(self.recipe_writer, "recipe writer")
-        return writer
+
+        def check_and_write(recipe: Recipe, folder: Path) -> list[str]:
+            from gem_core.trainers.estimators import check_recipe
+
+            check_recipe(recipe, self.supported)
+            return writer(recipe, folder)
+
+        return check_and_write
 
     def load_recorder(self, learning: bool) -> Recorder:
         """Return the function that records learning runs or, if not `learning`, one step.

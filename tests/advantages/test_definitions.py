@@ -396,7 +396,7 @@ def test_small_cases_by_hand() -> None:
         (lambda: advantages.opo([[1.0]], ["a"]), "lengths: missing"),
         (lambda: advantages.opo([[1.0]], ["a"], [[0]]), "at least one response token"),
         (lambda: advantages.maxrl([[-1.0]], ["a"]), "maxrl: episode 0 has the return -1.0"),
-        (lambda: advantages.gigpo([[1.0]], ["a"], [["s", "t"]]), "state_keys: episode 0 has 2 entries for 1"),
+        (lambda: advantages.gigpo([[1.0]], ["a"], [["s", "t"]]), "state_keys: episode 0: 2 entries"),
         (lambda: advantages.gdpo([[1.0]], ["a"], [[1.0]]), "reward_components: expected one array of shape"),
         (lambda: advantages.remax([[1.0]], [math.inf]), "baselines: expected a sequence of finite"),
         (lambda: advantages.grpo([[1.0]], ["a"], truncated=[]), "truncated: 0 entries for 1"),

@@ -108,7 +108,7 @@ def test_group_credits_sum_to_zero_over_the_episodes_of_a_group(episodes, random
 @pytest.mark.parametrize("ddof", [0, 1])
 def test_equal_returns_give_exactly_zero(reward, ddof):
     episodes = [[reward]] * 7
-    for credits in (rebn(episodes, ddof=ddof), grpo(episodes, "aaabbbb", ddof=ddof)):
+    for credits in (rebn(episodes, ddof=ddof), grpo(episodes, [*"aaabbbb"], ddof=ddof)):
         assert flat(credits).tolist() == [0.0] * 7
 
 

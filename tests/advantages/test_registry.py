@@ -107,11 +107,11 @@ def test_an_unknown_name_is_answered_with_the_closest():
 
 
 def test_registering():
-    own = Estimator("own", lambda rewards: rewards, "nowhere:function")
+    own = Estimator("own", lambda rewards, gamma=1.0: rewards, "nowhere:function")
     register_estimator(own)
     register_estimator(own)
     assert get_estimator("own").reference()([[1.0]]) == [[1.0]]
-    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+    with pytest.raises(ConfigError, match="'own': entry point 'nowhere:function' cannot be imported"):
         own.tensors()
     with pytest.raises(ConfigError, match="'own' is already registered"):
         register_estimator(Estimator("own", max, max))

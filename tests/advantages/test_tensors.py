@@ -336,7 +336,7 @@ def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
         (lambda r, m: tensors.rebn(r, m, gamma=2.0), "gamma=2.0: expected"),
         (lambda r, m: tensors.rebn(r, m, ddof=3), "ddof=3: expected"),
         (lambda r, m: tensors.grpo(r, m, [1, 2, 3]), "group_ids: 3 entries for 2 rows"),
-        (lambda r, m: tensors.rloo(r, m, torch.zeros(2, 1)), "group_ids has shape"),
+        (lambda r, m: tensors.rloo(r, m, torch.zeros(2, 1)), r"group_ids is .* of shape \(2, 1\)"),
         (lambda r, m: tensors.gae(r, m, r[:1]), "values has shape"),
         (lambda r, m: tensors.gae(r, m, r / 0), "values: not finite in row 0, turn 0"),
         (lambda r, m: tensors.gae(r, m, r, lam=-1.0), "lam=-1.0: expected"),

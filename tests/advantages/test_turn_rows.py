@@ -84,7 +84,7 @@ def test_a_row_with_a_mask_of_any_type_and_a_return_beyond_float32() -> None:
 def test_invalid_arguments_are_rejected() -> None:
     tensors = get_estimator("rebn").tensors()
     two = torch.ones(2, 3)
-    with pytest.raises(ConfigError, match="2 rows, but 1 episode ids and 2 turns"):
+    with pytest.raises(ConfigError, match="episodes: 1 entries for 2 rows"):
         by_episode(tensors, two, two, episodes=["a"], turns=[0, 1])
     with pytest.raises(ConfigError, match=r"row 0: response_mask holds 2.0"):
         by_episode(tensors, two, two * 2, episodes=["a", "b"], turns=[0, 0])
@@ -92,3 +92,88 @@ def test_invalid_arguments_are_rejected() -> None:
         by_episode(tensors, two, two.numpy(), episodes=["a", "b"], turns=[0, 0])
     with pytest.raises(NonFiniteReward, match=r"\[1\]\[0\]|row 1"):
         by_episode(tensors, two * torch.tensor([[1.0], [torch.nan]]), two, episodes=["a", "b"], turns=[0, 0])
+
+
+TWO = torch.ones(4, 1)
+OUTCOMES = torch.tensor([[1.0], [0.0], [0.0], [1.0]])
+GROUPS = ["p", "p", "q", "q"]
+
+
+def of_groups(**changes: Any) -> list[float]:
+    arguments = {"episodes": ["p0", "p1", "q0", "q1"], "turns": [0] * 4, "group_ids": GROUPS, **changes}
+    mask = arguments.pop("mask", TWO)
+    found = by_episode(get_estimator("dr_grpo").tensors(), OUTCOMES, mask, **arguments)
+    result: list[float] = found.advantages[:, 0].tolist()
+    return result
+
+
+@pytest.mark.parametrize(
+    "episodes",
+    [
+        [("p", 0), ("p", 1), ("q", 0), ("q", 1)],
+        torch.tensor([5, 6, 7, 8]),
+        list(torch.tensor([5, 6, 7, 8])),
+        np.array(["a", "b", "c", "d"]),
+    ],
+)
+@pytest.mark.parametrize("turns", [[0] * 4, torch.zeros(4, dtype=torch.int32), list(np.zeros(4, np.int8))])
+def test_every_form_of_ids_names_the_same_episodes(episodes: Any, turns: Any) -> None:
+    groups = list(torch.tensor([1, 1, 2, 2]))
+    assert of_groups(episodes=episodes, turns=turns, group_ids=groups) == [0.5, -0.5, -0.5, 0.5]
+
+
+def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
+    rewards = torch.tensor([[4.0], [9.0], [1.0], [2.0], [9.0]])
+    mask = torch.tensor([[1], [0], [1], [1], [0]])
+    found = by_episode(
+        get_estimator("reinforce").tensors(),
+        rewards,
+        mask,
+        episodes=["a", "a", "b", "a", None],
+        turns=[1, 1, 0, 0, -1],
+    )
+    assert found.advantages[:, 0].tolist() == [4.0, 0.0, 1.0, 6.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"episodes": [0, 1, 0, 1]}, "rows 0 and 2 are both turn 0 of episode 0: expected an id per episode"),
+        ({"episodes": ["a", "a", "b", "b"]}, "rows 0 and 1 are both turn 0 of episode 'a'"),
+        ({"episodes": ["a", "a", "b", "b"], "turns": [0, 2, 0, 1]}, "row 1 is turn 2, but no row .* turn 1"),
+        ({"turns": [1, 0, 0, 0]}, "episode 'p0': row 0 is turn 1, but no row"),
+        ({"turns": [0, 0, 0, -1]}, "turns: row 3 has -1: expected a whole number of at least 0"),
+        ({"turns": [0, 0, 0, 0.5]}, "turns: row 3 has the id 0.5"),
+        ({"turns": torch.zeros(4)}, "turns: row 0 has the id 0.0"),
+        ({"turns": [0, False, 0, 0]}, "turns: row 1 has the id False"),
+        ({"turns": [0, 0, 0, "0"]}, "turns: row 3 has '0': expected a whole number"),
+        ({"turns": [0, 0, 0]}, "turns: 3 entries for 4 rows"),
+        ({"episodes": [None] * 4}, "episodes: row 0 has the id None"),
+        ({"episodes": [1.0, 2.0, 3.0, 4.0]}, "episodes: row 0 has the id 1.0"),
+        ({"episodes": [[1], [2], [3], [4]]}, "episodes: row 0 has the id .* cannot be compared"),
+        ({"episodes": [object() for _ in range(4)]}, "compared by identity"),
+        (
+            {"episodes": ["a", "a", "b", "b"], "turns": [0, 1, 0, 1], "group_ids": ["p", "q", "p", "p"]},
+            "group_ids: rows 0 and 1 of episode 'a' have 'p' and 'q': expected the same value",
+        ),
+        ({"group_ids": [1, 1, 2, float("nan")]}, "group_ids: row 3 has the id nan"),
+        ({"group_ids": [1, 1, 2]}, "group_ids: 3 entries for 4 rows"),
+        (
+            {"episodes": [*"aabb"], "turns": [0, 1, 0, 1], "mask": torch.tensor([[0], [1], [1], [1]])},
+            "episode 'a': row 1 is turn 1, but no row that is not masked out is turn 0",
+        ),
+    ],
+)  # fmt: skip
+def test_rows_that_collide_contradict_or_leave_a_gap_are_named(changes: dict[str, Any], message: str) -> None:
+    assert of_groups() == [0.5, -0.5, -0.5, 0.5]
+    with pytest.raises(ConfigError, match=message):
+        of_groups(**changes)
+
+
+def test_baselines_of_an_episode_must_agree() -> None:
+    estimator, rows_of_one = get_estimator("remax").tensors(), {"episodes": ["a", "a"], "turns": [0, 1]}
+    two = torch.ones(2, 1)
+    found = by_episode(estimator, two, two, baselines=torch.tensor([0.5, 0.5]), **rows_of_one)
+    assert found.advantages[:, 0].tolist() == [1.5, 0.5]
+    with pytest.raises(ConfigError, match=r"baselines: rows 0 and 1 of episode 'a' have 0\.5 and 1\.0"):
+        by_episode(estimator, two, two, baselines=[0.5, 1.0], **rows_of_one)

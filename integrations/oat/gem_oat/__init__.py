@@ -18,6 +18,8 @@ SUPPORTED = SupportedTrainer(
     versions=">=0.2.3,<0.3",
     hook="python -m gem_oat.train, with Oat's own flags",
     hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
+    supplies=("group_ids", "lengths", "values", "agent_ids", "state_keys", "reward_components", "truncated"),
+    supplies_to_stats=("lengths",),
 )
 TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
 

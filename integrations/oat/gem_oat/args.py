@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from oat.algorithms.ppo import PPOArgs
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.registry import names_in_trainer
+from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, flag_fields
+from gem_core.trainers.options import PluginOptions, flag_fields, read_object
+from gem_oat import SUPPORTED
 
 FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
 """The options of GEM that become flags. Oat already has a flag for the length of a response."""
@@ -49,6 +51,8 @@ class Args(PPOArgs):  # type: ignore[misc]
     adv_ddof: int | None = None
     adv_eps: float | None = None
     adv_min_std: float | None = None
+    # Further options of the estimator, as a JSON object: '{"weight": "episode"}'.
+    adv_options: str = "{}"
     # Turns over which rebn computes its statistics: all collected turns, or the turns trained on.
     adv_scope: Literal["collected", "trained"] = "collected"
     # ReBN exactly as in the paper: --adv-ddof 0 --adv-eps 1e-9 --adv-scope trained.
@@ -100,20 +104,29 @@ class Args(PPOArgs):  # type: ignore[misc]
         """Return the estimator with its options.
 
         Raises:
-            UnknownName: There is no such estimator.
-            ConfigError: The estimator lacks one of the options, or a value is out of range.
+            ConfigError: There is no such estimator, it lacks one of the options, or a value is out of range.
         """
         scope = None if self.adv_scope == "collected" else self.adv_scope
-        options = {"ddof": self.adv_ddof, "eps": self.adv_eps, "min_std": self.adv_min_std, "scope": scope}
-        options["lam"] = self.lam if "lam" in get_estimator(self.estimator).options else None
+        options: dict[str, Any] = {
+            "ddof": self.adv_ddof,
+            "eps": self.adv_eps,
+            "min_std": self.adv_min_std,
+            "scope": scope,
+        }
+        for name, value in read_object(self.adv_options, "--adv-options").items():
+            if options.get(name) is not None:
+                raise ConfigError(f"--adv-{name} is also in --adv-options; omit one of the two")
+            options[name] = value
+        critic = names_in_trainer().get(self.estimator) == "gae"
+        if critic:
+            options.setdefault("lam", self.lam)
         return read_estimator(
             self.estimator,
             options,
             gamma=self.gamma,
             prefix="--adv-",
             gamma_option="--gamma",
-            names=None,
-            supplies=("group_ids", "values"),
+            trainer=SUPPORTED,
         )
 
 

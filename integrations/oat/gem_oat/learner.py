@@ -17,7 +17,7 @@ from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.utils.ops import masked_sum
 
 from gem_core._util.files import write_atomically
-from gem_core.advantages import ReturnStats
+from gem_core.advantages import ReturnStats, returns
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
@@ -85,7 +85,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
 
         Args:
             rewards: Values of shape (rows, tokens), 0 except on the last response token.
-            response_masks: Mask of shape (rows, tokens); not needed because a row is a turn.
+            response_masks: Mask of shape (rows, tokens), 1 on response tokens.
 
         Returns:
             Advantages, float32 of shape (rows,).
@@ -95,11 +95,15 @@ class Learner(PPOLearner):  # type: ignore[misc]
         if not self._choice.estimator.uses_stats:
             return values[:, 0]
         collected = ReturnStats().merge(*(part.stats for part in self._collected))
+        lengths = {}
+        if "lengths" in self._choice.needs:
+            lengths["lengths"] = response_masks.sum(-1, keepdim=True)
         result = self._choice.compute(
             values,
             torch.ones_like(values),
             stats=collected if self._choice.scope == "collected" else None,
             process_group=dist.group.WORLD,
+            **lengths,
         )
         self._stats = result.stats
         advantages: torch.Tensor = result.advantages[:, 0]
@@ -204,4 +208,7 @@ class CriticLearner(Learner, PPOMultiTurnLearner):  # type: ignore[misc]
         self._computed = True
         choice, values, estimate = self._choice, values[:-1], self._choice.estimator.reference()
         (advantages,) = estimate([rewards], values=[values], gamma=choice.gamma, **choice.options)
-        return advantages.astype(np.float32), (advantages + values).astype(np.float32)
+        (targets,) = returns([rewards], choice.gamma)
+        if choice.estimator.critic_learns == "advantage":
+            targets = advantages + values
+        return advantages.astype(np.float32), targets.astype(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, write_script
@@ -11,6 +12,8 @@ LOSS = (
     "Oat's loss is the other trainers' loss, the mean over tokens, times a factor: the number of tokens "
     "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
+FLAGS = ("ddof", "eps", "min_std", "scope")
+"""Options of an estimator that have a flag ``--adv-<option>``; the others are in ``--adv-options``."""
 LAM = 0.95
 """The default of gae; Oat's own is 1."""
 CRITIC_LOSS = "With a critic, Oat averages the loss over the tokens of each turn, then over turns."
@@ -34,7 +37,9 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         options["critic_learning_rate"] = recipe.critic_rate
         options.setdefault("lam", LAM)
     else:
+        further = {name: options.pop(name) for name in [*options] if name not in FLAGS}
         options = {f"adv_{name}": value for name, value in options.items()}
+        options |= {"adv_options": json.dumps(further)} if further else {}
     notes = [CRITIC_LOSS if critic else LOSS]
     notes += [] if recipe.max_turns == 1 else [TURNS.format(turns=turns)]
     options |= recipe.rollout_options()

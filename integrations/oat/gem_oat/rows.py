@@ -11,7 +11,7 @@ from oat.types import TransitionData
 from gem_core.advantages import ReturnStats, returns
 from gem_core.rollout import Episode, rows_of, without_tokens
 from gem_core.rollout.trajectory import trainable_turn_rewards
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice
 
 
 @dataclass
@@ -59,11 +59,11 @@ def turn_values(
         return [episode.tolist() for episode in turn_returns], stats
     if "values" in choice.needs:
         return rewards, stats
-    options = dict(choice.options)
-    if choice.needs_groups:
-        options["group_ids"] = [episode.metadata["group"] for episode in episodes if episode.trainable]
-    advantages = choice.estimator.reference()(rewards, gamma=choice.gamma, **options)
-    return [episode.tolist() for episode in advantages], stats
+    trainable = [episode for episode in episodes if episode.trainable]
+    groups = [episode.metadata.get("group", 0) for episode in trainable]
+    turns = [EpisodeTurns.of(episode, choice.needs) for episode in trainable]
+    advantages, stats = choice.compute_turns(turns, groups)
+    return [of_turns.tolist() for of_turns in advantages], stats
 
 
 def pack_turns(

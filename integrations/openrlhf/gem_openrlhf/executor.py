@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
+from gem_core.advantages.registry import Need
 from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
@@ -75,6 +76,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
+        self._needs = GemOptions.from_environment().needs  # the trainer's, whatever `options` is
         self._player: EpisodePlayer | None = None
 
     async def execute(
@@ -126,6 +128,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             pad_id=tokenizer.eos_token_id,
             with_logprobs=sampling_params.logprobs is not None,
             image_processor=player.context.image_processor,
+            needs=self._needs,
         )
 
 
@@ -137,6 +140,7 @@ def lay_out(
     pad_id: int,
     with_logprobs: bool,
     image_processor: ImageProcessor | None = None,
+    needs: Collection[Need] = (),
 ) -> dict[str, Any]:
     """Return an episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
@@ -150,13 +154,14 @@ def lay_out(
         pad_id: Token of the row of an episode that is not trainable.
         with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
         image_processor: Turns images into inputs of the model; None for a model without images.
+        needs: What the estimator needs.
     """
     (row,) = rows_of(episode, pad_id=pad_id)
     features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)
     return {
         "prompt": prompt,
-        "label": played_label(task, episode, row.spans),
+        "label": played_label(task, episode, row.spans, needs),
         "images": None,
         "mm_train_inputs": {name: torch.as_tensor(part) for name, part in features.items()} or None,
         "reward": episode.total_reward if episode.trainable else 0.0,

@@ -15,12 +15,13 @@ from openrlhf.models.utils import masked_mean, masked_normalize
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.utils.logging_utils import init_logger
 
-from gem_core.advantages.registry import TRAINER_NAMES, get_estimator
+from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import EstimatorChoice, TurnLog
+from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice, TurnLog
 from gem_core.trainers.facts import batch_turn_ids
 from gem_core.trainers.failures import batch_metrics
+from gem_openrlhf import SUPPORTED
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
 from gem_openrlhf.labels import Played, played_of
@@ -61,7 +62,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        if name in TRAINER_NAMES or (name == "gae" and all(rows)):
+        if name not in SUPPORTED.own_estimators or (name == "gae" and all(rows)):
             check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:
@@ -85,6 +86,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             batch.mask,
             turn_ids=batch.turn_ids,
             group_ids=[number // samples for experience in experiences for number in experience.index],
+            played=[row and EpisodeTurns.of(row.episode, choice.needs) for row in rows],
             **inputs,
         )
         advantages = result.advantages

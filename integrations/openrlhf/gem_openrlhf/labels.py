@@ -8,11 +8,12 @@ only one float32 reward per sample.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_core._util.files import write_json_lines
+from gem_core.advantages.registry import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.trajectory import Span
@@ -67,9 +68,9 @@ def task_of(label: Any) -> TaskRow:
         ) from None
 
 
-def played_label(task: TaskRow, episode: Episode, spans: list[Span]) -> str:
-    """Return the label of a played sample."""
-    outline, source = without_tokens(episode).to_dict(), EnvChoice.of(task).label
+def played_label(task: TaskRow, episode: Episode, spans: list[Span], needs: Collection[Need] = ()) -> str:
+    """Return the label of a played sample, with what the estimator needs."""
+    outline, source = without_tokens(episode, needs).to_dict(), EnvChoice.of(task).label
     return json.dumps({_KEY: outline, "source": source, "spans": spans})
 
 

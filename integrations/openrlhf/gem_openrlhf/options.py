@@ -10,19 +10,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any
 
 from gem_core._util.checks import check_number
-from gem_core.advantages.registry import TRAINER_NAMES, Scope
+from gem_core.advantages.registry import Need, Scope, names_in_trainer
+from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import PluginOptions, read_object, reject_changed, reject_listed
 from gem_openrlhf import SUPPORTED
 
-ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope")
+ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope", "estimator_options")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
 ONE_ROW = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix; use append"
+
+
+def estimator_names() -> dict[str, str]:
+    """Map the names in ``--algo.advantage.estimator`` of gem_core's estimators to their own names."""
+    return names_in_trainer(SUPPORTED.own_estimators)
 
 
 @dataclass(frozen=True)
@@ -30,13 +36,15 @@ class GemOptions(PluginOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
-        estimator: Key of `TRAINER_NAMES`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
+        estimator: Key of `estimator_names`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
             accepts only OpenRLHF's estimators. None leaves the choice to that flag.
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
         scope: Turns over which ``rebn`` computes its statistics: all collected turns, the default, or the
             turns that pass a filter.
+        estimator_options: Further options of the estimator, such as ``{"weight": "episode"}``, and
+            ``truncation``.
     """
 
     estimator: str | None = None
@@ -44,6 +52,9 @@ class GemOptions(PluginOptions):
     eps: float | None = None
     min_std: float | None = None
     scope: Scope | None = None
+    estimator_options: Annotated[
+        dict[str, Any], 'further options of the estimator, such as \'{"weight": "episode"}\''
+    ] = field(default_factory=dict)
 
     @classmethod
     def load(cls, values: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
@@ -54,8 +65,8 @@ class GemOptions(PluginOptions):
         """
         options = cls.read(values, prefix)
         reject_changed(options, [("context", "append", ONE_ROW)], prefix=prefix)
-        if options.estimator is not None and options.estimator not in TRAINER_NAMES:
-            raise unknown_estimator(f"{prefix}estimator", options.estimator, [*TRAINER_NAMES])
+        if options.estimator is not None and options.estimator not in estimator_names():
+            raise unknown_estimator(f"{prefix}estimator", options.estimator, [*estimator_names()])
         return options
 
     @classmethod
@@ -76,20 +87,25 @@ class GemOptions(PluginOptions):
         """Return an estimator of gem_core with its options.
 
         Args:
-            name: Key of `TRAINER_NAMES`.
+            name: Key of `estimator_names`.
             gamma: Discount per turn.
 
         Raises:
             ConfigError: The estimator does not have one of the options.
         """
+        options = {key: getattr(self, key) for key in ESTIMATOR_OPTIONS[:-1]}
+        for key, value in self.estimator_options.items():
+            if options.get(key) is not None:
+                raise ConfigError(f"--gem.{key} is also in --gem.estimator_options; omit one of the two")
+            options[key] = value
         return read_estimator(
-            name,
-            {key: getattr(self, key) for key in ESTIMATOR_OPTIONS},
-            gamma=gamma,
-            prefix="--gem.",
-            gamma_option=GAMMA,
-            supplies=("group_ids", "lengths"),
+            name, options, gamma=gamma, prefix="--gem.", gamma_option=GAMMA, trainer=SUPPORTED
         )
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the estimator of gem_core needs; nothing if one of OpenRLHF's own is used."""
+        return () if self.estimator is None else self.estimator_choice(self.estimator).needs
 
 
 def check_args(args: Any, options: GemOptions) -> None:
@@ -107,9 +123,9 @@ def check_args(args: Any, options: GemOptions) -> None:
     """
     reject_listed(SUPPORTED, args, {"always": True}, prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
-    if name not in TRAINER_NAMES:
-        unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(TRAINER_NAMES)}"
-        reject_changed(options, [(key, None, unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
+    if name in SUPPORTED.own_estimators:
+        unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(estimator_names())}"
+        reject_changed(options, [(key, (None, {}), unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)

@@ -19,18 +19,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
+from gem_core.trainers.estimators import unknown_estimator
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
-from gem_core.trainers.options import flag_fields, reject_changed
+from gem_core.trainers.options import flag_fields, import_modules, reject_changed
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_core.trainers.tasks import check_tasks, local_tasks
 from gem_openrlhf import SUPPORTED, TRAINER
 from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.labels import task_of
-from gem_openrlhf.options import VARIABLE, GemOptions, check_args
+from gem_openrlhf.options import VARIABLE, GemOptions, check_args, estimator_names
 
 COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
@@ -90,7 +90,9 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """
     if not estimator.choices:
         raise unsupported(SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
-    estimator.choices = [*estimator.choices, *TRAINER_NAMES]
+    names = ", ".join([*estimator.choices, *estimator_names()])
+    estimator.help = f"{estimator.help or 'advantage estimator'}: {names}, or a registered one"
+    estimator.choices = None  # `prepare` checks the name, after it has imported --gem.modules
     group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):
         if flag.name == "estimator":
@@ -118,7 +120,11 @@ def prepare(parsed: argparse.Namespace) -> None:
     check_interface()
     args = hierarchize(parsed)
     name = args.algo.advantage.estimator
-    options = GemOptions.load({**vars(args.gem), "estimator": name if name in TRAINER_NAMES else None})
+    import_modules(args.gem.modules or (), "--gem.modules")  # one may register the estimator
+    if name not in (known := [*SUPPORTED.own_estimators, *estimator_names()]):
+        raise unknown_estimator(f"--{ESTIMATOR}", name, known)
+    own = name in SUPPORTED.own_estimators
+    options = GemOptions.load({**vars(args.gem), "estimator": None if own else name})
     check_args(args, options)
     agent = args.train.agent_func_path
     if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():

@@ -24,6 +24,8 @@ SUPPORTED = SupportedTrainer(
     hook="python -m gem_rl2.train under torchrun",
     home_variable="RL2_HOME",
     hook_modules=("gem_rl2.train", "gem_rl2.env"),
+    own_estimators=("gae", "reinforce"),
+    supplies=("group_ids", "lengths"),
 )
 TRAINER = TrainerPlugin(
     SUPPORTED,

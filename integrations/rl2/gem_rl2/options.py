@@ -17,8 +17,6 @@ from gem_rl2 import ENV_PATH, SUPPORTED
 from gem_rl2.rows import check_file
 from gem_rl2.upstream import INDEX, SPLITS, Upstream
 
-RL2_ESTIMATORS = ("reinforce", "gae")
-
 
 def read_options(config: Any) -> PluginOptions:
     """Read the section ``gem`` of a whole RL2 config."""
@@ -58,8 +56,7 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
         prefix=f"adv.{name}.",
         gamma_option="adv.gamma",
         option="adv.estimator",
-        own_names=RL2_ESTIMATORS,
-        supplies=("group_ids", "lengths"),
+        trainer=SUPPORTED,
     )
 
 
@@ -71,7 +68,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         GemError: An environment of the data cannot be built.
     """
     options = read_options(config)
-    if config.adv.estimator not in RL2_ESTIMATORS:
+    if config.adv.estimator not in SUPPORTED.own_estimators:
         _check_estimator(config, upstream, choose_estimator(config.adv))
     if not plays_gem(config):
         if unused := sorted(set(config.get("gem") or {}) - {"modules"}):

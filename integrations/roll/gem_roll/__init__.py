@@ -24,6 +24,15 @@ SUPPORTED = SupportedTrainer(
     checkout_module="roll.pipeline",
     on_index=False,
     hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
+    supplies=(
+        "group_ids",
+        "lengths",
+        "env_ids",
+        "agent_ids",
+        "state_keys",
+        "reward_components",
+        "truncated",
+    ),
 )
 TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_roll.repro:write", preflight="gem_roll.preflight:check")
 

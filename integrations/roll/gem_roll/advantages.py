@@ -15,7 +15,8 @@ import torch
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice
-from gem_roll.rows import TURN_IDS
+from gem_core.trainers.failures import played_rows
+from gem_roll.rows import EPISODE_JSON, TURN_IDS
 
 
 def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
@@ -33,6 +34,9 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
     turn_ids, rewards = _turns(data, mask)
     columns = data.non_tensor_batch
     turn_rows = "step" in columns
+    played = None
+    if EPISODE_JSON in columns:
+        played = played_rows(columns[EPISODE_JSON], columns["traj_id"], choice.needs)
     return choice.compute(
         rewards,
         mask,
@@ -40,6 +44,7 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
         episodes=columns["traj_id"] if turn_rows else None,
         turns=columns["step"] if turn_rows else None,
         group_ids=list(columns["traj_group_id"]) if choice.needs_groups else None,
+        played=played,
     )
 
 

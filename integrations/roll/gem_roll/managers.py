@@ -61,6 +61,7 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             max_turns=env_config.get("max_steps"),
             max_tokens_per_turn=min(env_config.get("max_tokens_per_step") or longest, longest),
         )
+        self._needs = options.choose_estimator(others["pipeline_config"]).needs
         self._player, pad_id = EpisodePlayer(self._options, self.tokenizer), self.tokenizer.pad_token_id
         self._player.require_engine_stops(
             [pad_id], f"make it the model's eos_token, which is {self.tokenizer.eos_token!r}"
@@ -162,6 +163,7 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             pad_id=self.tokenizer.pad_token_id,
             with_logprobs=self._with_logprobs,
             fields={f"{name}s": self.env_config[name] for name in ("env_id", "group_id", "tag")} | names,
+            needs=self._needs,
         )
 
 

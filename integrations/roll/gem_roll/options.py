@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
+from gem_core.advantages.registry import Need
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import RowKind
@@ -23,6 +24,8 @@ from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, row_kind_of, 
 from gem_roll.tasks import table_of
 
 PREFIX = f"custom_envs.{SECTION}."
+OTHER_MANAGERS: tuple[Need, ...] = ("group_ids", "lengths")
+"""What the rows of other env managers supply to an estimator."""
 STEP_REWARD_GAMMA = 0.95
 """ROLL's default for ``step_reward_gamma``, which our pipeline does not use."""
 
@@ -32,8 +35,9 @@ class GemOptions(EstimatorOptions):
     """The section ``custom_envs.gem`` of a ROLL config.
 
     Attributes:
-        estimator: One of `TRAINER_NAMES`.
-        estimator_options: Options of the estimator, ``{ddof: 1}``; ``rebn`` also has ``scope``.
+        estimator: Name of a registered estimator.
+        estimator_options: Options of the estimator, ``{ddof: 1}``, and ``truncation``; ``rebn`` also has
+            ``scope``.
         tasks: JSON Lines file of task rows for training. None generates them on the fly.
         eval_tasks: JSON Lines file of task rows for evaluation. None generates them on the fly.
     """
@@ -52,9 +56,15 @@ class GemOptions(EstimatorOptions):
         reject_listed(SUPPORTED, section, {"section gem": True}, prefix=PREFIX)
         return cls.read(section, PREFIX)
 
-    def choose_estimator(self, config: Any) -> EstimatorChoice:
-        """Return the estimator with its options and the gamma of ROLL's `config`."""
-        return self.read_estimator(PREFIX, gamma=config.gamma)
+    def choose_estimator(self, config: Any, *, ours: bool = True) -> EstimatorChoice:
+        """Return the estimator with its options and the gamma of ROLL's `config`.
+
+        Args:
+            config: ROLL's `AgenticConfig`.
+            ours: Whether all env managers are gem_roll's.
+        """
+        supplies = None if ours else OTHER_MANAGERS
+        return self.read_estimator(PREFIX, gamma=config.gamma, trainer=SUPPORTED, supplies=supplies)
 
     def task_file(self, split: Split) -> str | None:
         """Return the file with the tasks of a split; None generates them on the fly."""
@@ -74,7 +84,7 @@ def check_config(config: Any) -> GemOptions:
     options = GemOptions.from_config(config)
     managers = managers_of(config)
     kinds = {row_kind_of(manager) for manager in managers.values()}
-    choice = options.choose_estimator(config)
+    choice = options.choose_estimator(config, ours=managers.keys() <= set(OURS))
     _check_estimator(config, choice, kinds)
     for name in ("rollout_batch_size", "val_batch_size"):  # the tasks never end
         check_int(name, option_at(config, name), 1)

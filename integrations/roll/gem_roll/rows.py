@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from roll.utils.functionals import pad_to_length
 from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
+from gem_core.advantages.registry import Need
 from gem_core.rollout import Episode, RowKind, episode_metrics, rows_of
 from gem_core.trainers.failures import pack_outline
 
@@ -29,6 +30,7 @@ def pack_episode(
     pad_id: int,
     with_logprobs: bool,
     fields: dict[str, Any],
+    needs: Collection[Need] = (),
 ) -> DataProto:
     """Return the rows of an episode in the format of ROLL's env managers.
 
@@ -41,6 +43,7 @@ def pack_episode(
         pad_id: Padding token.
         with_logprobs: Whether the batch has log-probs of the engine.
         fields: ROLL's ``env_ids``, ``group_ids``, and ``tags``, the same for all rows.
+        needs: What the estimator needs.
     """
     rows = rows_of(episode, kind, pad_id=pad_id)
     batch = {
@@ -58,7 +61,7 @@ def pack_episode(
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in fields.items()}
     columns["step_scores"] = [rewards] if kind == "episode" else (rewards or [0.0])
     columns["episode_scores"] = [episode.total_reward if episode.trainable else 0.0] * len(rows)
-    columns[EPISODE_JSON] = [pack_outline(episode)] + [""] * (len(rows) - 1)
+    columns[EPISODE_JSON] = [pack_outline(episode, needs)] + [""] * (len(rows) - 1)
     if kind == "turn":
         observations = [turn.observation for turn in episode.turns] if episode.trainable else [""]
         columns["step"] = list(range(len(rows)))

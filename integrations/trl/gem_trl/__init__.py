@@ -25,6 +25,15 @@ SUPPORTED = SupportedTrainer(
     versions=">=1.12,<1.17",
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
     hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
+    supplies=(
+        "group_ids",
+        "lengths",
+        "env_ids",
+        "agent_ids",
+        "state_keys",
+        "reward_components",
+        "truncated",
+    ),
 )
 TRAINER = TrainerPlugin(
     SUPPORTED,

@@ -6,10 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
+from gem_core.advantages.registry import Need
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed
+from gem_trl import SUPPORTED
 
+OWN_ROLLOUTS: tuple[Need, ...] = ("group_ids", "lengths")
+"""What TRL's own rollouts supply to an estimator."""
 GROUPS = "belongs to TRL's own advantages, which are replaced; "
 SAMPLER = "has no effect on the sampler that plays the episodes; use vLLM, or omit it"
 SETTINGS = (
@@ -96,8 +100,8 @@ class GemConfig(EstimatorOptions):
             prefix,
             gamma=self.gamma,
             gamma_option=f"{prefix}gamma",
-            names=None,
-            supplies=("group_ids", "lengths", *(("env_ids", "state_keys") if played else ())),
+            trainer=SUPPORTED,
+            supplies=None if played else OWN_ROLLOUTS,
         )
 
 

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from verl.trainer.ppo.core_algos import register_adv_est
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from verl.utils.torch_functional import masked_whiten
 
 from gem_core.trainers.estimators import TurnLog
 from gem_core.trainers.facts import BatchFacts
-from gem_verl.options import ESTIMATORS, read_algorithm
+from gem_verl.options import estimator_names, read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes
 
@@ -43,7 +43,7 @@ def estimate(
     Like verl's own GAE, ``gem_gae`` whitens the advantages over the response tokens.
 
     Args:
-        name: Key of `ESTIMATORS`.
+        name: Key of `gem_verl.options.estimator_names`.
         token_level_rewards: Rewards of shape (rows, tokens).
         response_mask: Mask of shape (rows, tokens). A row of zeros, such as a padding row or a failed
             episode, is ignored.
@@ -55,21 +55,29 @@ def estimate(
     values: dict[str, Any] = {} if facts.values is None else {"values": facts.values}
     source = "the runs of 1s in response_mask" if facts.turn_ids is None else "the turn ids of the agent loop"
     source = source if facts.episodes is None else "turn rows"
-    result = read_algorithm(config, name).compute(
+    choice = read_algorithm(config, name)
+    result = choice.compute(
         token_level_rewards,
         response_mask,
         turn_ids=facts.turn_ids,
         episodes=facts.episodes,
         turns=facts.turns,
         group_ids=None if index is None else list(index),
+        played=facts.played,
         **values,
     )
     facts.stats = result.stats
     _log_turns(name, result.stats, f"{source}; their rewards are the sums of token_level_rewards")
-    if name == "gem_gae":
+    if choice.estimator.name == "gae":
         return masked_whiten(result.advantages, response_mask) * response_mask, result.returns
     return result.advantages, result.returns
 
 
-for _name in ESTIMATORS:
-    register_adv_est(_name)(functools.partial(estimate, _name))
+def register() -> None:
+    """Register the estimators of gem_core in verl, unless verl has one of the name."""
+    for name in estimator_names():
+        if name not in ADV_ESTIMATOR_REGISTRY:
+            register_adv_est(name)(functools.partial(estimate, name))
+
+
+register()

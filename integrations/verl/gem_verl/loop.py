@@ -8,13 +8,18 @@ validation, it leaves a masked row that counts in ``gem/error_rate`` only.
 from __future__ import annotations
 
 import time
+<<<<<<< HEAD
 from collections.abc import Mapping, Sequence, Set
+=======
+from collections.abc import Collection, Mapping, Sequence
+>>>>>>> adv
 from typing import Any
 from uuid import uuid4
 
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
+from gem_core.advantages.registry import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
 from gem_core.rollout import Episode, Generation, RowKind, episode_metrics, inferred_finish, rows_of
@@ -24,7 +29,7 @@ from gem_core.trainers.facts import pack_facts
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
 from gem_verl import SUPPORTED, failures
-from gem_verl.options import MANAGER, V1_ONLY, read_options
+from gem_verl.options import MANAGER, V1_ONLY, needs_of, read_options
 from gem_verl.rows import AGENT_NAME, task_of
 
 expect_listed(SUPPORTED, "loop")
@@ -91,16 +96,17 @@ class ServerPolicy:
         return Generation(ids, list(output.log_probs) if output.log_probs else None, finish)
 
 
-_players: dict[int, tuple[Any, EpisodePlayer]] = {}
-"""Players of this worker by the `id` of the config, which the value keeps alive."""
+_players: dict[int, tuple[Any, EpisodePlayer, tuple[Need, ...]]] = {}
+"""Players of this worker, and what the estimator needs, by the `id` of the config, which the value keeps
+alive."""
 
 
-def _player(config: Any, tokenizer: Any, processor: Any) -> EpisodePlayer:
+def _player(config: Any, tokenizer: Any, processor: Any) -> tuple[EpisodePlayer, tuple[Need, ...]]:
     if id(config) not in _players:
         kwargs = config.data.get("apply_chat_template_kwargs")
         player = EpisodePlayer(read_options(config), tokenizer, processor=processor, template_kwargs=kwargs)
-        _players[id(config)] = config, player
-    return _players[id(config)][1]
+        _players[id(config)] = config, player, needs_of(config)
+    return _players[id(config)][1:]
 
 
 @register(AGENT_NAME)
@@ -123,7 +129,8 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
                 f"the agent loop gem needs {MANAGER}=gem_verl.GemAgentLoopManager and {V1_ONLY}"
             )
         start = time.perf_counter()
-        player, rollout = _player(self.config, self.tokenizer, self.processor), self.rollout_config
+        player, needs = _player(self.config, self.tokenizer, self.processor)
+        rollout = self.rollout_config
         options: Any = player.options
         sampling_params = {**sampling_params, **player.engine_options(sampling_params)}
         policy = ServerPolicy(self.server_manager, sampling_params, player.stop_ids)
@@ -156,6 +163,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             pad_id=self.tokenizer.eos_token_id,
             with_logprobs=bool(sampling_params.get("logprobs")),
             validation=group.validating,
+            needs=needs,
         )
 
 
@@ -186,6 +194,7 @@ def lay_out(
     pad_id: int,
     with_logprobs: bool,
     validation: bool = False,
+    needs: Collection[Need] = (),
 ) -> list[AgentLoopOutput]:
     """Return the rows of an episode as verl's outputs.
 
@@ -198,6 +207,7 @@ def lay_out(
         with_logprobs: Whether verl expects log-probs of the sampling policy.
         validation: Whether to put the whole return on the last row, the only one that verl's validation
             reads, and to omit missing values from its means; in training a missing value counts as 0.
+        needs: What the estimator needs.
     """
     summary: dict[str, float] = episode_metrics([episode])
     if not validation:
@@ -212,7 +222,7 @@ def lay_out(
             row.rewards = [0.0] * len(row)
         laid_out[-1].rewards[-1] = episode.total_reward
     outputs = []
-    for row, facts in zip(laid_out, pack_facts(episode, rows, laid_out), strict=True):
+    for row, facts in zip(laid_out, pack_facts(episode, rows, laid_out, needs), strict=True):
         start = row.prompt_length
         images = {"multi_modal_data": {"images": [open_image(url) for url in row.images]}}
         scores = [episode.rewards[turn] for turn in row.turns] if episode.trainable else []

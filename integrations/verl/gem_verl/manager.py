@@ -17,7 +17,7 @@ from verl.workers.rollout.utils import get_max_position_embeddings
 from gem_core.errors import PolicyError
 from gem_core.trainers.interface import expect_listed
 from gem_verl import SUPPORTED, estimators, failures, loop  # noqa: F401  register the estimators and the loop
-from gem_verl.options import ESTIMATORS, TRAINER_MODES, check_config, check_data
+from gem_verl.options import TRAINER_MODES, check_config, check_data, estimator_names
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS
 
 logger = logging.getLogger("verl.gem")
@@ -69,7 +69,9 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         options = check_config(self.config)
-        logger.info("agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*ESTIMATORS], options)
+        logger.info(
+            "agent loop %r and estimators %s are registered; %s", AGENT_NAME, [*estimator_names()], options
+        )
         self.agent_loop_workers_class = ray.remote(GemAgentLoopWorker)
 
     async def _init_agent_loop_workers(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gem_core.advantages.registry import TRAINER_NAMES
+from gem_core.advantages.registry import Need, get_estimator, list_estimators, names_in_trainer
 from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import RowOptions, option_at, reject_listed
@@ -20,8 +20,8 @@ from gem_verl.rows import AGENT_NAME, task_of
 TRAINER_MODES = {f"gem_{mode}": mode for mode in ("sync", "colocate_async", "separate_async")}
 """Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
 MANAGER = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-ESTIMATORS = {**TRAINER_NAMES, "gem_gae": "gae"}
-"""Names in ``algorithm.adv_estimator`` of gem_core's estimators."""
+PLAIN_SUPPLIES: tuple[Need, ...] = ("group_ids", "lengths")
+"""What verl's own trainer modes supply to an estimator: they know rewards, mask, and groups only."""
 V1_ONLY = (
     "verl's v1 trainer only (python -m verl.trainer.main_ppo with trainer.use_v1=True); for training that "
     "overlaps with generation use trainer.v1.trainer_mode=gem_separate_async"
@@ -37,35 +37,47 @@ def read_options(config: Any) -> RowOptions:
     return RowOptions.read(dict(config.get("gem") or {}))
 
 
-def read_algorithm(algorithm: Any, name: str) -> EstimatorChoice:
+def estimator_names() -> dict[str, str]:
+    """Map the names in ``algorithm.adv_estimator`` of gem_core's estimators to their own names."""
+    return names_in_trainer(SUPPORTED.own_estimators)
+
+
+def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> EstimatorChoice:
     """Read an estimator from verl's section ``algorithm``, with the options in ``algorithm.<name>``.
 
     Args:
         algorithm: verl's section ``algorithm``. None means the defaults.
-        name: Key of `ESTIMATORS`.
+        name: Key of `estimator_names`.
+        own_mode: Whether one of `TRAINER_MODES` trains.
 
     Raises:
         ConfigError: An option is unknown, or contradicts the rest of `algorithm`.
     """
-    critic = name == "gem_gae"
+    critic = estimator_names().get(name) == "gae"
     choice = read_estimator(
         name,
         ({"lam": option_at(algorithm, "lam", 1.0)} if critic else {}) | dict(option_at(algorithm, name, {})),
         gamma=option_at(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
-        names=ESTIMATORS,
-        supplies=("group_ids", "lengths", "values"),
+        trainer=SUPPORTED,
+        supplies=None if own_mode else PLAIN_SUPPLIES,
     )
     bypass = option_at(algorithm, "rollout_correction.bypass_mode")
     sections = {
-        "gem_grpo": name == "gem_grpo",
+        "gem_grpo": choice.estimator.name == "grpo",
         "all collected turns": choice.scope == "collected",
         "bypass mode": bypass,
         "estimator": not bypass,
     }
     reject_listed(SUPPORTED, algorithm, sections, prefix="algorithm.", estimator=name)
     return choice
+
+
+def needs_of(config: Any) -> tuple[Need, ...]:
+    """Return what the estimator of a whole verl config needs; nothing if it is one of verl's own."""
+    name = str(config.algorithm.adv_estimator)
+    return read_algorithm(config.algorithm, name).needs if name in estimator_names() else ()
 
 
 def check_config(config: Any) -> RowOptions:
@@ -82,12 +94,15 @@ def check_config(config: Any) -> RowOptions:
     """
     reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
-    if name in ESTIMATORS:
+    names = estimator_names()
+    if name in names:
         from gem_verl.losses import check_loss
 
-        without = name == "gem_gae" and not config.critic.enable
-        reject_listed(SUPPORTED, config, {"gem_gae": name == "gem_gae", "gem_gae without a critic": without})
-        choice = read_algorithm(config.algorithm, name)
+        critic = "values" in get_estimator(names[name]).needs
+        without = critic and not config.critic.enable
+        reject_listed(SUPPORTED, config, {"gem_gae": critic, "gem_gae without a critic": without})
+        own_mode = config.trainer.v1.trainer_mode in TRAINER_MODES
+        choice = read_algorithm(config.algorithm, name, own_mode=own_mode)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         check_loss(config, choice, options.row_kind)
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
@@ -102,9 +117,11 @@ def check_config(config: Any) -> RowOptions:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.row_kind == "turn":
         groups = option_at(config.algorithm, "filter_groups", {})
-        sections = {"turn rows": True, "estimators of episodes": name not in TRAINER_NAMES}
+        of_turns = [e for e in map(get_estimator, list_estimators()) if "values" not in e.needs]
+        episodes_only = names.get(name) not in [estimator.name for estimator in of_turns]
+        sections = {"turn rows": True, "estimators of episodes": episodes_only}
         sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
-        reject_listed(SUPPORTED, config, sections, estimators=", ".join(TRAINER_NAMES))
+        reject_listed(SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in of_turns))
     return options
 
 

@@ -23,13 +23,13 @@ from verl.trainer.ppo import v1
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
-from gem_core.trainers.facts import unpack_facts, unpack_outlines
+from gem_core.trainers.facts import unpack_facts, unpack_outlines, unpack_played
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
 from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import check_dataset
-from gem_verl.options import TRAINER_MODES, check_config
+from gem_verl.options import TRAINER_MODES, check_config, needs_of
 
 expect_listed(SUPPORTED, "trainer")
 
@@ -44,6 +44,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     agent_loop_manager: Any = None
 
     def __init__(self, config: Any) -> None:
+        estimators.register()  # also those that a module has registered since
         self.gem_options = check_config(config)
         self._reset_step()
         modes, agent = config.trainer.v1, config.actor_rollout_ref.rollout.agent
@@ -113,17 +114,19 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
+        needs = needs_of(self.config)
         facts = unpack_facts(
             rows,
             [_session(key) for key in keys],
             [int(key.rsplit("_", 1)[1]) for key in keys],
             lambda: _column(batch, keys, "response_mask").to_padded_tensor(0),
         )
-        if self.config.algorithm.adv_estimator == "gem_gae":
+        episodes = unpack_outlines(rows)
+        facts.played = unpack_played(rows, [_session(key) for key in keys], episodes, needs)
+        if "values" in needs:
             facts.values = _column(batch, keys, "values").to_padded_tensor(0)
         with replaced(estimators, "batch_facts", facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
-        episodes = unpack_outlines(rows)
         turns = sum(len(episode.turns) for episode in episodes)
         if all(rows) and facts.stats.count not in (0, turns):
             raise UnsupportedTrainer(

@@ -80,7 +80,7 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
     options = {"ddof": case.ddof} if case.estimator == "rebn" else {}
     values, stats = turn_values(
         [episode_of(p) for p in episodes],
-        read_estimator(case.estimator, {}, gamma=case.gamma, names=None),
+        read_estimator(case.estimator, {}, gamma=case.gamma),
     )
     turns = sum(map(len, values))
     made = learner(case.estimator, **options)

@@ -41,7 +41,7 @@ def learner(estimator: str = "rebn", **options: Any) -> Any:
     """Return a learner without models."""
     made: Any = Learner.__new__(Learner)
     made.args = SimpleNamespace(dump_all_buffer=False)
-    made._choice = read_estimator(estimator, options, names=None)
+    made._choice = read_estimator(estimator, options)
     made._collected, made.pi_buffer, made.query_step = [], [], 0
     made._same_actor_group = dist.group.WORLD
     made.steps, made._done, made._computed = 1, Progress(0, [0], {}), False
@@ -56,7 +56,7 @@ def collected(rewards: list[list[float]], wanted: int, estimator: str = "rebn") 
                 "terminated", metadata={"group": n // 2})
         for n, of in enumerate(rewards)
     ]  # fmt: skip
-    values, stats = turn_values(episodes, read_estimator(estimator, {}, gamma=GAMMA, names=None))
+    values, stats = turn_values(episodes, read_estimator(estimator, {}, gamma=GAMMA))
     packed = pack_turns(episodes, values, stats, mask_cut=False, info={"actor/started_tasks": 7.0})
     return draw_turns(packed, wanted, Random(0))
 
@@ -135,7 +135,7 @@ def test_an_update_with_other_advantages_is_an_error(monkeypatch: pytest.MonkeyP
 def test_a_critics_advantages_are_gae_over_turns() -> None:
     rewards, values, gamma, lam = [0.5, -1.0, 2.0], [0.25, 0.75, -0.5], 0.9, 0.8
     made: Any = CriticLearner.__new__(CriticLearner)
-    made._choice = read_estimator("gae", {"lam": lam}, gamma=gamma, names=None, supplies=("values",))
+    made._choice = read_estimator("gae", {"lam": lam}, gamma=gamma, supplies=("values",))
     made._computed = False
     advantages, targets = made.compute_advantages(
         np.array(rewards), np.array([*values, 1e9]), np.array([0.0, 0.0, 1.0]), gamma, lam

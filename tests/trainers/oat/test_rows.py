@@ -59,7 +59,7 @@ def test_rebn_gets_returns_and_the_statistics_of_all_turns() -> None:
 
 def test_grpo_is_computed_where_the_group_is() -> None:
     episodes = [episode([1.0], group=1), episode([0.0, 0.0], group=1), episode([2.0], group=2)]
-    values, _ = turn_values(episodes, read_estimator("grpo", {"eps": 1e-3}, gamma=GAMMA, names=None))
+    values, _ = turn_values(episodes, read_estimator("grpo", {"eps": 1e-3}, gamma=GAMMA))
     wanted = grpo([[1.0], [0.0, 0.0], [2.0]], [1, 1, 2], gamma=GAMMA, eps=1e-3)
     assert values == [pytest.approx(list(credit)) for credit in wanted]
 
@@ -71,7 +71,7 @@ def test_a_reward_that_is_not_finite_names_the_episode() -> None:
 
 def test_a_critic_gets_all_turns_with_their_rewards() -> None:
     episodes = [episode([0.0, 1.0]), episode([9.0], trainable=False), episode([-1.0], cut=True)]
-    choice = read_estimator("gae", {}, gamma=GAMMA, names=None, supplies=("values",))
+    choice = read_estimator("gae", {}, gamma=GAMMA, supplies=("values",))
     values, stats = turn_values(episodes, choice)
     packed = pack_turns(episodes, values, stats, mask_cut=True, info={"a": 1.0})
     assert [[row.rewards for row in rows] for rows in packed] == [[0.0, 1.0], [-1.0]]
@@ -110,7 +110,7 @@ def test_a_resumed_run_continues_with_the_tasks_of_each_actor(sharing: int) -> N
 
 def test_rows_of_all_turns_are_drawn_without_preference() -> None:
     episodes = [episode([0.0, 1.0, 2.0]), episode([3.0], trainable=False), episode([4.0], cut=True)]
-    values, stats = turn_values(episodes, read_estimator("reinforce", {}, gamma=0.0, names=None))
+    values, stats = turn_values(episodes, read_estimator("reinforce", {}, gamma=0.0))
     drawn = [0] * 5
     for seed in range(300):
         packed = pack_turns(episodes, values, stats, mask_cut=True, info={"a": 1.0})

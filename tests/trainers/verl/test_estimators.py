@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl import estimators
+from gem_verl import SUPPORTED, estimators
+from gem_verl.options import estimator_names, read_algorithm
 from verl import DataProto
-from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
-from gem_core.advantages.registry import TRAINER_NAMES
+from gem_core.advantages.registry import Estimator, register_estimator
 from gem_core.errors import ConfigError, NonFiniteReward
+from gem_core.trainers.estimators import EpisodeTurns
 from gem_core.trainers.facts import BatchFacts
 from gem_core.trainers.imports import replaced
 from tests.advantages.oracle import standardized, turn_returns
@@ -67,19 +69,80 @@ def test_a_penalty_on_the_tokens_counts() -> None:
     torch.testing.assert_close(result, spread(oracle(with_penalty, 0.5)), atol=1e-5, rtol=0)
 
 
-NOT_SUPPLIED = {
-    "rae": "agent_ids",
-    "gem_remax": "baselines",
-    "gem_gdpo": "reward_components",
-    "gem_gigpo": "state_keys",
-}
-"""Estimators that need something that verl's rows do not have."""
+FROM_EPISODES = {"rae": "agent_ids", "gem_gdpo": "reward_components", "gem_gigpo": "state_keys"}
+"""Estimators that need something about the episodes, which only GEM's trainer modes know."""
+OF_ROWS = [
+    name
+    for name in estimator_names()
+    if name.removeprefix("gem_") not in ("rae", "gdpo", "gigpo", "remax", "gae", "mine")
+]
 
 
-@pytest.mark.parametrize(("name", "need"), list(NOT_SUPPLIED.items()))
-def test_an_estimator_whose_needs_are_not_supplied_is_rejected(name: str, need: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} needs {need} .*does not supply"):
+def test_an_estimator_whose_needs_are_not_supplied_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"gem_remax needs baselines .*verl does not supply"):
+        trained("gem_remax", REWARDS, MASK, config(name="gem_remax"))
+
+
+@pytest.mark.parametrize(("name", "need"), list(FROM_EPISODES.items()))
+def test_verls_own_modes_know_no_episodes(name: str, need: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name} needs {need} .*verl does not supply"):
+        read_algorithm(config(name=name), name, own_mode=False)
+    with pytest.raises(ConfigError, match=rf"{name} needs {need}, .* but the rows have none"):
         trained(name, REWARDS, MASK, config(name=name))
+
+
+EPISODES = [
+    EpisodeTurns([0.5, 1.0], [2, 2], "a", ("a", "x"), False, ["s", "t"], [{"p": 0.5}, {"p": 1.0}]),
+    EpisodeTurns(
+        [0.1, 0.0, 2.0], [1, 1, 2], "b", ("a", "x"), True, ["s", "t", "u"], [{"p": 0.1}, {}, {"p": 2.0}]
+    ),
+    None,
+]
+"""The episodes of the rows above; the last row is padding."""
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rebn", ["statistics=env"]),
+        ("rebn", ["truncation=mask"]),
+        ("rae", []),
+        ("gem_gdpo", []),
+        ("gem_gigpo", []),
+    ],
+)
+def test_estimators_that_need_the_episodes_get_them(name: str, options: list[str]) -> None:
+    algorithm = config(*(f"+algorithm.{name}.{option}" for option in options), name=name, gamma=1.0)
+    with replaced(estimators, "batch_facts", BatchFacts(played=EPISODES)):
+        found = trained(name, REWARDS, MASK, algorithm)
+    choice = read_algorithm(algorithm, name)
+    wanted, _ = choice.compute_turns([one for one in EPISODES if one], ["a", "a"])
+    flat = [value for of_episode in wanted for value in of_episode]
+    assert any(flat)
+    torch.testing.assert_close(found, spread(flat), atol=1e-5, rtol=0)
+
+
+def mine(turn_rewards: Any, *, env_ids: Any, gamma: float = 1.0, factor: float = 1.0) -> list[Any]:
+    """Return the rewards times a factor, with the sign of the environment."""
+    return [
+        factor * np.asarray(rewards) * (1 if env == "a" else -1)
+        for rewards, env in zip(turn_rewards, env_ids, strict=True)
+    ]
+
+
+def test_a_registered_estimator_works_by_its_name() -> None:
+    register_estimator(Estimator("mine", mine, needs=("env_ids",), options=("factor",)))
+    estimators.register()
+    for name in ("mine", "gem_mine"):
+        algorithm = config(f"+algorithm.{name}.factor=2", name=name)
+        with replaced(estimators, "batch_facts", BatchFacts(played=EPISODES)):
+            found = trained(name, REWARDS, MASK, algorithm)
+        torch.testing.assert_close(found, spread([1.0, 2.0, -0.2, 0.0, -4.0]), atol=1e-6, rtol=0)
+
+
+def test_verls_own_estimators_are_the_declared_ones() -> None:
+    ours = estimator_names()
+    assert {name for name in ADV_ESTIMATOR_REGISTRY if name not in ours} == set(SUPPORTED.own_estimators)
 
 
 def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
@@ -87,7 +150,7 @@ def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
         trained("gem_gae", REWARDS, MASK, config(name="gem_gae"))
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINER_NAMES if name not in NOT_SUPPLIED])
+@pytest.mark.parametrize("name", OF_ROWS)
 def test_turn_rows_give_what_episode_rows_give(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
     # The same five turns as rows, in a different order, with a pad in between.

@@ -23,7 +23,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
 from verl.utils.tensordict_utils import get_tensordict
 
-from gem_core.advantages.registry import TRAINER_NAMES
 from gem_core.errors import ConfigError, UnknownEnv, UnsupportedTrainer
 from gem_core.tasks import TaskRow
 from tests.trainers.verl.configs import verl_config
@@ -58,7 +57,7 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
     assert (early, set(modes)) == (False, {"gem_verl.trainer"})
-    assert set(TRAINER_NAMES) <= set(names)
+    assert {"rebn", "gem_rebn", "gem_grpo", "rae", "gem_gae"} <= set(names)
     assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
     assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1
 
