@@ -45,6 +45,7 @@ PARTS: dict[str, dict[str, tuple[str, ...]]] = {
             "AgenticPipeline.adjust_batch",
             "AgenticPipeline.run",
             "GroupFilter.filter",
+            "compute_train_data_metrics",
         ),
         "roll/pipeline/agentic/llm_proxy/base_llm_proxy.py": ("BaseLLMProxy.generate",),
         f"{_MANAGERS}/base_env_manager.py": ("BaseEnvManager.update_step",),

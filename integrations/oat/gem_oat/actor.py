@@ -97,6 +97,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         Raises:
             EnvError: See `collect`.
         """
+        assert not self.eval_mode  # as in Oat's actor
         start = time.perf_counter()
         args: Args = self.args
         self._steps += 1
@@ -134,6 +135,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         Returns:
             Oat's handle to the list of episodes, in the order of the tasks.
         """
+        assert self.eval_mode  # as in Oat's actor
         policy = self._policy(self.eval_sampling_params)
 
         async def play(number: int, task: str) -> Episode:

@@ -44,8 +44,30 @@ def prepare(args: Args) -> Args:
     # Oat counts one pass over the rows of a step when it plans the learning rate.
     validated.max_step_adjustment *= validated.num_ppo_epochs
     validated.critic_max_step_adjustment *= validated.num_ppo_epochs
-    task_order(validated, 0, dataset_rows(validated), progress_of(validated))  # raises the errors of resuming
+    done = progress_of(validated)
+    task_order(validated, 0, dataset_rows(validated), done)  # raises the errors of resuming
+    _check_transfers(validated, done.steps)
     return validated
+
+
+def _check_transfers(args: Args, done: int) -> None:
+    """Check that engines keep the weights of the last transfer, which an evaluation or a start replaces."""
+    per_transfer = args.sync_params_every * args.rollout_batch_size
+    batches = per_transfer // (args.learners * args.rollout_batch_size_per_device)
+    if args.sync_params_every == 1:
+        return
+    option = f"--sync-params-every={args.sync_params_every}"
+    if args.eval_steps > 0 and (args.eval_steps % batches or args.eval_query_interval > 0):
+        raise ConfigError(
+            f"--eval-steps={args.eval_steps} with {option}: an evaluation would give the engines newer "
+            "weights than training samples with, and Oat cannot restore the old ones; set --eval-steps to a "
+            f"multiple of {batches} without --eval-query-interval, or omit one of the two"
+        )
+    if done % batches:
+        raise ConfigError(
+            f"--resume-dir with {option}: the checkpoint of batch {done} lacks the weights that the engines "
+            f"had, which are those of batch {done - done % batches}; resume from a multiple of {batches}"
+        )
 
 
 def _check_environments(args: Args) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -70,10 +71,14 @@ class Learner(PPOLearner):  # type: ignore[misc]
         """Keep the rows, and once per actor the statistics and outlines that came with them."""
         if self.steps <= self._done.steps:  # Oat counts from 1 when it resumes
             self.steps += self._done.steps
-        row = data_list[0] if isinstance(data_list[0], TurnRow) else data_list[0][0]
-        self._started = int(row.info["actor/started_tasks"])
+        rows = [row for part in data_list for row in ([part] if isinstance(part, TurnRow) else part)]
+        self._started = int(rows[0].info["actor/started_tasks"])
+        # Oat takes the largest number of each row, which is a return or an advantage, and with a critic it
+        # counts episodes.
+        self.actor_info["actor/avg_reward"] = fmean(row.reward for row in rows)
+        self.prompt_consumed += self.args.rollout_batch_size_per_device - len(data_list)
         super().process_feedback_data(data_list)
-        collected = row.collected
+        collected = rows[0].collected
         assert collected is not None
         if dist.get_rank(self._same_actor_group) == 0:  # learners that share an actor share its turns
             self._collected.append(collected)
@@ -119,6 +124,10 @@ class Learner(PPOLearner):  # type: ignore[misc]
         if not self._computed:
             raise UnsupportedTrainer("gem_oat: Oat has updated the model with its own advantages")
         info.update(self._gem_metrics())
+        for name, reward in (("zero", 0), ("one", 1)):  # Oat counts returns or advantages
+            info[f"train/all_{name}_rewards_count"] = float(
+                sum(row.reward == reward for row in self.pi_buffer)
+            )
         self._collected, self._computed = [], False
         return info
 

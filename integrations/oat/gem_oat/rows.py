@@ -32,10 +32,12 @@ class TurnRow(TransitionData):  # type: ignore[misc]
     """A turn. `rewards` is its value (see `turn_values`), or one number per token: 0 except on the last one.
 
     Attributes:
+        reward: Reward of the turn.
         done: Whether this is the last turn of its episode.
         collected: The same object in all rows of a step, because these are pickled together.
     """
 
+    reward: float = 0.0
     done: bool = False
     collected: Collected | None = field(default=None, repr=False)
 
@@ -96,6 +98,7 @@ def pack_turns(
                 response_logprobs=None if row.logprobs is None else row.logprobs[row.prompt_length :],
                 rewards=value,
                 loss_mask=not (mask_cut and turn.finish_reason == "length"),
+                reward=turn.reward,
                 info=dict(info),  # Oat adds the advantage of each turn if there is a critic
                 done=turn is episode.turns[-1],
                 collected=collected,

@@ -22,6 +22,7 @@ from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
 from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, row_kind_of, tag_section
 from gem_roll.tasks import table_of
+from gem_roll.updates import needs_old_logprobs
 
 PREFIX = f"custom_envs.{SECTION}."
 OTHER_MANAGERS: tuple[Need, ...] = ("group_ids", "lengths")
@@ -134,7 +135,12 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
 
 def _check_estimator(config: Any, choice: EstimatorChoice, kinds: set[RowKind | None]) -> None:
     collected = choice.scope == "collected"
-    sections = {"estimator": True, "turn rows": kinds != {"episode"}, "all collected turns": collected}
+    sections = {
+        "estimator": True,
+        "turn rows": kinds != {"episode"},
+        "several updates": needs_old_logprobs(config),
+        "all collected turns": collected,
+    }
     reject_listed(SUPPORTED, config, sections, estimator=choice.name)
     unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
     reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])

@@ -6,15 +6,15 @@ ROLL's own advantages right before the actor's update. Failed episodes are dropp
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import torch
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic import agentic_pipeline
-from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
+from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline, compute_train_data_metrics
 
+from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
@@ -22,14 +22,18 @@ from gem_core.trainers.interface import expect_listed, unsupported
 from gem_roll import SUPPORTED
 from gem_roll.advantages import compute_advantages
 from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
-from gem_roll.kinds import managers_of, row_kind_of
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
+from gem_roll.updates import needs_old_logprobs, update_size
 
 expect_listed(SUPPORTED, "pipeline")
 
 ADVANTAGES, RETURNS = "gem_advantages", "gem_returns"
 _ROW = "gem_row"
+ROW_NAME = "sample_uuid"
+"""Key of ROLL's batch with the name under which it caches the log-probs of a row."""
+COPY = "copy "
+"""Beginning of the name of a masked copy."""
 
 
 class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
@@ -51,6 +55,16 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         self.actor_train.train_step = self._train_with_advantages
         self._advantages_wait = False
 
+    def run(self) -> None:
+        """Run the training; ROLL's metrics of the training data leave out masked copies."""
+
+        def compute(batch: DataProto) -> dict[str, float]:
+            metrics: dict[str, float] = compute_train_data_metrics(without_copies(batch))
+            return metrics
+
+        with replaced(agentic_pipeline, "compute_train_data_metrics", compute):
+            super().run()
+
     def adjust_batch(self, data: DataProto, mode: str = "copy") -> DataProto:
         """Compute the advantages of all rows of the step, then let ROLL copy or drop rows; mask the copies.
 
@@ -67,12 +81,31 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             if key in data.batch or key in data.non_tensor_batch:
                 del data[key]
         data.non_tensor_batch[_ROW] = object_array(range(len(data)))
+        if mode in ("delete", "auto"):
+            data = self._without_surplus(data)
         adjusted = super().adjust_batch(data, mode)
         mask_copies(adjusted)
         self._check_updates(len(adjusted))
         self._advantages_wait = True
         adjusted.meta_info.setdefault("metrics", {}).update(metrics)
         return adjusted
+
+    def _without_surplus(self, data: DataProto) -> DataProto:
+        """Delete as many rows as ROLL would, which fails in ROLL 0.3: it indexes a batch with a mask.
+
+        Both modes delete the rows that do not fill an update, unless there are too few rows for one update,
+        which ROLL then copies.
+        """
+        metrics = data.meta_info.setdefault("metrics", {})
+        one_row = data.select_idxs(np.zeros(1, dtype=int))
+        one_row.meta_info = {}
+        size = len(super().adjust_batch(one_row, "copy"))  # ROLL copies it until there are enough rows
+        surplus = len(data) % size
+        if not surplus or len(data) < size:
+            return data
+        metrics |= {"system/batch_add_count": 0, "system/batch_remove_count": surplus}
+        random = derive_rng(self.pipeline_config.seed, "deleted", data.meta_info.get("global_step", 0))
+        return data.select_idxs(sorted(random.sample(range(len(data)), len(data) - surplus)))
 
     def _check_updates(self, rows: int) -> None:
         updates = rows // (update_size(self.pipeline_config) * self.actor_train.dp_size)
@@ -99,36 +132,25 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         return super().do_checkpoint(global_step, *args, **kwargs)
 
 
-def update_size(config: Any) -> int:
-    """Return the number of rows of an update on each GPU group of the actor."""
-    training = config.actor_train.training_args
-    size: int = training.per_device_train_batch_size * training.gradient_accumulation_steps
-    return size
-
-
-def needs_old_logprobs(config: Any) -> bool:
-    """Return whether a step may have several updates, so that PPO needs the log-probs before the first one.
-
-    For a single update, ROLL uses the update's own log-probs as the old ones. It counts only complete batches
-    of episodes as updates, but each turn may be a row, and copies fill the last batch.
-    """
-    if {row_kind_of(manager) for manager in managers_of(config).values()} != {"episode"}:
-        return True
-    if update_size(config) % config.actor_train.infer_batch_size:  # rows are copied to fill both sizes
-        return True
-    # ROLL's rule is `rows // size > 1`, with the number of GPU groups in `size`; this asks for `rows > size`.
-    doubled = copy.copy(config)
-    doubled.rollout_batch_size = 2 * config.rollout_batch_size - 1
-    doubled.set_old_logprobs_status()
-    return bool(doubled.enable_old_logprobs_recompute)
-
-
 def mask_copies(data: DataProto) -> None:
-    """Remove the second and later copies of a row from the response mask."""
+    """Remove the second and later copies of a row from the response mask, and name each row.
+
+    With several epochs, ROLL caches the log-probs of the first epoch by these names. Under the name of its
+    original, a masked copy would replace the original's log-probs by zeros.
+    """
     rows, mask = data.non_tensor_batch[_ROW].astype(int), data.batch["response_mask"]
     first = torch.from_numpy(np.unique(rows, return_index=True)[1])
     data.batch["response_mask"] = torch.zeros_like(mask).index_copy_(0, first, mask[first])
+    names = np.char.add(COPY, np.arange(len(rows)).astype(str)).astype(object)
+    names[first] = rows[first].astype(str)
+    data.non_tensor_batch[ROW_NAME] = names
     del data[_ROW]
+
+
+def without_copies(data: DataProto) -> DataProto:
+    """Return the rows that are not masked copies."""
+    names = data.non_tensor_batch[ROW_NAME].astype(str)
+    return data.select_idxs(np.flatnonzero(~np.char.startswith(names, COPY)))
 
 
 def use_advantages(data: DataProto, clip: float | None) -> None:

@@ -8,11 +8,7 @@ validation, it leaves a masked row that counts in ``gem/error_rate`` only.
 from __future__ import annotations
 
 import time
-<<<<<<< HEAD
-from collections.abc import Mapping, Sequence, Set
-=======
-from collections.abc import Collection, Mapping, Sequence
->>>>>>> adv
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import Any
 from uuid import uuid4
 

@@ -13,6 +13,7 @@ import torch
 import tyro
 from gem_oat.args import Args, dataset_rows
 from gem_oat.checks import prepare
+from gem_oat.tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
@@ -97,6 +98,23 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
     assert check(*GAME, "--collocate", "--num-ppo-epochs", "2").max_step_adjustment == 2
 
 
+def test_an_evaluation_right_after_a_transfer_is_accepted() -> None:
+    for words in ("2 --eval-steps 4", "2 --eval-steps -1", "1 --eval-steps 3 --eval-query-interval 9"):
+        assert check(*GAME, "--collocate", "--sync-params-every", *words.split())
+
+
+def test_a_checkpoint_between_two_transfers_cannot_be_continued(tmp_path: Path) -> None:
+    """The weights of the engines, which are older than the checkpoint's, are lost."""
+    resumed = [*GAME, "--collocate", "--resume-dir", str(tmp_path), "--eval-steps", "-1"]
+    for steps, every in ((3, 2), (4, 3), (5, 10)):
+        Progress(steps, [0] * 8, {}).write(checkpoint := tmp_path / f"step_{steps:05}")
+        assert check(*resumed, "--resume-tag", checkpoint.name)
+        with pytest.raises(ConfigError, match=f"batch {steps} lacks the weights that the engines had"):
+            check(*resumed, "--resume-tag", checkpoint.name, "--sync-params-every", str(every))
+    Progress(4, [0] * 8, {}).write(tmp_path / "step_00004")
+    assert check(*resumed, "--resume-tag", "step_00004", "--sync-params-every", "2")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -121,6 +139,12 @@ def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
         ("{critic} --zero-stage 3 --no-use-fused-lm-head", "--zero-stage=3: expected at most 2"),
         ("{critic} --num-gpus-per-actor 2", "needs an actor for each learner"),
         ("{critic} --no-use-fused-lm-head --train-batch-size-per-device 4", "critic.* takes single rows"),
+        ("{critic} --ignore-no-eos", "--ignore-no-eos=True: Oat's critic of turns would still learn"),
+        ("{game} --collocate --sync-params-every 2 --eval-steps 1", "set --eval-steps to a multiple of 2 "),
+        ("{game} --collocate --sync-params-every 3 --eval-steps 20", "set --eval-steps to a multiple of 3 "),
+        ("{game} --collocate --sync-params-every 2 --eval-steps 4 --eval-query-interval 9",
+         "without --eval-query-interval"),
+        ("{game} --gpus 1 --collocate --sync-params-every 2 --eval-steps 8", "a multiple of 16 "),
         ("{critic} --whiten-adv", "the advantages come from --estimator"),
         ("{critic} --length-norm-constant 64", "--length-norm-constant=64: it needs --critic-type drgrpo"),
         ("{game} --collocate --critic-type grpo --length-norm-constant 64", "it needs --critic-type drgrpo"),

@@ -20,6 +20,7 @@ from oat.algorithms.ppo import PPOLearner
 from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.learners.rl import RLLearner
 
+from gem_core.advantages import ReturnStats
 from gem_core.core import Env
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import AppendContext, Episode, Generation, Turn, run_episode
@@ -40,9 +41,10 @@ def one_process() -> Iterator[None]:
 def learner(estimator: str = "rebn", **options: Any) -> Any:
     """Return a learner without models."""
     made: Any = Learner.__new__(Learner)
-    made.args = SimpleNamespace(dump_all_buffer=False)
+    made.args = SimpleNamespace(dump_all_buffer=False, rollout_batch_size_per_device=4)
+    made.actor_info, made.prompt_consumed = {}, 0
     made._choice = read_estimator(estimator, options)
-    made._collected, made.pi_buffer, made.query_step = [], [], 0
+    made._collected, made.pi_buffer, made.query_step, made._stats = [], [], 0, ReturnStats()
     made._same_actor_group = dist.group.WORLD
     made.steps, made._done, made._computed = 1, Progress(0, [0], {}), False
     made.args.num_gpus_per_actor = 1
@@ -121,6 +123,35 @@ def test_what_the_actor_computed_stays() -> None:
     made.process_feedback_data(rows)
     assert advantages(made, rows) == [pytest.approx(row.rewards[-1], abs=1e-6) for row in rows]
     assert {round(row.rewards[-1], 6) for row in rows} == {1.0, -1.0}
+
+
+@pytest.mark.parametrize("estimator", ["rebn", "reinforce", "grpo", "rloo"])
+def test_oats_metrics_of_rewards_show_rewards(estimator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the rows' values are: returns of -0.9, -1, ..., or advantages."""
+    made, rewards = learner(estimator), [[0.0, -1.0], [1.0, 1.0], [0.0, -2.0], [1.0, 0.0]]
+    rows = collected(rewards, wanted=8, estimator=estimator)
+    made.process_feedback_data(rows)
+    assert made.actor_info == {"actor/avg_reward": 0.0}
+    assert sum(max(row.rewards) for row in rows) != 0
+    made.learn_result = {"train/all_zero_rewards_count": 99.0, "train/all_one_rewards_count": 99.0}
+    advantages(made, rows)
+    monkeypatch.setattr(PPOLearner, "learn", lambda self, learning_round: self.learn_result)
+    info = made.learn(1)
+    assert (info["train/all_zero_rewards_count"], info["train/all_one_rewards_count"]) == (3, 3)
+
+
+def test_a_critic_counts_turns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oat counts the episodes of a step if there is a critic, and the turns otherwise."""
+    rows = collected([[0.0, 1.0], [3.0, 0.5, -1.0]], wanted=5)
+    consumed = []
+    for kind, data in ((Learner, rows[:4]), (CriticLearner, [rows[:2], rows[2:]])):
+        made = learner()
+        made.__class__ = kind
+        monkeypatch.setattr(PPOMultiTurnLearner, "process_feedback_data", lambda self, data: None)
+        made.prompt_consumed += len(data)  # in `LearnerBase.run`
+        made.process_feedback_data(data)
+        consumed.append(made.prompt_consumed)
+    assert consumed == [4, 4]
 
 
 def test_an_update_with_other_advantages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

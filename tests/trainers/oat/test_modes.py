@@ -140,8 +140,21 @@ def test_lora(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> No
 
 
 def test_weights_that_are_sent_every_second_step(tmp_path: Path, warm: Path, model: Any) -> None:
-    """The second step samples with the weights of the first, and the third with the current ones."""
-    run = harness.run_oat(tmp_path, warm, sync_params_every="2", learning_rate="1e-2").check()
+    """The second step samples with the weights of the first, and the third with the current ones.
+
+    An evaluation takes place before the first step, after the second, and at the end.
+    """
+    run = harness.run_oat(
+        tmp_path, warm, sync_params_every="2", learning_rate="1e-2", eval_steps="2", max_eval="2"
+    ).check()
+    logged = harness.metrics_of(run)
+    assert [f"eval/{harness.GAME}/gem/return" in metrics for metrics in logged] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
     updates = spied.updates(run.spy)
     gaps = []
     for sampled_with, update in zip((0, 0, 2), updates, strict=True):

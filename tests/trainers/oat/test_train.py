@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from tests.trainers import chaos
 from tests.trainers.evidence import (
     GAMMA,
     Played,
+    Row,
     assert_metrics_are_right,
     assert_row_is_right,
     assert_update_is_right,
@@ -55,20 +58,45 @@ def tokenizer(warm: Path) -> Any:
 
 
 def assert_updates_are_right(
-    spy: Path, tokenizer: Any, model: Any, rows: int, trainable: set[str] | None = None
+    run: Run, tokenizer: Any, model: Any, rows: int, trainable: set[str] | None = None, ranks: int = 1
 ) -> list[list[Played]]:
-    """Check each update of a run; return the episodes collected for each.
+    """Check each update of a run and what Oat logs of it; return the episodes collected for each.
 
     `trainable` contains the names of the episodes that did not fail; None for a run without failures.
     """
-    episodes, found = played(spy, tokenizer), []
-    for update in spied.updates(spy):
+    spy = run.spy if ranks == 1 else run.folder.parent / "spy"
+    episodes, found, updates = played(spy, tokenizer), [], spied.updates(spy)
+    logged = [metrics for metrics in harness.metrics_of(run) if "gem/return" in metrics]
+    for update, metrics in zip(updates, logged, strict=False):  # another record after the last evaluation
         assert sum(not row.is_pad for row in update.rows) == rows
         names = [name for name in update.collected if trainable is None or name in trainable]
         found.append(
             assert_update_is_right(update, episodes, tokenizer, model, row_kind="turn", collected=names)
         )
+        assert_rewards_are_right(metrics, rewards_of(update.rows, episodes, tokenizer), ranks)
+    assert_weights_change(updates)
     return found
+
+
+def rewards_of(rows: list[Row], episodes: dict[str, Played], tokenizer: Any) -> list[float]:
+    """Return the reward of the turn of each row."""
+    mine = [episodes[name_in(row.prompt, tokenizer)] for row in rows]
+    return [e.rewards[e.turn_of(row.prompt, row.response)] for e, row in zip(mine, rows, strict=True)]
+
+
+def assert_rewards_are_right(metrics: dict[str, float], rewards: list[float], ranks: int = 1) -> None:
+    """Check Oat's own metrics of an update, with the rewards of its rows; Oat averages counts over ranks."""
+    assert metrics["actor/avg_reward"] == pytest.approx(fmean(rewards), abs=1e-6)
+    for name, reward in (("zero", 0), ("one", 1)):
+        counted = metrics[f"train/all_{name}_rewards_count"]
+        assert counted == pytest.approx(sum(r == reward for r in rewards) / ranks)
+    assert all(math.isfinite(value) for name, value in metrics.items() if name.startswith("train/"))
+
+
+def assert_weights_change(updates: list[spied.OatUpdate]) -> None:
+    assert all(any(g is not None and g.any() for g in update.gradients) for update in updates)
+    for before, after in itertools.pairwise(updates):
+        assert not all(map(torch.equal, before.weights, after.weights))
 
 
 def calm(episode: Episode) -> Episode:
@@ -107,7 +135,7 @@ def test_three_steps_on_a_mix(
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert {episode.env_id for episode in traces} == env_ids(*own_ids, chaos.CHAOS)
     trainable = chaos.names_of(traces)
-    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16, trainable=trainable)
+    collected = assert_updates_are_right(run, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3
     turns = [sum(len(episode.rewards) for episode in episodes) for episodes in collected]
     assert max(turns) > 16  # some were dropped but still count
@@ -141,7 +169,7 @@ def rebuilt(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Run:
 
 
 def test_rebuilt_contexts(rebuilt: Run, tokenizer: Any, model: Any) -> None:
-    assert len(assert_updates_are_right(rebuilt.spy, tokenizer, model, rows=16)) == 3
+    assert len(assert_updates_are_right(rebuilt, tokenizer, model, rows=16)) == 3
 
 
 def test_a_resumed_run_continues(
@@ -161,7 +189,7 @@ def test_a_resumed_run_continues(
     ).check()
     before, (resumed,) = spied.updates(rebuilt.spy), spied.updates(run.spy)
     assert all(map(torch.equal, before[2].weights, resumed.weights))
-    assert len(assert_updates_are_right(run.spy, tokenizer, model, rows=16)) == 1
+    assert len(assert_updates_are_right(run, tokenizer, model, rows=16)) == 1
     earlier = [e for e in read_traces(rebuilt.folder / "train.jsonl") if e.metadata["step"] <= 2]
     later = list(read_traces(tmp_path / "train.jsonl"))
     assert {episode.metadata["step"] for episode in later} == {3}
@@ -187,8 +215,9 @@ def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: An
     ).check()
     episodes = played(run.spy, tokenizer)
     updates, steps = spied.updates(run.spy), spied.critic_steps(run.spy)
-    assert len(updates) == len(steps) == 2
-    for update, step in zip(updates, steps, strict=True):
+    logged = harness.metrics_of(run)[1:3]
+    assert len(updates) == len(steps) == len(logged) == 2
+    for number, (update, step, metrics) in enumerate(zip(updates, steps, logged, strict=True), start=1):
         assert len(update.rows) == 16
         mine = {name: episodes[name] for name in update.collected}
         assert len(step.values) == len({tuple(r["prompt"]) for e in mine.values() for r in e.requests})
@@ -211,9 +240,16 @@ def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: An
         }
         states = [tuple(row.prompt) for row in update.rows]
         assert cosine(step.gradients, critic_gradient(warm, step, states, targets)) >= 0.999
+        assert_metrics_are_right(metrics, list(mine.values()))
+        rewards = [reward for episode in mine.values() for reward in episode.rewards]
+        assert metrics["actor/avg_reward"] == pytest.approx(fmean(rewards), abs=1e-6)  # of all turns
+        metrics["actor/avg_reward"] = fmean(kept_rewards := rewards_of(update.rows, episodes, tokenizer))
+        assert_rewards_are_right(metrics, kept_rewards)
+        assert metrics["train/critic_loss"] > 0
+        assert metrics["misc/query_step"] == metrics["misc/prompt_consumed"] == 16 * number
+    assert_weights_change(updates)
     changed = zip(steps[0].weights, steps[1].weights, strict=True)
     assert any(not torch.equal(before, after) for before, after in changed)
-    assert {"train/critic_loss", "rebn/turns", "gem/return"} <= harness.metrics_of(run)[1].keys()
 
 
 def gae_of(episode: Played, values: dict[tuple[int, ...], float], lam: float) -> list[float]:
@@ -270,7 +306,7 @@ def test_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> No
     first, _ = [run.result().check() for run in runs]
     spy = tmp_path / "spy"
     assert len({path.stem.split("-")[1] for path in spy.glob("update-*.pt")}) == 2
-    collected = assert_updates_are_right(spy, tokenizer, model, rows=32)
+    collected = assert_updates_are_right(first, tokenizer, model, rows=32, ranks=2)
     assert len(collected) == int(steps)
     logged = [metrics for metrics in harness.metrics_of(first) if "gem/return" in metrics]
     for episodes, metrics in zip(collected, logged[: int(steps)], strict=True):
@@ -310,7 +346,7 @@ def test_real_processes(
 ) -> None:
     """Train with real Launchpad, Plasma, and vLLM, Oat's own broadcast of weights, and ZeRO-2."""
     run = harness.run_oat(tmp_path, warm, stubs=False, zero_stage="2", eval_steps="100", max_eval="4").check()
-    collected = assert_updates_are_right(run.spy, tokenizer, model, rows=16)
+    collected = assert_updates_are_right(run, tokenizer, model, rows=16)
     assert len(collected) == 3
     _, *steps, after = harness.metrics_of(run)
     for episodes, metrics in zip(collected, steps, strict=True):

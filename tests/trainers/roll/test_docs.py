@@ -10,7 +10,7 @@ import pytest
 from gem_roll import SUPPORTED
 from gem_roll.kinds import managers_of, row_kind_of
 from gem_roll.options import GemOptions, check_config
-from gem_roll.pipeline import needs_old_logprobs
+from gem_roll.updates import needs_old_logprobs
 from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError

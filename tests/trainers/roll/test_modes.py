@@ -14,8 +14,9 @@ from tests.trainers.roll import harness
 from tests.trainers.roll.spied import updates as updates_of
 from tests.trainers.roll.test_train import assert_metrics_are_right
 
-SLOWLY = {"training_args": {"learning_rate": 1e-7, "gradient_accumulation_steps": 2}}
-"""Updates of eight rows, after which the weights hardly differ, so that PPO's ratio is 1 in each of them."""
+SLOWLY = {"training_args": {"learning_rate": 1e-7, "gradient_accumulation_steps": 3}}
+"""Updates of twelve rows, after which the weights hardly differ, so that PPO's ratio is 1 in each of them."""
+FAILING = {"env_type": "gem_core:test:Chaos-v0", "env_config": {"p": 0.4, "hang": 0, "only": "step"}}
 
 TERMS = {
     "ppo_epochs": 2,
@@ -44,14 +45,23 @@ TERMS = {
 def test_two_epochs_and_other_terms_of_the_loss(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    run = harness.run_roll(tmp_path, warm, {"max_steps": 2, **TERMS}).check()
+    """Some episodes fail, so copies fill more than the four missing rows of each update."""
+    run = harness.run_roll(
+        tmp_path, warm, {"max_steps": 2, **TERMS, "custom_envs": {"Guess": FAILING}}
+    ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     assert len(updates) == 4
+    failed = 0
     for number, update in enumerate(updates):
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
-        assert len(mine) == 8
-        assert_metrics_are_right(steps[number // 2], mine)
+        mine, metrics = assert_update_is_right(update, episodes, warm_tokenizer, model), steps[number // 2]
+        assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 12 - len(mine)
+        failed += 8 - len(mine)
+        assert_metrics_are_right(metrics, mine, 8 - len(mine))
+    assert failed
+    for metrics in steps:
+        ratios = [metrics[f"actor/ratio_{name}"] for name in ("min@min", "mean@sum", "max@max")]
+        assert ratios == pytest.approx([1, 1, 1], abs=1e-3)
     for metrics in steps:  # the bonus of an entropy of about 3 is in the loss
         assert metrics["actor/pg_loss@sum"] - metrics["actor/total_loss@sum"] > 1e-5
         assert metrics["actor/kl_loss@sum"] >= 0

@@ -170,6 +170,9 @@ def no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"rollout_batch_size": 16}, True),  # 16 rows are filled up to 24, which are two updates of 12
         ({"actor_train": {"infer_batch_size": 8}}, True),  # 8 rows are filled up to 24
+        ({"use_kl_loss": True, "reference": {"infer_batch_size": 5}}, True),  # up to 60
+        ({"use_kl_loss": True, "reference": {"infer_batch_size": 3}}, False),
+        ({"reference": {"infer_batch_size": 5}}, False),  # no reference model is loaded
         (
             {"rollout_batch_size": 16, "actor_train": {"training_args": {"gradient_accumulation_steps": 4}}},
             False,
@@ -184,6 +187,12 @@ def test_old_log_probs_are_computed_before_several_updates_of_episodes(
     assert not config.enable_old_logprobs_recompute
     ReBNAgenticPipeline(config)
     assert config.enable_old_logprobs_recompute is recompute
+    config.force_disable_old_logprobs_recompute = True
+    if recompute:
+        with pytest.raises(ConfigError, match=r"force_disable_old_logprobs_recompute=True: .* omit it"):
+            ReBNAgenticPipeline(config)
+    else:
+        ReBNAgenticPipeline(config)
 
 
 def test_a_step_whose_rows_need_old_log_probs_that_roll_does_not_compute_is_an_error(
