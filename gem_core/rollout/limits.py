@@ -7,6 +7,9 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number
 
+MAX_TURNS = 1000
+"""Turn limit of an episode that neither `EpisodeLimits.max_turns` nor a limit on its tokens ends."""
+
 LengthCut: TypeAlias = Literal["invalid", "pass"]
 OnEnvError: TypeAlias = Literal["mask", "retry"]
 
@@ -16,7 +19,9 @@ class EpisodeLimits:
     """Limits of an episode. The configs of trainers and evaluations inherit these options.
 
     Attributes:
-        max_turns: Maximum number of turns; the environment may end the episode sooner. None for no limit.
+        max_turns: Maximum number of turns; the environment may end the episode sooner. None for no limit if a
+            token limit ends the episode, else for `MAX_TURNS`: the prompts of a rebuilt context do not grow,
+            and messages are not counted in tokens.
         max_tokens_per_turn: Maximum number of tokens in a response. None allows as many as the other limits
             leave.
         on_length_cut: What the environment receives for a response that was cut by the token limit.

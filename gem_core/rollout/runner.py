@@ -21,7 +21,7 @@ from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.rollout.calls import EnvCalls, jsonable
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
-from gem_core.rollout.limits import EpisodeLimits
+from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
 from gem_core.rollout.native_tools import NativeTools, hide_instructions
 from gem_core.rollout.policy import Policy
@@ -29,6 +29,9 @@ from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
 
 logger = logging.getLogger(__name__)
+
+_TURNS_PER_YIELD = 64
+"""Turns after which an episode lets the event loop run, as its environment and its policy may never wait."""
 
 DEFAULT_LIMITS = EpisodeLimits()
 
@@ -137,7 +140,9 @@ async def run_episode(
         observation = await calls.reset(seed, options)
         dialogue = _dialogue(env, policy, context, token_limits, request_id)
         steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
-        await _play(episode, observation, steps, dialogue, limits, on_turn)
+        grows = context.mode == "append" and not (max_total_tokens is None and max_response_tokens is None)
+        most_turns = limits.max_turns or (None if grows else MAX_TURNS)
+        await _play(episode, observation, steps, dialogue, limits, most_turns, on_turn)
     except (EnvError, DataError) as error:  # DataError: an image that cannot be read
         _end(episode, "env_error", error=str(error))
         await calls.close()
@@ -193,6 +198,7 @@ async def _play(
     calls: Stepping,
     dialogue: Dialogue,
     limits: EpisodeLimits,
+    most_turns: int | None,
     on_turn: Callable[[Turn], None] | None,
 ) -> None:
     """Play from the first observation on and fill `episode`; turns before an `EnvError` are kept."""
@@ -238,9 +244,14 @@ async def _play(
             _end(episode, "terminated")
         elif result.truncated:
             _end(episode, "truncated")
-        elif len(episode.turns) == limits.max_turns:
+        elif len(episode.turns) == most_turns:
             _end(episode, "max_turns")
+            if limits.max_turns is None:
+                name = episode.env_id or "an environment without an id"
+                logger.warning("%s did not end within %d turns; set max_turns", name, most_turns)
         elif dialogue.observe(observation):
+            if len(episode.turns) % _TURNS_PER_YIELD == 0:
+                await asyncio.sleep(0)
             continue
         else:
             _end(episode, "token_budget")

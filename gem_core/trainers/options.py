@@ -77,8 +77,19 @@ class PluginOptions(RolloutOptions):
         return super().read(values, prefix)
 
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
-        """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option."""
-        return super().make_context(tokenizer, {**self.template_kwargs, **(template_kwargs or {})})
+        """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option.
+
+        Raises:
+            ConfigError: A variable has one value in the option and another one in `template_kwargs`.
+        """
+        own, others = self.template_kwargs, template_kwargs or {}
+        for name in own.keys() & others.keys():
+            if own[name] != others[name]:
+                raise ConfigError(
+                    f"template_kwargs: {name}={own[name]!r}, but the trainer's own option for the chat "
+                    f"template has {name}={others[name]!r}; set one of the two"
+                )
+        return super().make_context(tokenizer, {**own, **others})
 
 
 @dataclass(frozen=True)

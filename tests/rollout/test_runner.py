@@ -21,8 +21,18 @@ import gem_core
 from gem_core._util.threads import MAX_THREADS
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import AppendContext, Episode, EpisodeLimits, Generation, RebuildContext, run_episode
+from gem_core.rollout import (
+    AppendContext,
+    ChatReply,
+    Episode,
+    EpisodeLimits,
+    Generation,
+    MessagesContext,
+    RebuildContext,
+    run_episode,
+)
 from gem_core.rollout.calls import jsonable
+from gem_core.rollout.limits import MAX_TURNS
 from gem_core.wrapper import Wrapper
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
@@ -690,3 +700,77 @@ def test_in_rebuild_mode_it_is_the_length_of_one_response() -> None:
     policy = ScriptedPolicy([tokens("one")])
     play(ScriptedEnv([0.0] * 3), policy, RebuildContext(CharTokenizer()), max_response_tokens=9)
     assert [limit for _, limit, _ in policy.requests] == [9, 9, 9]
+
+
+class Endless(Env):
+    """Continues forever."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        return "go", {}
+
+    def step(self, action: str) -> Any:
+        self.steps += 1
+        return "on", 0.0, False, False, {}
+
+
+class Short:
+    """Answers tokens and messages without waiting for anything."""
+
+    async def generate(self, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+        return Generation([65], None, "stop")
+
+    async def reply(self, messages: Any, *, max_tokens: int, request_id: str) -> ChatReply:
+        return ChatReply("a")
+
+
+@pytest.mark.parametrize(
+    ("context", "options"),
+    [
+        (RebuildContext(CharTokenizer()), {"max_total_tokens": 90}),
+        (RebuildContext(CharTokenizer(), raw=True), {"max_response_tokens": 9}),
+        (MessagesContext(), {}),
+        (CONTEXT, {}),
+    ],
+    ids=["rebuilt", "raw", "messages", "no limit in tokens"],
+)
+def test_an_episode_without_a_limit_ends(
+    context: Any, options: dict[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    episode = play(Endless(), Short(), context, **options)
+    assert (len(episode.turns), episode.stop_reason) == (20, "max_turns")
+    assert (episode.truncated, episode.trainable, episode.error) == (True, True, None)
+    assert "did not end within 20 turns; set max_turns" in caplog.text
+    caplog.clear()
+    assert len(play(Endless(), Short(), context, max_turns=30, **options).turns) == 30
+    assert len(play(Endless(), Short(), context, max_turns=10, **options).turns) == 10
+    assert caplog.text == ""
+    assert MAX_TURNS == 1000
+
+
+def test_a_token_limit_needs_no_limit_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    for options in ({"max_total_tokens": 900}, {"max_response_tokens": 900}):
+        episode = play(Endless(), Short(), **options)
+        assert episode.stop_reason == "token_budget"
+        assert len(episode.turns) > 20
+
+
+@pytest.mark.parametrize("context", [RebuildContext(CharTokenizer()), MessagesContext()])
+def test_an_episode_that_never_waits_can_be_canceled(context: Any) -> None:
+    env = Endless()
+
+    async def run() -> None:
+        task = asyncio.ensure_future(run_episode(env, Short(), context, EpisodeLimits(max_turns=3000)))
+        while not env.steps:
+            await asyncio.sleep(0)
+        assert env.steps < 1000
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert env.steps < 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,24 @@ def warm() -> Path:
         envs=GAMES, vocab_size=512, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50
     )
     return shared_model("warm", options)
+
+
+@pytest.fixture(scope="session")
+def base(warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of the warm model as a base model: the tokenizer and the generation config name another
+    end-of-sequence token than the one with which the chat template ends an answer.
+    """
+    from transformers import AutoTokenizer, GenerationConfig
+
+    folder = tmp_path_factory.mktemp("base") / "model"
+    shutil.copytree(warm, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.eos_token = "<|endoftext|>"
+    tokenizer.save_pretrained(folder)
+    generation = GenerationConfig.from_pretrained(folder)
+    generation.eos_token_id = tokenizer.eos_token_id
+    generation.save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -199,6 +199,12 @@ def cosine(found: list[torch.Tensor | None], wanted: list[torch.Tensor]) -> floa
     return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
 
 
+def share_of_stops(episodes: Mapping[str, Played]) -> float:
+    """Return the share of the engine's answers that a stop token ended."""
+    reasons = [request["finish_reason"] for episode in episodes.values() for request in episode.requests]
+    return reasons.count("stop") / len(reasons)
+
+
 def assert_update_is_right(
     update: Update,
     episodes: dict[str, Played],

@@ -16,11 +16,13 @@ from typing import Any
 import pytest
 
 from gem_core import register
+from gem_core._util import threads
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError
-from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
+from gem_core.rollout import Generation, RebuildContext, RolloutOptions, read_traces, set_env_threads
 from gem_core.tasks import TaskRow
 from gem_core.train.tiny_vision import IMAGE_TOKENS, make_processor
+from gem_core.trainers.options import PluginOptions
 from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
@@ -114,13 +116,98 @@ def test_players_in_many_threads_share_the_trace_files(tmp_path: Path) -> None:
         episode = players[number].play(TASK, policy, split="train", metadata=metadata, max_tokens_per_turn=9)
         asyncio.run(episode)
 
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(play, range(8)))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(play, range(8)))
     traces = list(read_traces(tmp_path / "train.jsonl"))
     assert sorted(trace.metadata["number"] for trace in traces) == list(range(8))
     if sys.platform == "linux":
         files = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
         assert sum(file.startswith(str(tmp_path)) for file in files) == 2
+
+
+class Recorder(Scripted):
+    """A policy that records its prompts."""
+
+    def __init__(self, ids: list[int]) -> None:
+        super().__init__(ids)
+        self.prompts: list[list[int]] = []
+
+    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+        self.prompts.append(list(prompt_ids))
+        return await super().generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
+
+
+SYSTEM = {"system_prompt": "Play well."}
+QUIET = {"enable_thinking": False}
+
+
+@pytest.mark.parametrize("context", ["append", "rebuild"])
+@pytest.mark.parametrize(
+    ("options", "kwargs", "used"),
+    [
+        ({}, None, {}),
+        (SYSTEM, None, {}),
+        ({"template_kwargs": QUIET}, None, QUIET),
+        ({}, QUIET, QUIET),
+        (SYSTEM, QUIET, QUIET),
+        ({**SYSTEM, "template_kwargs": QUIET}, {"mark": "!"}, {**QUIET, "mark": "!"}),
+        ({**SYSTEM, "template_kwargs": {"mark": "?"}}, QUIET, {**QUIET, "mark": "?"}),
+        ({"template_kwargs": QUIET}, QUIET, QUIET),
+    ],
+)
+def test_the_first_prompt_has_the_options_of_its_run(
+    context: str, options: dict[str, Any], kwargs: dict[str, Any] | None, used: dict[str, Any]
+) -> None:
+    tokenizer: Any = bpe_tokenizer("qwen3")
+    tokenizer.chat_template += "{% if add_generation_prompt and mark is defined %}{{ mark }}{% endif %}"
+    policy = Recorder(tokenizer.encode("one<|im_end|>"))
+    player = EpisodePlayer(
+        PluginOptions.read({"context": context, "max_turns": 2, **options}), tokenizer, template_kwargs=kwargs
+    )
+    episode = asyncio.run(player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9))
+    shown = [turn.observation for turn in episode.turns]
+    assert len(shown) == 2
+    messages = [{"role": "user", "content": shown[0]}]
+    if "system_prompt" in options:
+        messages.insert(0, {"role": "system", "content": options["system_prompt"]})
+
+    def prompt(*more: dict[str, str]) -> str:
+        whole = [*messages, *more]
+        return str(tokenizer.apply_chat_template(whole, tokenize=False, add_generation_prompt=True, **used))
+
+    first, second = map(tokenizer.decode, policy.prompts)
+    assert first == prompt()
+    assert first.startswith("<|im_start|>system\nPlay well.") == ("system_prompt" in options)
+    assert ("<think>\n\n</think>" in first) == ("enable_thinking" in used)
+    if context == "append":
+        assert second.startswith(first + "one<|im_end|>\n<|im_start|>user\n")
+    else:
+        messages[-1]["content"] = shown[1]
+        assert second == prompt()
+
+
+def test_a_raw_context_has_nothing_but_the_observation() -> None:
+    tokenizer: Any = bpe_tokenizer("qwen3")
+    policy = Recorder(tokenizer.encode("one<|im_end|>"))
+    player = EpisodePlayer(PluginOptions.read({"context": "rebuild", "raw": True}), tokenizer)
+    episode = asyncio.run(player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9))
+    assert [tokenizer.decode(ids) for ids in policy.prompts] == [t.observation for t in episode.turns]
+    assert len(policy.prompts) > 1
+
+
+def test_an_episode_can_have_its_own_context() -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    policy = Recorder(tokenizer.encode("one<|im_end|>"))
+    player = EpisodePlayer(PluginOptions.read({}), tokenizer)
+    own = RebuildContext(tokenizer, raw=True)
+    asyncio.run(player.play(TASK, policy, split="train", metadata={}, max_tokens_per_turn=9, context=own))
+    assert "<|im_start|>" not in tokenizer.decode(policy.prompts[0])
+
+
+def test_two_values_of_a_template_variable_are_rejected() -> None:
+    options = PluginOptions.read({"template_kwargs": QUIET})
+    with pytest.raises(ConfigError, match=r"enable_thinking=False, but the trainer's .*enable_thinking=True"):
+        EpisodePlayer(options, bpe_tokenizer("qwen3"), template_kwargs={"enable_thinking": True})
 
 
 def test_wrappers_are_around_every_environment() -> None:
@@ -155,3 +242,68 @@ def test_a_worker_has_the_threads_and_environments_of_its_options() -> None:
         assert asyncio.run(play()) == [True] * 80
     finally:
         set_env_threads(MAX_THREADS)
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_no_more_environments_exist_than_the_option_allows(limit: int) -> None:
+    lock, alive, most = threading.Lock(), 0, 0
+
+    class Counted(ScriptedEnv):
+        def __init__(self) -> None:
+            nonlocal alive, most
+            super().__init__()
+            with lock:
+                alive += 1
+                most = max(most, alive)
+
+        def close(self) -> None:
+            nonlocal alive
+            with lock:
+                alive -= 1
+
+    register(f"test:KitCounted{limit}", Counted)
+    task = TaskRow(env_id=f"test:KitCounted{limit}", env_kwargs={}, seed=5, index=2, item=None)
+    options = RolloutOptions(max_turns=1, max_tokens_per_turn=8, max_concurrent_envs=limit)
+
+    class Waiting(Scripted):
+        async def generate(self, *args: Any, **kwargs: Any) -> Generation:
+            await asyncio.sleep(0.01)  # the other episodes begin
+            return await super().generate(*args, **kwargs)
+
+    async def play() -> None:
+        player = EpisodePlayer(options, bpe_tokenizer("chatml"))
+        episodes = (player.play(task, Waiting([65]), split="train", metadata={}) for _ in range(12))
+        assert all(episode.trainable for episode in await asyncio.gather(*episodes))
+
+    asyncio.run(play())
+    assert most == limit
+
+
+def test_no_more_steps_run_at_the_same_time_than_the_option_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Idle threads of other tests would help out.
+    for name in ("ENV_THREADS", "TOOL_THREADS"):
+        monkeypatch.setattr(threads, name, threads.ThreadPool(MAX_THREADS, name))
+    changed, running, most = threading.Condition(), 0, 0
+
+    class Busy(ScriptedEnv):
+        def step(self, action: str) -> Any:
+            nonlocal running, most
+            with changed:
+                running += 1
+                most = max(most, running)
+                changed.notify_all()
+                changed.wait_for(lambda: most > 2, timeout=0.1)
+                running -= 1
+            return super().step(action)
+
+    register("test:KitBusy", Busy)
+    task = TaskRow(env_id="test:KitBusy", env_kwargs={"blocking": True}, seed=5, index=2, item=None)
+    options = RolloutOptions(max_turns=1, max_tokens_per_turn=8, env_threads=2)
+
+    async def play() -> None:
+        player = EpisodePlayer(options, bpe_tokenizer("chatml"))
+        episodes = (player.play(task, Scripted([65]), split="train", metadata={}) for _ in range(6))
+        assert all(episode.trainable for episode in await asyncio.gather(*episodes))
+
+    asyncio.run(play())
+    assert most == 2

@@ -43,7 +43,7 @@ def assert_weights_are_synced(run: Run) -> None:
 
 def test_three_steps_on_a_mix(
     tmp_path: Path,
-    warm: Path,
+    base: Path,
     tokenizer: Any,
     model: Any,
     own_ids: list[str],
@@ -52,12 +52,13 @@ def test_three_steps_on_a_mix(
     """Train on an environment that fails in every way, in micro-batches of one row, OpenRLHF's default.
 
     The other environments are new ones, a class in a file and an installed package. With this seed some
-    resets and first steps raise and some hang, whatever the model answers.
+    resets and first steps raise and some hang, whatever the model answers. The model is a base model, whose
+    end-of-sequence token does not end the answers of its chat template.
     """
     evaluated = write_rows(tmp_path / "eval.jsonl", ENVS, 4, split="eval")
     run = run_openrlhf(
         tmp_path,
-        warm,
+        base,
         write_rows(tmp_path / "rows.jsonl", [f"{chaos.CHAOS}=2", *own_ids], 12, seed=7),
         {
             "gem.traces": str(tmp_path / "traces"),
@@ -71,6 +72,7 @@ def test_three_steps_on_a_mix(
         },
     ).check()
     episodes = evidence.played(run.spy, tokenizer)
+    assert evidence.share_of_stops(episodes) > 0.9
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))

@@ -29,17 +29,20 @@ CHAOS = "test:Chaos-v0"
 
 def test_three_steps_on_a_mix_with_environments_that_fail(
     tmp_path: Path,
-    warm: Path,
+    base: Path,
     warm_tokenizer: Any,
     model: Any,
     own_ids: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The other environments are new ones, a class in a file and an installed package."""
+    """The other environments are new ones, a class in a file and an installed package.
+
+    The model is a base model, whose end-of-sequence token does not end the answers of its chat template.
+    """
     file, package = own_ids
     run = harness.run_verl(
         tmp_path,
-        warm,
+        base,
         "trainer.v1.trainer_mode=gem_sync",
         f"data.train_files=['{file}','{package}','{CHAOS}(p=0.1,hang=6)=4']",
         "data.train_batch_size=6",
@@ -50,6 +53,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         f"+gem.traces={tmp_path}/traces",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
+    assert evidence.share_of_stops(episodes) > 0.9
     updates = updates_of(run.spy)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     before, *steps = metrics_of(run)
@@ -90,10 +94,11 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 
 
 @pytest.mark.full
-def test_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+def test_turn_rows(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) -> None:
+    """With a base model, as above."""
     run = harness.run_verl(
         tmp_path,
-        warm,
+        base,
         "trainer.v1.trainer_mode=gem_sync",
         "+gem.context=rebuild",
         '+gem.wrappers="spy,concat_with_action"',
@@ -101,6 +106,7 @@ def test_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) 
         "trainer.test_freq=3",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
+    assert evidence.share_of_stops(episodes) > 0.9
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3  # one update per step for any number of rows
     for update, metrics in zip(updates, steps, strict=True):
