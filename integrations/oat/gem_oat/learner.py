@@ -100,7 +100,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         if not self._choice.estimator.uses_stats:
             return values[:, 0]
         collected = ReturnStats().merge(*(part.stats for part in self._collected))
-        lengths = {}
+        lengths: dict[str, Any] = {}
         if "lengths" in self._choice.needs:
             lengths["lengths"] = response_masks.sum(-1, keepdim=True)
         result = self._choice.compute(
