@@ -114,8 +114,8 @@ class Turns:
             raise ConfigError(f"{name}: expected one array of shape (turns, components) per {self.noun}")
         return self.check_finite(name, self._join(name, arrays, np.zeros((0, 1))))
 
-    def keys_per_turn(self, name: str, data: Sequence[Sequence[Hashable]]) -> IntArray:
-        """Return the number of each turn's key; keys are numbered from 0 in the order of first use.
+    def turn_keys(self, name: str, data: Any) -> list[Hashable]:
+        """Return the key of each turn.
 
         Args:
             name: Name of the argument, for messages.
@@ -124,13 +124,18 @@ class Turns:
         Raises:
             ConfigError: The shape does not match the rewards, or a key cannot be compared by value.
         """
-        sizes, keys = self._sizes(), []
+        sizes = self._sizes()
+        keys: list[Hashable] = []
         for row, of_row in enumerate(entries(name, data, self.episodes, self.noun)):
             place = f"{self.noun} {row}"
             listed = entries(f"{name}: {place}", of_row, sizes[row], "turn")
             if row not in self._dropped:
                 keys += [plain_id(name, key, f"{place}, turn {turn}") for turn, key in enumerate(listed)]
-        return number_keys(keys)
+        return keys
+
+    def keys_per_turn(self, name: str, data: Any) -> IntArray:
+        """Return the number of each turn's key; keys are numbered from 0 in the order of first use."""
+        return number_keys(self.turn_keys(name, data))
 
     def lengths(self, data: Any) -> FloatArray:
         """Return the number of response tokens of each turn.

@@ -15,13 +15,17 @@ Arguments differ from the numpy form as follows:
 
 - `token_rewards` and `response_mask`, both (rows, tokens), and optionally `turn_ids` replace `turn_rewards`.
 - Arguments with one entry per episode (`group_ids`, `env_ids`, `agent_ids`, `baselines`, `bootstrap`,
-  `truncated`) are sequences or (rows,) tensors. All rows of a group must be in the batch.
+  `truncated`) are sequences or (rows,) tensors. All rows of a group must be in the batch, or in the batches
+  of the process group.
 - `values` is (rows, tokens), read at the first response token of each turn: the value of the state in which
   the response began. Other positions are ignored.
 - `reward_components` is (rows, tokens, components), summed over each turn like `token_rewards`.
 - `lengths` may be omitted: the mask determines it. Otherwise it is (rows, tokens), read like `values`.
-- `process_group` (estimators that take `stats`): group of `torch.distributed` over whose ranks the statistics
-  are merged; all of its ranks must call the function. None uses the statistics of this process only.
+- `process_group`: group of `torch.distributed` whose ranks hold the batch together; all of them must call the
+  function with the same options. The advantages are those of the whole batch, wherever the episodes of a
+  group, an environment, or an agent are, so an id means the same on every rank. Without such ids, ranks
+  exchange three numbers, and otherwise a few numbers per turn. If one rank fails, all of them raise. None
+  uses the rows of this process only.
 
 Sums and statistics are float64, whatever the dtype of the rewards. No gradients are computed.
 """
@@ -30,22 +34,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import ArrayLike
 
 from gem_core import advantages as numpy_forms
 from gem_core.advantages.batch import Turns
 from gem_core.advantages.critic import Learns
-from gem_core.advantages.inputs import flags
+from gem_core.advantages.inputs import IDS, PER_EPISODE, flags
+from gem_core.advantages.ranks import PER_TURN, Ranks, merge, pack, unpack
 from gem_core.advantages.stats import FloatArray, ReturnStats
 from gem_core.advantages.turns import TurnLayout, check_tensor
-from gem_core.errors import ConfigError, NonFiniteReward
+from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -103,8 +108,7 @@ class OnTensors:
         positional = inspect.Parameter.POSITIONAL_OR_KEYWORD
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters["turn_ids"] = inspect.Parameter("turn_ids", keyword, default=None)
-        if self._takes_stats:
-            parameters["process_group"] = inspect.Parameter("process_group", keyword, default=None)
+        parameters["process_group"] = inspect.Parameter("process_group", keyword, default=None)
         self.__signature__ = inspect.Signature(
             [
                 inspect.Parameter("token_rewards", positional),
@@ -149,39 +153,56 @@ class OnTensors:
                 the row and the turn. On the other ranks of the process group, the message names the rank that
                 failed.
         """
-        if process_group is not None and not self._takes_stats:
-            raise ConfigError(f"{self.__name__} does not merge statistics over a process group")
-        device = response_mask.device if isinstance(response_mask, torch.Tensor) else torch.device("cpu")
-        stats_argument = arguments.get("stats")
-        own_stats: list[ReturnStats] = []
-        used_stats: list[ReturnStats] = []
+        arguments |= dict(zip(self._positional, needs, strict=False))
+        options = {name: arguments[name] for name in arguments.keys() - {"stats", *PER_EPISODE, *PER_TURN}}
+        ids = sorted(name for name in IDS if arguments.get(name) is not None)
+        ranks = Ranks(process_group, (self.__name__, sorted(options.items()), ids))
+        together = process_group is not None and bool(ids or not self._takes_stats)
+        stats_argument, used_stats = arguments.get("stats"), []
 
         def resolve(own: ReturnStats) -> ReturnStats:
-            own_stats.append(stats_argument(own) if callable(stats_argument) else stats_argument or own)
-            used_stats.append(_merge(own_stats[0], process_group, device))
+            mine = stats_argument(own) if callable(stats_argument) else stats_argument or own
+            used_stats.append(merge(ranks.gather(mine)))
             return used_stats[0]
 
-        if process_group is not None or stats_argument is not None:
-            arguments["stats"] = resolve
-        try:  # a failure must not leave the other ranks waiting
+        try:
             check_tensor("token_rewards", token_rewards)
             layout = TurnLayout(_masked(response_mask, truncated), turn_ids, token_rewards)
-            arguments |= dict(zip(self._positional, needs, strict=False))
-            parts = self._estimator(layout, **arguments)
+            if together:  # a group may be spread over the ranks
+                if stats_argument is not None:
+                    raise ConfigError(
+                        f"{self.__name__}: stats cannot be combined with ids and a process group"
+                    )
+                part = pack(layout, arguments, with_lengths=self.takes_lengths)
+                turns, given, sizes = unpack(ranks.gather(part))
+                parts = self._estimator(turns, **{**arguments, **given})
+                per_turn = _of_rank(parts, sizes, dist.get_rank(process_group))
+                stats = ReturnStats.from_returns(turns.returns(arguments.get("gamma", 1.0)))
+            else:
+                if process_group is not None or stats_argument is not None:
+                    arguments["stats"] = resolve
+                parts = self._estimator(layout, **arguments)
+                per_turn = np.concatenate(parts) if parts else np.zeros(0)
         except Exception:
-            if not own_stats:
-                _merge(None, process_group, device)
+            ranks.give_up()
             raise
-        per_turn = np.concatenate(parts) if parts else np.zeros(0)
         gs = layout.returns(arguments.get("gamma", 1.0))
         if self._critic_learns == "advantage":
             gs = per_turn + layout.per_turn("values", arguments["values"])
-        of_turns = self._collected_stats and arguments.get("weight", "turn") == "turn"
-        stats = used_stats[0] if used_stats and of_turns else ReturnStats.from_returns(gs)
+        if not together:
+            of_turns = self._collected_stats and arguments.get("weight", "turn") == "turn"
+            stats = used_stats[0] if used_stats and of_turns else ReturnStats.from_returns(gs)
         with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
             return Advantages(
                 layout.spread(per_turn.astype(np.float32)), layout.spread(gs.astype(np.float32)), stats
             )
+
+
+def _of_rank(parts: Sequence[FloatArray], sizes: Sequence[int], rank: int) -> FloatArray:
+    """Return the advantages of the turns of a rank, given the number of episodes of each rank."""
+    first = sum(sizes[:rank])
+    own = parts[first : first + sizes[rank]]
+    return np.concatenate(own) if own else np.zeros(0)
 
 
 _ARGUMENTS = {
@@ -207,12 +228,11 @@ def _on_tensors(text: str) -> str:
     for name, description in _ARGUMENTS.items():
         pattern = re.compile(rf"    {name}: .*?(?=\n    \S|\n\n)", re.DOTALL)
         text = pattern.sub(description.replace("\\", r"\\"), text)
-    if "\n    stats: " in text:
-        process_group = (
-            "\n    process_group: Group of `torch.distributed` over whose ranks the statistics are merged; "
-            "all\n        of its ranks must call this function. None uses those of this process only."
-        )
-        text = text.replace("\n\nReturns:", f"{process_group}\n\nReturns:")
+    process_group = (
+        "\n    process_group: Group of `torch.distributed` whose ranks hold the batch together; all of them "
+        "must\n        call this function, and ids mean the same on each. None uses the rows of this process."
+    )
+    text = text.replace("\n\nReturns:", f"{process_group}\n\nReturns:")
     head, _, tail = text.partition("\n\nReturns:\n")
     _, _, raises = tail.partition("\n\nRaises:\n")
     result = "    Advantages and the returns as (rows, tokens) tensors, and the statistics of the returns."
@@ -279,24 +299,3 @@ def _masked(response_mask: torch.Tensor, truncated: Any) -> torch.Tensor:
     check_tensor("response_mask", response_mask)
     rows = torch.tensor(flags("truncated", truncated, len(response_mask), "row"), dtype=torch.bool)
     return response_mask.masked_fill(rows[:, None].to(response_mask.device), 0)
-
-
-def _merge(own: ReturnStats | None, process_group: ProcessGroup | None, device: torch.device) -> ReturnStats:
-    """Merge the statistics of all ranks. A failed rank passes None, so the others do not wait for it."""
-    if process_group is None:
-        return own or ReturnStats()
-    import torch.distributed as dist
-
-    if "nccl" not in dist.get_backend(process_group):
-        device = torch.device("cpu")
-    wire = (math.nan,) * 3 if own is None else own.to_wire()
-    sent = torch.tensor(wire, dtype=torch.float64, device=device)
-    gathered = [torch.empty_like(sent) for _ in range(dist.get_world_size(process_group))]
-    dist.all_gather(gathered, sent, group=process_group)
-    wires = [part.tolist() for part in gathered]
-    failed = [rank for rank, (count, _, _) in enumerate(wires) if math.isnan(count)]
-    if failed and own is not None:
-        raise NonFiniteReward(
-            f"rank {failed[0]} of the process group could not compute its returns: see its error"
-        )
-    return ReturnStats().merge(*(ReturnStats.from_wire(w) for r, w in enumerate(wires) if r not in failed))

@@ -6,7 +6,7 @@ work on one number per turn, in float64 on the host, with the same code as the n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -115,11 +115,11 @@ class TurnLayout(Turns):
         sums = [self._sum(name, component) for component in data.unbind(2)]
         return self.check_finite(name, np.stack(sums, axis=1) if sums else np.zeros((len(self), 0)))
 
-    def keys_per_turn(self, name: str, data: Sequence[Sequence[Hashable]]) -> IntArray:
-        """Return the number of each turn's key; the keys of rows without turns are ignored."""
+    def turn_keys(self, name: str, data: Any) -> list[Hashable]:
+        """Return the key of each turn; the keys of rows without turns are ignored."""
         played = set(self.rows[self.starts].tolist())
         rows = enumerate(entries(name, data, self.episodes, self.noun))
-        return super().keys_per_turn(name, [keys if row in played else () for row, keys in rows])
+        return super().turn_keys(name, [keys if row in played else () for row, keys in rows])
 
     def lengths(self, data: Any) -> FloatArray:
         """Return the number of response tokens of each turn.
