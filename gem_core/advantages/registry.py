@@ -150,8 +150,9 @@ class Estimator:
         check_names(options, self.options, owner=self.name, prefix=prefix)
 
     def default(self, option: str) -> Any:
-        """Return the default of an option."""
-        return inspect.signature(self.reference()).parameters[option].default
+        """Return the default of an option; None if the numpy form does not declare the option by name."""
+        parameter = inspect.signature(self.reference()).parameters.get(option)
+        return None if parameter is None else parameter.default
 
     def reference(self) -> EstimatorFunction:
         """Return the numpy form.

@@ -155,6 +155,9 @@ def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names
         if annotation is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
             continue
+        if typing.get_origin(annotation) is dict:
+            parser.add_argument(flag, type=_json_object, metavar="JSON", help=text)
+            continue
         if field.default not in (None, ""):
             text += f" (default {field.default})"
         kind = _scalar(annotation)
@@ -166,6 +169,13 @@ def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names
 
 _LIST_ITEMS = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
 """Maps fields that are lists to the form of an item."""
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)  # argparse reports a ValueError
+    if not isinstance(value, dict):
+        raise ValueError
+    return value
 
 
 def _scalar(annotation: Any) -> Any:

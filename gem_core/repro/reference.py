@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+from gem_core.advantages.registry import get_estimator
 from gem_core.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_core.repro.script import flags, write_script
+from gem_core.train.config import SUPPLIES
 
 NOTES = ("Each step draws its tasks from the seed; the other trainers go through one list of tasks.",)
 
@@ -24,11 +27,6 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported(
         "gem-core train",
         {
-            **{
-                f"estimator_options.{name}": no_flag
-                for name in recipe.changed_estimator_options
-                if name != "scope"
-            },
             **dict.fromkeys(
                 recipe.changed("system_prompt", "template_kwargs", "max_concurrent_envs", "env_threads"),
                 no_flag,
@@ -39,9 +37,18 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
             **dict.fromkeys(recipe.changed("gpus"), "it runs in one process"),
         },
     )
+    options = {
+        name: value
+        for name, value in recipe.changed_estimator_options.items()
+        if name not in ("scope", "truncation")  # its statistics are always those of all episodes of a step
+    }
+    if missing := get_estimator(recipe.estimator).missing(options, SUPPLIES):
+        reject_unsupported("gem-core train", {"estimator": f"{recipe.estimator} needs {missing}"})
     values: dict[str, Any] = {
         "model": recipe.model,
         "estimator": recipe.estimator,
+        **({"estimator-options": json.dumps(options)} if options else {}),
+        **{name: value for name, value in recipe.changed_estimator_options.items() if name == "truncation"},
         "gamma": recipe.gamma,
         "seed": recipe.seed,
         "steps": recipe.steps,

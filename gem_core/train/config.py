@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
-from gem_core.advantages.registry import NEEDS, TRUNCATIONS, Truncation, get_estimator
+from gem_core.advantages.registry import TRUNCATIONS, Need, Supply, Truncation, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -31,7 +31,10 @@ _FROM_ONE = (
 )  # fmt: skip
 """Options that are whole numbers of at least 1."""
 
-SUPPLIES = ("group_ids", "lengths", "state_keys", "reward_components", "agent_ids", "values")
+SUPPLIES: tuple[Supply, ...] = (
+    "group_ids", "env_ids", "agent_ids", "baselines", "values", "lengths", "state_keys", "reward_components",
+    "truncated",
+)  # fmt: skip
 """Inputs that this trainer supplies to estimators besides rewards and mask."""
 
 
@@ -67,6 +70,9 @@ class TrainConfig(EpisodeLimits):
     estimator: Annotated[
         str, "advantage estimator: rebn, reinforce, grpo, rloo, gae (PPO), or a registered one"
     ] = "rebn"
+    estimator_options: Annotated[
+        dict[str, Any], 'options of the estimator, such as \'{"weight": "episode"}\''
+    ] = field(default_factory=dict)
     gamma: Annotated[float, "discount factor per turn"] = 1.0
     lam: Annotated[float, "lambda of gae, per turn"] = 0.95
     truncation: Annotated[
@@ -132,12 +138,14 @@ class TrainConfig(EpisodeLimits):
 
     def __post_init__(self) -> None:
         self._check_environments()
-        for need in get_estimator(self.estimator).needs:
-            if need not in SUPPLIES:
-                raise ConfigError(
-                    f"estimator={self.estimator!r} needs {need} ({NEEDS[need]}), which this trainer does not "
-                    "supply"
-                )
+        estimator = get_estimator(self.estimator)
+        estimator.check_options(self.estimator_options, prefix="estimator_options.")
+        if missing := estimator.missing(self.estimator_options, SUPPLIES):
+            raise ConfigError(
+                f"estimator={self.estimator!r} needs {missing}, which this trainer does not supply"
+            )
+        if "lam" in self.estimator_options:
+            raise ConfigError("estimator_options.lam: use lam")
         self._check_numbers()
         if self.needs_groups and self.group_size < 2:
             raise expected(
@@ -232,14 +240,19 @@ class TrainConfig(EpisodeLimits):
         return [EnvChoice.parse(text) for text in self.eval_env or self.env]
 
     @property
+    def needs(self) -> tuple[Need, ...]:
+        """What the estimator needs besides rewards and mask."""
+        return get_estimator(self.estimator).needs_with(self.estimator_options)
+
+    @property
     def needs_groups(self) -> bool:
         """Whether the estimator compares episodes that share a seed."""
-        return "group_ids" in get_estimator(self.estimator).needs
+        return "group_ids" in self.needs
 
     @property
     def needs_critic(self) -> bool:
         """Whether the estimator needs a critic's values."""
-        return "values" in get_estimator(self.estimator).needs
+        return "values" in self.needs
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON-serializable data."""

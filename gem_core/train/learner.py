@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages.inputs import checked_advantages
+from gem_core.advantages.registry import Need, get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
+from gem_core.tasks import EnvChoice
 from gem_core.train.config import TrainConfig
 from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
 
@@ -83,11 +86,12 @@ class Learner:
         """Number of parameters of the model."""
         return sum(parameter.numel() for parameter in self.model.parameters())
 
-    def policy(self, seed: str) -> BatchingPolicy:
+    def policy(self, seed: str, *, greedy: bool = False) -> BatchingPolicy:
         """Return a policy that samples with the current weights.
 
         Args:
             seed: Determines the random numbers, together with the id of each request.
+            greedy: Whether to always take the most likely token.
         """
         pad = self.tokenizer.pad_token_id
         return BatchingPolicy(
@@ -95,6 +99,7 @@ class Learner:
             eos_token_ids=self._stop_ids,
             pad_token_id=min(self._stop_ids) if pad is None else pad,
             temperature=self.config.temperature,
+            top_k=int(greedy),
             seed=seed,
             max_batch=self.config.max_batch,
             image_processor=self.context.image_processor,
@@ -138,29 +143,19 @@ class Learner:
     ) -> tuple[dict[str, float], torch.Tensor]:
         """Set `Turn.advantage` of every turn, and return metrics and the critic's target for each turn."""
         config = self.config
-        rewards = trainable_turn_rewards(episodes)
-        turn_returns = returns(rewards, config.gamma)
-        stats = ReturnStats.from_returns(turn_returns)
-        metrics = stats.metrics()
-        estimator = get_estimator(config.estimator)
-        needs: dict[str, Any] = {}
-        if config.needs_groups:
-            needs["group_ids"] = [episode.metadata["group"] for episode in episodes]
-        if "lengths" in estimator.needs:
-            needs["lengths"] = [[len(turn.response_ids) for turn in episode.turns] for episode in episodes]
-        if "state_keys" in estimator.needs:
-            needs["state_keys"] = [episode.state_keys() for episode in episodes]
-        if "reward_components" in estimator.needs:
-            needs["reward_components"] = trainable_reward_components(episodes)
-        if config.truncation == "mask":
-            needs["truncated"] = [episode.truncated for episode in episodes]
-        if "agent_ids" in estimator.needs:
-            needs["agent_ids"] = [(episode.env_id, episode.metadata.get("agent")) for episode in episodes]
-        values: list[list[float]] = []
-        if config.needs_critic:
-            values = needs["values"] = self._values(episodes, batch)
-            needs["lam"] = config.lam
-        advantages = estimator.reference()(rewards, gamma=config.gamma, **needs)
+        values = self._values(episodes, batch) if config.needs_critic else []
+        masked = [config.truncation == "mask" and episode.truncated for episode in episodes]
+        kept = [episode for episode, left_out in zip(episodes, masked, strict=True) if not left_out]
+        of_kept = [
+            of_turns for of_turns, left_out in zip(values, masked, strict=bool(values)) if not left_out
+        ]
+        found = iter(self._advantages(kept, of_kept) if kept else [])
+        advantages = [
+            np.zeros(len(episode.turns)) if left_out else next(found)
+            for episode, left_out in zip(episodes, masked, strict=True)
+        ]
+        metrics = ReturnStats.from_returns(returns(trainable_turn_rewards(kept), config.gamma)).metrics()
+        turn_returns = returns(trainable_turn_rewards(episodes), config.gamma)
         for episode, of_turns in zip(episodes, advantages, strict=True):
             for turn, advantage in zip(episode.turns, of_turns, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
@@ -168,9 +163,32 @@ class Learner:
             errors = [target - of_turns for target, of_turns in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
         targets = np.concatenate(turn_returns)
-        if estimator.critic_learns == "advantage":
+        if get_estimator(config.estimator).critic_learns == "advantage":
             targets = np.concatenate(advantages) + np.concatenate(values)
         return metrics, torch.tensor(targets, dtype=torch.float32)
+
+    def _advantages(
+        self, episodes: Sequence[Episode], values: Sequence[Sequence[float]]
+    ) -> list[npt.NDArray[np.float64]]:
+        """Return the advantages of the turns of each episode, given the critic's values of the turns."""
+        config, estimator = self.config, get_estimator(self.config.estimator)
+        inputs: dict[Need, Callable[[], Any]] = {
+            "group_ids": lambda: [episode.metadata["group"] for episode in episodes],
+            "env_ids": lambda: [EnvChoice(episode.env_id, episode.env_kwargs).label for episode in episodes],
+            "agent_ids": lambda: [(episode.env_id, episode.agent) for episode in episodes],
+            "baselines": lambda: [episode.metadata["baseline"] for episode in episodes],
+            "values": lambda: values,
+            "lengths": lambda: [[len(turn.response_ids) for turn in episode.turns] for episode in episodes],
+            "state_keys": lambda: [episode.state_keys() for episode in episodes],
+            "reward_components": lambda: trainable_reward_components(episodes),
+        }
+        arguments = {"gamma": config.gamma, **config.estimator_options}
+        arguments |= {need: inputs[need]() for need in config.needs}
+        if "lam" in estimator.options:
+            arguments["lam"] = config.lam
+        rewards = trainable_turn_rewards(episodes)
+        result = estimator.reference()(rewards, **arguments)
+        return checked_advantages(config.estimator, result, [len(of_episode) for of_episode in rewards])
 
     @torch.no_grad()
     def _values(self, episodes: Sequence[Episode], batch: Batch) -> list[list[float]]:

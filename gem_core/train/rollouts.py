@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gem_core._util.messages import unknown
-from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy
 from gem_core.rollout.concurrency import play_tasks
@@ -46,7 +45,7 @@ def require_environments(config: TrainConfig) -> None:
             them, or no environment has an agent that `agent_model` names.
         GemError: An environment cannot be made; see `EnvChoice.make`.
     """
-    if "reward_components" in get_estimator(config.estimator).needs:
+    if "reward_components" in config.needs:
         for source in config.sources:
             with source.make(config.wrappers or ()) as env:
                 if not env.reward_components:

@@ -207,7 +207,10 @@ class Trainer:
         config = self.config
         began = time.perf_counter()
         tasks = training_tasks(config, step)
-        episodes = self._play(tasks, derive_seed(config.seed, "train", sep="/"), f"step {step}", step)
+        players = self._players(derive_seed(config.seed, "train", sep="/"))
+        episodes = self._play(tasks, players, f"step {step}", step)
+        if "baselines" in config.needs:
+            self._set_baselines(step, tasks, episodes)
         rolled_out = time.perf_counter()
         if self.cut_turns is not None:
             self.cut_turns.add(*episodes)
@@ -215,18 +218,38 @@ class Trainer:
         for agent, learner in self.learners.items():
             mine = [episode for episode in episodes if self._learner_of(episode) == agent]
             values = episode_metrics(mine)
-            if trained := [episode for episode in mine if episode.trainable]:
+            if trained := [episode for episode in mine if self._has_part(episode)]:
                 values |= learner.learn(step, trained)
             metrics |= {f"{agent}/{key}" if agent else key: value for key, value in values.items()}
         metrics["time/rollout"] = rolled_out - began
         metrics["time/update"] = time.perf_counter() - rolled_out
         return metrics, episodes
 
+    def _set_baselines(self, step: int, tasks: Sequence[TaskRow], episodes: Sequence[Episode]) -> None:
+        """Play one greedy episode per task, whose return is the baseline of the episodes of the task.
+
+        Episodes of a task whose greedy episode fails have no baseline and are left out of the update.
+
+        Raises:
+            EnvError: All greedy episodes failed.
+        """
+        first = {task["index"]: task for task in tasks}
+        players = self._players(derive_seed(self.config.seed, "greedy", sep="/"), greedy=True)
+        played = self._play([*first.values()], players, f"greedy episodes of step {step}", step)
+        baselines = {one.metadata["group"]: one.total_reward for one in played if one.trainable}
+        for episode in episodes:
+            if episode.metadata["group"] in baselines:
+                episode.metadata["baseline"] = baselines[episode.metadata["group"]]
+
+    def _has_part(self, episode: Episode) -> bool:
+        """Return whether the update includes an episode."""
+        return episode.trainable and ("baselines" not in self.config.needs or "baseline" in episode.metadata)
+
     def _play(
-        self, tasks: Sequence[TaskRow], seed: str, name: str, step: int, *, may_fail: bool = False
+        self, tasks: Sequence[TaskRow], players: Players, name: str, step: int, *, may_fail: bool = False
     ) -> list[Episode]:
         """Play tasks; with `may_fail`, the run continues even if no episode could be played."""
-        episodes = self.rollouts.play(tasks, self._players(seed), name=name)
+        episodes = self.rollouts.play(tasks, players, name=name)
         failed = [episode for episode in episodes if not episode.trainable]
         if failed:
             if len(failed) == len(episodes) and not may_fail:
@@ -238,8 +261,11 @@ class Trainer:
 
     # -- evaluation and records ---------------------------------------------------------------
 
-    def _players(self, seed: str) -> Players:
-        return {agent: (learner.policy(seed), learner.context) for agent, learner in self.learners.items()}
+    def _players(self, seed: str, *, greedy: bool = False) -> Players:
+        return {
+            agent: (learner.policy(seed, greedy=greedy), learner.context)
+            for agent, learner in self.learners.items()
+        }
 
     def _learner_of(self, episode: Episode) -> str:
         """Return the key of the episode's learner in `learners`."""
@@ -266,7 +292,7 @@ class Trainer:
             name = f"{_EVALUATION} of {source.label}"
             episodes = self._play(
                 tasks,
-                derive_seed(config.seed, "eval", sep="/"),
+                self._players(derive_seed(config.seed, "eval", sep="/")),
                 name,
                 self.progress.step,
                 may_fail=when != "before",

@@ -16,11 +16,18 @@ import gem_verl.repro
 import pytest
 
 from gem_core import registration
+from gem_core.advantages.registry import (
+    Estimator,
+    get_estimator,
+    list_estimators,
+    register_estimator,
+)
 from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.errors import ConfigError, GemError
 from gem_core.eval.viewer import write_page
 from gem_core.repro import Recipe, read_settings, write_reference
-from gem_core.train.config import TrainConfig
+from gem_core.train.config import SUPPLIES, TrainConfig
+from gem_core.trainers.discovery import load_trainer
 from tests.docs.blocks import ROOT
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
 from tests.support import ScriptedEnv
@@ -106,7 +113,6 @@ def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], 
             "reference",
             FULL,
             [
-                "estimator_options.ddof",
                 "system_prompt",
                 "template_kwargs",
                 "traces",
@@ -147,6 +153,65 @@ def test_a_trainer_rejects_by_name(
         WRITERS[trainer](recipe(PLAIN, **changed), tmp_path / "out")
     assert all(message in str(refusal.value) for message in messages)
     assert not (tmp_path / "out").exists()
+
+
+REJECTED: list[tuple[str, dict[str, Any], str]] = [
+    *((name, {"estimator": "remax"}, "remax needs baselines") for name in WRITERS if name != "reference"),
+    *((name, {"estimator": "gigpo"}, "gigpo needs state_keys") for name in ("rl2",)),
+    *((name, {"estimator": "rae"}, "rae needs agent_ids") for name in ("rl2",)),
+    ("oat", {"estimator": "reinforce_plus_plus_baseline"}, "needs group_ids"),
+    ("oat", {"estimator": "gdpo"}, "gdpo needs group_ids"),
+    ("oat", {"estimator_options": {"statistics": "env"}}, "rebn needs env_ids"),
+    ("oat", {"estimator_options": {"truncation": "mask"}}, "unknown option 'estimator_options.truncation'"),
+    ("rl2", {"estimator_options": {"statistics": "env"}}, "rebn needs env_ids"),
+    ("rl2", {"estimator_options": {"truncation": "mask"}}, "unknown option 'estimator_options.truncation'"),
+    ("verl", {"estimator": "grpo_passk"}, "verl has an estimator 'grpo_passk' of its own"),
+    ("rl2", {"estimator": "needs_values"}, "needs_values needs values"),
+]
+
+
+def loaded_writer(trainer: str) -> Any:
+    return write_reference if trainer == "reference" else load_trainer(trainer).load_recipe_writer()
+
+
+@pytest.mark.parametrize(("trainer", "changed", "message"), REJECTED)
+def test_an_estimator_that_the_trainer_would_reject_is_not_written(
+    trainer: str, changed: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    register_estimator(Estimator("grpo_passk", _own))
+    register_estimator(Estimator("needs_values", _own, needs=("values",), critic_learns="return"))
+    with pytest.raises(ConfigError, match=message):
+        loaded_writer(trainer)(recipe(PLAIN, **changed), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("trainer", WRITERS)
+@pytest.mark.parametrize("estimator", [*list_estimators(), "own"])
+def test_what_is_written_is_what_the_trainer_supplies(trainer: str, estimator: str, tmp_path: Path) -> None:
+    register_estimator(Estimator("own", _own, needs=("group_ids",), options=("shift",)))
+    changed: dict[str, Any] = {"estimator": estimator}
+    changed |= {"estimator_options": {"shift": 0.5}} if estimator == "own" else {}
+    found = get_estimator(estimator)
+    supplied: Any = (
+        SUPPLIES if trainer == "reference" else load_trainer(trainer).supported.supplies_for(found)
+    )
+    accepted = found.missing({}, supplied) is None
+    if estimator == "gae":
+        accepted = trainer in ("verl", "oat")
+    try:
+        loaded_writer(trainer)(recipe(PLAIN, **changed), tmp_path)
+    except ConfigError:
+        assert not accepted
+        return
+    assert accepted
+    text = "".join(path.read_text() for path in sorted(tmp_path.iterdir()) if path.name.startswith("run"))
+    plain = trainer in ("reference", "oat", "trl")
+    assert (estimator if plain else found.trainer_name) in text
+    assert estimator != "own" or "shift" in text
+
+
+def _own(turn_rewards: Any, *, gamma: float = 1.0, **needs: Any) -> Any:
+    return turn_rewards
 
 
 def test_an_option_that_equals_the_estimators_default_is_omitted() -> None:

@@ -16,12 +16,14 @@ from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from gem_core.advantages import gdpo  # noqa: E402
+from gem_core.advantages.registry import Estimator, register_estimator  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
 from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
 from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
 from gem_core.train.learner import Learner  # noqa: E402
+from gem_core.train.trainer import Trainer  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
 NAMES = {
@@ -156,8 +158,13 @@ def test_a_reward_with_components_and_masked_truncation(tiny_folder, tmp_path):
             episodes_per_step=16, steps=1, trace_every=1, trace_episodes=16, eval_episodes=0,
         )
     )  # fmt: skip
-    train(config)
+    outcome = train(config)
     episodes = traced(tmp_path, 1)
+    kept = [reward for episode in episodes if not episode.truncated for reward in episode.rewards]
+    assert outcome.history[0]["rebn/turns"] == len(kept) > 0
+    assert outcome.history[0]["rebn/return_mean"] == pytest.approx(
+        fmean(value for e in episodes if not e.truncated for value in discounted(e.rewards, config.gamma))
+    )
     expected = gdpo(
         [episode.rewards for episode in episodes],
         [episode.metadata["group"] for episode in episodes],
@@ -169,6 +176,80 @@ def test_a_reward_with_components_and_masked_truncation(tiny_folder, tmp_path):
     for episode, advantages in zip(episodes, expected, strict=True):
         assert [turn.advantage for turn in episode.turns] == pytest.approx(advantages.tolist(), abs=1e-6)
         assert not episode.truncated or not any(turn.advantage for turn in episode.turns)
+
+
+def test_remax_compares_with_a_greedy_episode_of_each_task(tiny_folder, tmp_path, monkeypatch):
+    played = []
+
+    def play(self, tasks, players, name, step, **options):
+        episodes = original(self, tasks, players, name, step, **options)
+        if "greedy" in name:
+            again = original(self, tasks, self._players("another seed", greedy=True), name, step)
+            said = [[turn.response_ids for turn in episode.turns] for episode in episodes]
+            assert said == [[turn.response_ids for turn in episode.turns] for episode in again]
+            episodes[0].trainable = step == 1  # a failure in step 2
+            played.append(episodes)
+        return episodes
+
+    original = Trainer._play
+    monkeypatch.setattr(Trainer, "_play", play)
+    config = TrainConfig(
+        **options(
+            tiny_folder, tmp_path, estimator="remax", group_size=4, episodes_per_step=16, trace_every=1,
+            trace_episodes=16, eval_episodes=0, gamma=0.8, steps=2,
+        )
+    )  # fmt: skip
+    train(config)
+    assert [len(episodes) for episodes in played] == [4, 4]
+    for step, greedy in enumerate(played, start=1):
+        baselines = {(e.metadata["group"], e.seed): e.total_reward for e in greedy if e.trainable}
+        for episode in traced(tmp_path, step):
+            key = (episode.metadata["group"], episode.seed)
+            wanted = [None] * len(episode.turns)
+            if key in baselines:
+                wanted = [value - baselines[key] for value in discounted(episode.rewards, 0.8)]
+            assert [turn.advantage for turn in episode.turns] == pytest.approx(wanted)
+        assert len(baselines) == (4 if step == 1 else 3)
+
+
+def centered(turn_rewards, *, values, gamma=1.0, env_ids, shift=0.0):
+    """The rewards minus the critic's values, in a form of its own."""
+    return [
+        [reward - value + shift for reward, value in zip(rewards, of_episode, strict=True)]
+        for rewards, of_episode in zip(turn_rewards, values, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("learns", ["advantage", "return"])
+def test_a_registered_estimator_says_what_the_critic_learns(learns, tiny_folder, tmp_path, monkeypatch):
+    seen = []
+
+    def update(self, step, batch, targets):
+        seen.append(targets)
+        return original(self, step, batch, targets)
+
+    original = Learner._update
+    monkeypatch.setattr(Learner, "_update", update)
+    name = f"own_with_{learns}"
+    needs = ("values", "env_ids")
+    register_estimator(Estimator(name, centered, needs=needs, options=("shift",), critic_learns=learns))
+    config = TrainConfig(
+        **options(
+            tiny_folder, tmp_path, estimator=name, estimator_options={"shift": 2.0}, steps=1, eval_episodes=0,
+            episodes_per_step=8, trace_every=1, trace_episodes=8, gamma=0.5,
+        )
+    )  # fmt: skip
+    train(config)
+    assert config.needs == needs
+    episodes = traced(tmp_path, 1)
+    # The critic begins at 0, so its values are 0 and the advantage is the reward plus the shift.
+    rewards = [reward for episode in episodes for reward in episode.rewards]
+    assert [t.advantage for e in episodes for t in e.turns] == pytest.approx(
+        [reward + 2 for reward in rewards]
+    )
+    of_returns = [value for episode in episodes for value in discounted(episode.rewards, 0.5)]
+    wanted = of_returns if learns == "return" else [reward + 2 for reward in rewards]
+    assert seen[0].tolist() == pytest.approx(wanted)
 
 
 def by_hand(estimator, episodes, gamma):
