@@ -368,5 +368,8 @@ def cache_layers(cache: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 def full_attention(config: Any) -> bool:
     """Return whether every layer attends to the whole context, which makes a joined cache exact."""
-    kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    if kinds is None:  # every layer is the same, such as Mistral's with a sliding window
+        return all(getattr(text, name, None) is None for name in ("sliding_window", "attention_chunk_size"))
     return set(kinds) == {"full_attention"}

@@ -115,7 +115,7 @@ def check_tasks(
     wrappers: str = "",
     *,
     no_images: str | Callable[[], str | None] | None = None,
-    for_training: bool = False,
+    for_training: bool,
 ) -> int:
     """Build every environment of the tasks once per process, so that mistakes are reported before a run.
 

@@ -38,6 +38,17 @@ def test_every_kind_of_file(tmp_path, suffix):
     assert rows[0] == ROWS[0]
 
 
+@pytest.mark.parametrize(
+    "text", ["\n{}\n{}\n", "\n\n  \n{}\n{}", "{}\n \t\n\n{}", "\r\n{}\r\n\r\n{}\r\n", "{}\n{}\n\n\n"]
+)
+def test_an_empty_line_is_no_row(tmp_path, text):
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(text.format(*map(json.dumps, ROWS[:2])).encode())
+    rows = open_rows(str(path))
+    assert (len(rows), rows.columns) == (2, ("problem", "answer"))
+    assert [rows[0], rows[1]] == ROWS[:2]
+
+
 def test_a_process_opens_a_file_once_and_again_after_a_change(tmp_path):
     path = write(tmp_path / "data.jsonl")
     opened = []

@@ -42,6 +42,7 @@ def test_what_a_log_says(run):
     assert {(sample["id"], sample["epoch"]) for sample in log["samples"]} == {
         (task, epoch) for task in (1, 2, 3) for epoch in (1, 2)
     }
+    assert log["eval"]["dataset"] == {"name": EASY, "samples": 3, "sample_ids": [1, 2, 3]}
     sample = next(sample for sample in log["samples"] if "limit" in sample)
     roles = [message["role"] for message in sample["messages"]]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]

@@ -62,6 +62,30 @@ def test_a_run_and_what_it_leaves(tmp_path):
     assert outcome.episodes[0].turns[0].info["reply"] == {"prompt_tokens": 10, "response_tokens": 2}
 
 
+@pytest.mark.parametrize(
+    ("prices", "cost_of_a_call"),
+    [({"price_in": 1.0}, 10 * 1.0), ({"price_out": 10.0}, 2 * 10.0), ({}, None)],
+)
+def test_one_price_is_enough_for_a_cost(tmp_path, prices, cost_of_a_call):
+    policy = Guesser()
+    run = config(tmp_path, envs=[EASY], episodes=2, **prices)
+    outcome = evaluate(run, setup=PolicySetup(policy, MessagesContext()))
+    expected = None if cost_of_a_call is None else pytest.approx(policy.calls * cost_of_a_call / 1e6)
+    assert policy.calls > 0
+    assert outcome.summary["overall"]["cost"] == expected
+    assert outcome.summary["envs"][EASY]["cost"] == expected
+
+
+def test_episodes_of_unknown_length_have_no_cost(tmp_path):
+    class Silent(Guesser):
+        async def reply(self, *args, **kwargs):
+            return ChatReply((await super().reply(*args, **kwargs)).text)
+
+    run = config(tmp_path, envs=[EASY], episodes=2, price_in=1.0, price_out=1.0)
+    outcome = evaluate(run, setup=PolicySetup(Silent(), MessagesContext()))
+    assert outcome.summary["overall"]["cost"] is None
+
+
 @pytest.mark.parametrize(("limit", "warnings"), [({}, 1), ({"max_tokens_per_turn": 100}, 0)])
 def test_a_default_limit_that_cuts_answers_triggers_a_warning(limit, warnings, tmp_path, caplog):
     class Talker:

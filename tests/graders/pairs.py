@@ -443,6 +443,54 @@ b = 2, a = 1 ~ (1,2)
 \text{No solutions.} ~ no solution
 no real solutions ~ \varnothing
 x \neq 2 ~ (-\infty,2)\cup(2,\infty)
+# units that are unknown, and percent of no number
+5 m^{12} ~ 5 m^{12}
+5 \text{ square units} ~ 5 \text{ square meters}
+5 \text{ µm} ~ 5 \text{ µm}
+# sets, tuples, and letters
+\{1,1,2\} ~ \{1,2\}
+\emptyset ~ \varnothing
+# factorials and binomials of any number
+(1/2)! ~ \frac{\sqrt{\pi}}{2}
+0! ~ 1
+\binom{-1}{2} ~ 1
+\binom{1/2}{2} ~ -1/8
+\binom{5}{1/2} ~ \frac{512}{63\pi}
+\binom{2}{5} ~ 0
+# functions at special points
+\cot(\pi/4) ~ 1
+\sec(\pi/3) ~ 2
+\csc(\pi/6) ~ 2
+\lfloor 2.5 \rfloor ~ 2
+\lceil 2.5 \rceil ~ 3
+\lfloor -2.5 \rfloor ~ -3
+\lfloor 3 \rfloor ~ 3
+\ln e^2 ~ 2
+# roots and powers with several values
+\sqrt[3]{8} ~ 2
+\sqrt[4]{16} ~ 2
+\sqrt{-4} ~ 2i
+\sqrt[3]{2} ~ 2^{1/3}
+\sqrt{8/9} ~ \frac{2\sqrt{2}}{3}
+\sqrt{4/9} ~ \frac{2}{3}
+# signs of plus and minus
+\mp 1 ~ 1, -1
+2 \mp \sqrt{3} ~ 2 \pm \sqrt{3}
+x = \mp 1 ~ x = \pm 1
+3, \pm 1 ~ 3, 1, -1
+\pm 1 or \pm 2 ~ 1,-1,2,-2
+# mixed numbers
+1\frac{1}{2} ~ 3/2
+2\frac{3}{4} ~ 11/4
+x\frac{1}{2} ~ x/2
+# infinities and numbers beyond floats
++\infty ~ \infty
+10^{400} ~ 10^{400}
+# ratios of other lengths
+1 to 2 ~ 1:2
+# equations with another solution, or with every one
+x=1+1=2 ~ 2
+2y = 4x ~ y = 2x
 """
 
 _WRONG = r"""
@@ -708,6 +756,121 @@ x \neq 2 ~ (-\infty,3)\cup(3,\infty)
 5 more than x ~ 5
 5 \text{ is wrong} ~ 5
 5 \text{ perhaps} ~ 5 \text{ cm}
+# equations with another solution, or with every one
+x+y=x+y ~ x+y=1
+y=y ~ y=3
+2x=2x ~ 2x=4
+x-x=0 ~ x+y=1
+0=0 ~ x+y=1
+x+1=1+x ~ x=2
+x=2=3 ~ x=2
+x=2=3 ~ x=3
+1+1=2=3 ~ 2
+y = 2x ~ y = 3x
+y - 2x = 1 ~ y = 2x
+(x-1)(y-2)=0 ~ x-1=0
+x^2=4 ~ x=2
+# inequalities that are no interval
+x=1 ~ x>1
+x>1 ~ x=1
+x \le 1 ~ x=1
+1<x>2 ~ (1,2]
+(1,2] ~ 1<x>2
+2>x<1 ~ (1,2)
+1<2<3 ~ (1,3)
+1<x<y ~ (1,2)
+# sets, tuples, and letters
+1,2 ~ 0.5
+(1,2) ~ 1/2
+X ~ Y
+A ~ a b
+\text{A} ~ 1
+x ~ \text{x y}
+\text{yes} ~ y
+\text{True} ~ T
+(1,2,2) ~ (1,2)
+( ~ 5
+0 ~ \{\}
+\{0\} ~ \emptyset
+\emptyset ~ 0
+# ratios of other lengths
+1:2 ~ (1,2)
+1:2:3 ~ 1/2
+1/2 ~ 1:2:3
+1:2:3 ~ 2^n
+1:2 ~ 2:1
+1:2:3 ~ 1:2
+3:15 ~ 0.2
+0:1 ~ 1:0
+1 to 2 ~ 1
+# units that are unknown, and percent of no number
+\{1,-1\} ~ 50\%
+(1,2) ~ 50\%
+1,2 ~ 5 \text{ meters}
+5 \text{ m} ~ [1,2]
+5 m^{12} ~ 5 m
+5 \text{ µm} ~ 5 \text{ m}
+5\% ~ 5 \text{ m}
+5 \text{ square units} ~ 6 \text{ square meters}
+# factorials, binomials, and powers of any number
+(1/2)! ~ \sqrt{\pi}
+(1/2)! ~ -2\sqrt{\pi}
+(-1)! ~ 1
+\binom{5}{1/2} ~ 1
+n! ~ n
+2^n ~ 2^{n+1}
+(-1)^n ~ 1
+(10^{400})! ~ 5
+# functions at special points
+\cot(\pi/3) ~ \sqrt{3}
+\lceil 2.5 \rceil ~ 2
+\cos(n\pi) ~ 1
+\sin(\pi/2 + n\pi) ~ 1
+\log x ~ \log_2 x
+# roots and powers with several values
+\sqrt[4]{-16} ~ -2
+\sqrt{-4} ~ -2
+\sqrt{4/3} ~ \frac{2}{3}
+x^{1.5} ~ x
+\frac{x^2-1}{x-1} ~ x-1
+x^{1/2} ~ -\sqrt{x}
+# signs of plus and minus
+\pm 1 \pm 2 ~ 3, -3
+\pm 1 \pm 2 ~ 3,-3,1,-1
+(\pm 1, 2) ~ 1,-1,2
+\pm ~ 0
+\pm 1 or \pm 2 ~ 1,-1
+# mixed numbers
+1\frac{3}{2} ~ 5/2
+1.5\frac{1}{2} ~ 2
+# shapes of matrices
+\begin{pmatrix}1&2\\3\end{pmatrix} ~ \begin{pmatrix}1&2\\3&4\end{pmatrix}
+\begin{pmatrix}1&2\\3\end{pmatrix} ~ \begin{pmatrix}1&2&3\end{pmatrix}
+\begin{cases}1&2\\3&4\end{cases} ~ \begin{pmatrix}1&2\\3&4\end{pmatrix}
+\begin{pmatrix}1&2\end{pmatrix} ~ 1,2
+# infinities and numbers beyond floats
+\infty ~ x
+\infty ~ 10^{300}
+-\infty ~ \infty
+\infty + 1 ~ 5
+10^{400} ~ 10^{401}
+10^{-400} ~ 0
+1/10^{400} ~ 0
+2^{10^{9}} ~ 2
+9^{9^{9}} ~ 0
+# exclusions
+x \neq 2 ~ x \neq 3
+x \neq 1, 2 ~ x \neq 1
+1 \neq x ~ x \neq 2
+x+1 \neq 2 ~ x \neq 2
+x \neq y ~ x \neq 2
+# references without a value
+y=3 ~ 1=1
+y=1/x ~ 0=0
+x=0 ~ x=x
+4 ~ 0/0
+5 ~ \csc 0
+-i ~ (10^{400})!
 # adversarial strings
  ~ 5
 ? ~ 5

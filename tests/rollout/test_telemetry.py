@@ -165,6 +165,15 @@ def test_the_environment_variable(spans, monkeypatch):
         assert seen == expected
 
 
+def test_disabled_spans_stay_off_despite_the_environment_variable(spans, monkeypatch):
+    monkeypatch.setenv(telemetry.VARIABLE, "1")
+    disable_otel()
+    for _ in range(2):
+        asyncio.run(run_episode(ScriptedEnv([1.0]), Says(), MessagesContext(), seed=0))
+        assert telemetry._tracer is None
+    assert spans() == ()
+
+
 def test_without_the_package_there_is_a_hint(monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(MissingDependency, match=r"gem-core\[otel\]"):

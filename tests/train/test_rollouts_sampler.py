@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core._util.seeds import derive_int  # noqa: E402
-from gem_core.engines.sampling import BatchingPolicy, _uniforms  # noqa: E402
+from gem_core.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
 from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import AppendContext, Generation  # noqa: E402
 from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
@@ -353,6 +353,32 @@ def test_the_cache_of_an_episode_lasts_as_long_as_the_episode(model, tokenizer, 
         rollouts.play(evaluation_tasks(config.sources[0], 4), players, name="test")
     assert max(count for count, _ in sizes) >= 4
     assert len(policy._prefixes) == 0
+
+
+def small(kind, **changes):
+    """Return a config of a model of one layer."""
+    import transformers
+
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
+    return getattr(transformers, f"{kind}Config")(**sizes, **heads, **changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "whole"),
+    [
+        ("Llama", {}, True),
+        ("Qwen3", {}, True),
+        ("Mistral", {"sliding_window": None}, True),
+        ("Mistral", {"sliding_window": 8}, False),
+        ("Starcoder2", {"sliding_window": 8}, False),
+        ("Qwen3", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}, False),
+        ("Gemma2", {}, False),
+        ("GptOss", {}, False),
+    ],
+)
+def test_a_window_is_not_the_whole_context(kind, changes, whole):
+    assert full_attention(small(kind, **changes)) is whole
 
 
 def test_a_rebuilt_context_is_not_mistaken_for_a_longer_one(make_policy, prompts):

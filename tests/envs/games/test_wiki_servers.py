@@ -87,7 +87,8 @@ class Wiki(BaseHTTPRequestHandler):
             f'<a href="{up}{quote(link.replace(" ", "_"))}#part">{link}</a>' for link in [*links, title]
         )
         return (
-            f"<html><head><title>x</title><style>p {{color: red}}</style></head><body><h1>{title}</h1>"
+            f"<html><head><title>x</title><style>p {{color: red}}</style></head><body>Tiny"
+            f"<h1>{title}</h1>From Tiny<div>Contents<script>var x;</script></div>"
             f"<p>{text.replace('is', '<b>is</b>')}</p><a href='{up}../-/style.css'>s</a>"
             f"<a href='https://example.org/A/Lion'>out</a><a href='#top'>top</a>{anchors}</body></html>"
         )
@@ -122,6 +123,12 @@ def test_a_page_has_its_text_and_all_its_links(served, title):
     page = pages_of(served).page(title)
     assert page is not None
     assert (page.title, page.text, list(page.links)) == (title, *PAGES[title])
+
+
+def test_a_page_at_another_address_has_its_heading_as_title():
+    html = Wiki.article(None, "Cat")
+    page = KiwixPages("tiny", "http://localhost:1")._read(html, "http://localhost:1/viewer?page=1")
+    assert (page.title, page.text) == ("Cat", PAGES["Cat"][0])
 
 
 def test_a_missing_page(served):

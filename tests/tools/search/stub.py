@@ -15,6 +15,8 @@ from tests.support.servers import StubServer
 class StubSearch:
     """Returns `answers` one after the other and repeats the last one forever; records the requests.
 
+    Like real servers, it reads a body only if the request declares it as JSON, and answers 415 otherwise.
+
     An answer is ``(status, headers, body)``, a number of seconds to wait before the next answer, or None to
     close the connection. A body that is not bytes is written as JSON.
     """
@@ -59,6 +61,8 @@ class StubSearch:
                 finally:
                     with outer.lock:
                         outer.at_once -= 1
+                if body and self.headers.get("Content-Type") != "application/json":
+                    answer = (415, {}, {"error": "expected application/json"})
                 if answer is None:
                     self.close_connection = True
                     return

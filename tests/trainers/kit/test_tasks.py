@@ -79,19 +79,19 @@ def test_a_line_that_cannot_be_read_is_named(line: str, message: str, tmp_path: 
 
 def test_each_environment_is_built_once() -> None:
     rows = [("", task("test:KitCounted")), ("", task("test:KitCounted", truncate=True))]
-    assert check_tasks([*rows, *rows]) == 4
+    assert check_tasks([*rows, *rows], for_training=True) == 4
     assert Counted.built == 2
-    check_tasks(rows, "time_limit(max_turns=5)")
+    check_tasks(rows, "time_limit(max_turns=5)", for_training=True)
     assert Counted.built == 4
 
 
 def test_a_wrong_task_is_named_with_its_position() -> None:
     wrong = task("game:GuesTheNumber-v0")
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
-        check_tasks([("", wrong)])
+        check_tasks([("", wrong)], for_training=False)
     with pytest.raises(ConfigError, match=r"rows, line 7: .*GuessTheNumber"):
-        check_tasks([("rows, line 7", wrong)])
-    assert check_tasks([]) == 0
+        check_tasks([("rows, line 7", wrong)], for_training=False)
+    assert check_tasks([], for_training=True) == 0
 
 
 def test_a_training_task_without_an_item_is_rejected(tmp_path: Path) -> None:
@@ -101,9 +101,30 @@ def test_a_training_task_without_an_item_is_rejected(tmp_path: Path) -> None:
         "".join(json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(9))
     )
     row = task("math:GSM8K", dataset_name=str(data), split=None)
-    assert check_tasks([("", row)]) == 1
+    assert check_tasks([("", row)], for_training=False) == 1
     with pytest.raises(ConfigError, match="line 1: the row names no item"):
         check_tasks([("line 1", row)], for_training=True)
+
+
+def test_a_training_task_with_an_evaluation_item_is_rejected(tmp_path: Path) -> None:
+    pytest.importorskip("math_verify", reason="needs the extra 'math'")
+    data = tmp_path / "rows.jsonl"
+    data.write_text(
+        "".join(json.dumps({"problem": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(40))
+    )
+    source = EnvChoice("math:GSM8K", {"dataset_name": str(data), "split": None})
+    for_training = {row["item"] for row in make_tasks([source], 200, seed=0)}
+    assert 0 < len(for_training) < 40
+    for item in range(40):
+        rows = [(f"line {item}", TaskRow(**{**task(source.env_id, **source.env_kwargs), "item": item}))]
+        assert check_tasks(rows, for_training=False) == 1
+        if item in for_training:
+            assert check_tasks(rows, for_training=True) == 1
+            continue
+        with pytest.raises(
+            ConfigError, match=f"line {item}: item {item} of math:GSM8K.* is for evaluation only"
+        ):
+            check_tasks(rows, for_training=True)
 
 
 def test_evaluation_tasks_are_shared_evenly() -> None:
