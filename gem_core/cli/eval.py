@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    LIST,
     Command,
     add_json_flag,
     add_limit_flags,
@@ -58,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--envs",
-        nargs="+",
+        **LIST,
         metavar="ID",
-        help="environments: ids, 'ID(key=value)', or shell-style patterns",
+        help="environments: ids, 'ID(key=value)', or shell-style patterns, and 'ID as NAME' for a short name",
     )
     add(
         "--episodes",

@@ -186,7 +186,7 @@ def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:
     page = next(payload.text for payload in panel(host) if payload.name == "page")
     ids = ["game:Wordle-v0-easy", "math:Arithmetic-v0-retry"]
     evaluate(
-        EvalConfig(page, ids, episodes=60, system_prompt=page, out=str(tmp_path / "run")),
+        EvalConfig(page, ids, episodes=80, system_prompt=page, out=str(tmp_path / "run")),
         setup=PolicySetup(Attacks(texts), MessagesContext()),
     )
     run = read_run(tmp_path / "run")

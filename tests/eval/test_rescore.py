@@ -185,3 +185,20 @@ def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
     (run / "episodes.jsonl").write_text("")
     with pytest.raises(ConfigError, match="no episodes to score"):
         rescore(run, tmp_path / "new")
+
+
+def test_an_environment_with_a_name_of_its_own(tmp_path, capsys):
+    out = str(tmp_path / "named")
+    envs = [f"{EASY} as easy", f"{EASY}(max_turns=3) as short", CODE]
+    words = ["eval", "--model", "random", "--envs", *envs, "--episodes", "3", "--out", out]
+    assert main(words) == 0
+    assert list(read_run(out).summary["envs"]) == ["easy", "short", CODE]
+    assert main(words) == 0  # it is continued, not refused
+    capsys.readouterr()
+    assert main(["eval", "--rescore", out, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["scored"], answer["differences"], list(answer["summary"]["envs"])) == (
+        9, [], ["easy", "short", CODE]
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="are named 'easy'"):
+        EvalConfig("random", [f"{EASY} as easy", f"{CODE} as easy"])
