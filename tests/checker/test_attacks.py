@@ -147,6 +147,8 @@ def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
     references = itertools.cycle(REFERENCES)
     for payload in panel(host):
+        if payload.alone and not payload.name.startswith("Python"):  # programs of other languages
+            continue
         for text in (payload.text, f"{payload.text} = 7", rf"\frac{{{payload.text}}}{{1}}"):
             assert not math.grade(text, next(references), symbolic=symbolic), payload.name
 
