@@ -130,7 +130,8 @@ def test_the_players_of_a_new_environment_with_a_tool(tool_id, tmp_path, capsys)
     for player in ("oracle", "random"):
         words = ["eval", "--model", player, "--envs", tool_id, "--episodes", "10", "--json"]
         assert main([*words, "--out", str(tmp_path / player)]) == 0
-        summary = json.loads(capsys.readouterr().out)["envs"][tool_id]
+        summary = json.loads(capsys.readouterr().out)["envs"]
+        (summary,) = summary.values()
         solved = (summary["return"]["mean"], summary["success"]["mean"], summary["metrics"]["gem/tool_calls"])
         assert (solved == (pytest.approx(1), 1, 2)) == (player == "oracle")
         assert summary["metrics"]["gem/tool_calls"] > 0
