@@ -29,7 +29,7 @@ from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
-from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec
+from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap
 from gem_core.spec import EnvSpec
 
 EVAL_SEEDS = range(0, 1_000_000)
@@ -99,7 +99,8 @@ class EnvChoice:
 
     Attributes:
         env_id: Registered id, or ``PATH.py:CLASS``.
-        env_kwargs: Keyword arguments in addition to the id's own, and its own name in metrics under `ALIAS`.
+        env_kwargs: Keyword arguments in addition to the id's own. Under "wrappers", the environment's own
+            wrappers, and under `ALIAS`, its own name in metrics.
         weight: Weight relative to the other environments, which determines the share of the tasks.
     """
 
@@ -161,14 +162,16 @@ class EnvChoice:
         return replace(self, env_kwargs={**own, **self.env_kwargs})
 
     def make(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> Env:
-        """Build the environment.
+        """Build the environment, with its own wrappers inside the given ones.
 
         Raises:
             ConfigError: The environment rejects its arguments.
             GemError: As in `gem_core.make`.
         """
+        arguments = self.arguments
+        own = arguments.pop("wrappers", ())
         try:
-            return make(self.env_id, wrappers=wrappers, **self.arguments)
+            return wrap(make(self.env_id, wrappers=own, **arguments), wrappers)
         except GemError:
             raise
         except (TypeError, ValueError) as error:  # unknown arguments, or values the constructor rejects

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, GemError
 from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
 from gem_core.tasks import (
     EVAL_SEEDS,
@@ -74,6 +74,22 @@ def test_a_name_is_the_label_everywhere_and_changes_no_task():
         assert [EnvChoice.of(row).label for row in packed] == [EnvChoice.of(row).label for row in rows]
     with named.make() as env, plain.make() as other:
         assert env.spec == other.spec
+
+
+def test_an_environment_may_have_wrappers_of_its_own():
+    text = "game:GuessTheNumber-v0(wrappers='time_limit(max_turns=3), concat_with_action', max_number=9)"
+    choice = EnvChoice.parse(text)
+    with choice.make("episode_statistics") as env, choice.make() as plain:
+        named = [wrapper.name for wrapper in env.spec.wrappers]
+        assert named == ["time_limit", "concat_with_action", "episode_statistics"]
+        assert [wrapper.name for wrapper in plain.spec.wrappers] == named[:2]
+        assert plain.spec.kwargs["max_number"] == 9
+        assert "wrappers" not in plain.spec.kwargs
+    (row,) = make_tasks([choice], 1)
+    with EnvChoice.of(unpack_task(pack_task(row), "")).make() as env:
+        assert env.spec == plain.spec
+    with pytest.raises(GemError, match="no_such_wrapper"):
+        EnvChoice.parse("game:GuessTheNumber-v0(wrappers='no_such_wrapper')").make()
 
 
 def test_two_environments_need_two_names():

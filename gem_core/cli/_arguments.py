@@ -223,12 +223,13 @@ def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
     return kwargs
 
 
-def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the id and the keyword arguments of one environment.
+def parse_env(text: str, kwargs: Sequence[str], wrappers: str = "") -> tuple[str, dict[str, Any], str]:
+    """Return the id, the keyword arguments, and the wrappers of one environment.
 
     Args:
         text: ``ID`` or ``ID(key=value, ...)``.
         kwargs: Values of ``--kwargs``, which override those in `text`.
+        wrappers: Value of ``--wrappers``, which follow the environment's own.
 
     Raises:
         ConfigError: `text` has neither form, or it has a weight.
@@ -236,11 +237,13 @@ def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
     from gem_core.tasks import EnvChoice
 
     if "(" not in text:
-        return text, parse_kwargs(kwargs)
+        return text, parse_kwargs(kwargs), wrappers
     source = EnvChoice.parse(text)
     if source.weight != 1:
         raise ConfigError(f"{text!r}: a single environment has no weight; omit ={source.weight:g}")
-    return source.env_id, {**source.arguments, **parse_kwargs(kwargs)}
+    arguments = {**source.arguments, **parse_kwargs(kwargs)}
+    own = str(arguments.pop("wrappers", ""))
+    return source.env_id, arguments, ", ".join(filter(None, (own, wrappers)))
 
 
 def is_pattern(text: str) -> bool:

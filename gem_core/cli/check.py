@@ -109,14 +109,14 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
     from gem_core.checker import check_env
     from gem_core.registration import spec
 
-    name, kwargs = parse_env(id, args.kwargs)
+    name, kwargs, wrappers = parse_env(id, args.kwargs, args.wrappers)
     try:
-        build_env(name, kwargs, args.wrappers).close()
+        build_env(name, kwargs, wrappers).close()
         env_spec = spec(name)
         env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
         report = check_env(
             env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
-            on_rule=lambda done, total: advance(done / total), wrappers=args.wrappers,
+            on_rule=lambda done, total: advance(done / total), wrappers=wrappers,
         )  # fmt: skip
     except (DataError, MissingDependency, SandboxError) as error:  # missing on this machine
         if not args.all:
