@@ -89,16 +89,17 @@ StepResult: TypeAlias = tuple[Observation, float, bool, bool, Info]
 class Env(Closing):
     r"""Base class of every environment.
 
-    A subclass overrides `reset` and `step`, draws all its randomness from `self.random`, and lists the
-    attributes that make up its state in `state_fields`:
+    A subclass overrides `new_task`, `prompt`, and `step`, draws all its randomness from `self.random`, and
+    lists the attributes that make up its state in `state_fields`:
 
         class Echo(Env):
             state_fields = ("word",)
 
-            def reset(self, seed=None, *, options=None):
-                self.begin_episode(seed)
+            def new_task(self):
                 self.word = self.random.choice(["yes", "no"])
-                return f"Say \\boxed{{{self.word}}}.", {}
+
+            def prompt(self):
+                return f"Say \\boxed{{{self.word}}}."
 
             def step(self, action):
                 self.require_reset()
@@ -168,12 +169,33 @@ class Env(Closing):
 
         Returns:
             The first observation and an info dict.
+
+        The default calls `new_task` or restores the option ``state``, and returns `prompt`. An environment
+        with other options or a first info dict overrides it.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} called Env.reset(), which starts no episode: call "
-            "self.begin_episode(seed) instead, or derive an environment written for GEM from "
-            "gem_core.compat.Env"
-        )
+        if type(self).new_task is Env.new_task:
+            raise NotImplementedError(
+                f"{type(self).__name__} called Env.reset(), but defines no new_task(): define it, call "
+                "self.begin_episode(seed) instead, or derive an environment written for GEM from "
+                "gem_core.compat.Env"
+            )
+        check_options(options, ("state",), type(self).__name__)
+        state = None if options is None else options.get("state")
+        if state is not None:
+            self.resume_episode(state)
+        if state is None or seed is not None:
+            self.begin_episode(seed)
+        if state is None:
+            self.new_task()
+        return self.prompt(), {}
+
+    def new_task(self) -> None:
+        """Set up an episode, drawing from `self.random` only; called by the default `reset`."""
+        raise NotImplementedError
+
+    def prompt(self) -> Observation:
+        """Return the first observation; called by the default `reset`, also after a state was restored."""
+        raise NotImplementedError
 
     def step(self, action: str) -> StepResult:
         """Take one whole response of the model.

@@ -29,13 +29,17 @@ from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
-from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec
+from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap
 from gem_core.spec import EnvSpec
 
 EVAL_SEEDS = range(0, 1_000_000)
 """Seeds for evaluation, taken in order from the first; training never uses them."""
 TRAIN_SEEDS = range(1_000_000, 2**31)
 """Seeds for training."""
+
+ALIAS = "as"
+"""Key of an environment's own name among its keyword arguments, so that rows of every trainer hold it. No
+constructor has an argument of this name, because it is a keyword of Python."""
 
 # Parts of random seeds: changing them changes the generated tasks.
 _MIX_SALT: dict[Split, str] = {"train": "train", "eval": "held_out"}
@@ -95,7 +99,8 @@ class EnvChoice:
 
     Attributes:
         env_id: Registered id, or ``PATH.py:CLASS``.
-        env_kwargs: Keyword arguments in addition to the id's own.
+        env_kwargs: Keyword arguments in addition to the id's own. Under "wrappers", the environment's own
+            wrappers, and under `ALIAS`, its own name in metrics.
         weight: Weight relative to the other environments, which determines the share of the tasks.
     """
 
@@ -110,17 +115,23 @@ class EnvChoice:
 
     @classmethod
     def parse(cls, text: str) -> EnvChoice:
-        """Read ``ID``, ``ID=WEIGHT``, ``ID(key=value, ...)``, or ``ID(key=value, ...)=WEIGHT``.
+        """Read ``ID``, ``ID(key=value, ...)``, each also with `` as NAME`` and at the end ``=WEIGHT``.
 
         >>> EnvChoice.parse("game:GuessTheNumber-v0(max_number=50)=2")
         EnvChoice(env_id='game:GuessTheNumber-v0', env_kwargs={'max_number': 50}, weight=2.0)
+        >>> EnvChoice.parse("game:GuessTheNumber-v0(max_number=50) as guess=2").label
+        'guess'
 
         The path of an id ``PATH.py:CLASS`` becomes absolute, because trainers run in other folders.
 
         Raises:
             ConfigError: The text has none of these forms, or the weight is not above 0.
         """
-        match = re.fullmatch(r"\s*([^()=\s]+)\s*(?:\((.*)\))?\s*(?:=\s*([^=()\s]+))?\s*", text, re.DOTALL)
+        match = re.fullmatch(
+            r"\s*([^()=\s]+)\s*(?:\((.*)\))?(?:\s*\bas\s+(\w[\w.-]*))?\s*(?:=\s*([^=()\s]+))?\s*",
+            text,
+            re.DOTALL,
+        )
         try:
             if match is None:
                 unbalanced = text.count("(") != text.count(")")
@@ -131,15 +142,15 @@ class EnvChoice:
             if call.args or any(k.arg is None for k in call.keywords):
                 raise ValueError("arguments need names")
             kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
-            weight = float(match[3] or 1)
+            weight = float(match[4] or 1)
         except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}
             raise ConfigError(
-                f"{text!r} is not an environment: expected an id with optional arguments and an optional "
-                f"weight, such as 'game:GuessTheNumber-v0(max_number=50)=2' ({error})"
+                f"{text!r} is not an environment: expected an id with optional arguments, name, and weight, "
+                f"such as 'game:GuessTheNumber-v0(max_number=50) as guess=2' ({error})"
             ) from None
         if not (isfinite(weight) and weight > 0):
             raise ConfigError(f"{text!r}: expected a weight above 0")
-        return cls(absolute(match[1]), kwargs, weight)
+        return cls(absolute(match[1]), kwargs | ({ALIAS: match[3]} if match[3] else {}), weight)
 
     def for_split(self, split: Split) -> EnvChoice:
         """Return this choice with the arguments for a split; see ``EnvSpec.eval_kwargs``.
@@ -151,14 +162,16 @@ class EnvChoice:
         return replace(self, env_kwargs={**own, **self.env_kwargs})
 
     def make(self, wrappers: WrapperLike | Sequence[WrapperLike] = ()) -> Env:
-        """Build the environment.
+        """Build the environment, with its own wrappers inside the given ones.
 
         Raises:
             ConfigError: The environment rejects its arguments.
             GemError: As in `gem_core.make`.
         """
+        arguments = self.arguments
+        own = arguments.pop("wrappers", ())
         try:
-            return make(self.env_id, wrappers=wrappers, **self.env_kwargs)
+            return wrap(make(self.env_id, wrappers=own, **arguments), wrappers)
         except GemError:
             raise
         except (TypeError, ValueError) as error:  # unknown arguments, or values the constructor rejects
@@ -197,10 +210,33 @@ class EnvChoice:
             return env.shows_images
 
     @property
-    def label(self) -> str:
-        """``ID`` or ``ID(key=value, ...)``: the form that `parse` reads, without the weight."""
-        arguments = ", ".join(f"{key}={value!r}" for key, value in self.env_kwargs.items())
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the environment, without its own name."""
+        return {key: value for key, value in self.env_kwargs.items() if key != ALIAS}
+
+    @property
+    def call(self) -> str:
+        """``ID`` or ``ID(key=value, ...)``: the environment in the form that `parse` reads."""
+        arguments = ", ".join(f"{key}={value!r}" for key, value in self.arguments.items())
         return f"{self.env_id}({arguments})" if arguments else self.env_id
+
+    @property
+    def label(self) -> str:
+        """Name in metrics and reports: the environment's own name if it has one, otherwise `call`."""
+        return str(self.env_kwargs.get(ALIAS) or self.call)
+
+    @property
+    def text(self) -> str:
+        """The environment and its own name, in the form that `parse` reads; without the weight."""
+        return f"{self.call} as {self.label}" if ALIAS in self.env_kwargs else self.call
+
+
+def check_labels(sources: Iterable[EnvChoice]) -> None:
+    """Raise a `ConfigError` if two different environments have the same label."""
+    calls: dict[str, str] = {}
+    for source in sources:
+        if (other := calls.setdefault(source.label, source.call)) != source.call:
+            raise ConfigError(f"both {other} and {source.call} are named {source.label!r}; change one name")
 
 
 def make_tasks(
@@ -246,6 +282,7 @@ def make_tasks(
     seeds = TRAIN_SEEDS if split == "train" else EVAL_SEEDS
     if start + num_tasks > len(seeds):
         raise ConfigError(f"{start + num_tasks} tasks exceed the {len(seeds)} seeds of the split {split!r}")
+    check_labels(sources)
     samplers = {source.label: _ItemSampler(source, seed, split) for source in sources}
     return _rows(sources, samplers, range(start, start + num_tasks), seed, group_size, split, seeds)
 
@@ -353,7 +390,7 @@ class _ItemSampler:
 
     def __init__(self, source: EnvChoice, seed: int, split: Split) -> None:
         self.env_kwargs, self._items = _split_of(source, split)
-        self._name = f"items {seed} {source.label}"
+        self._name = f"items {seed} {source.call}"
         self._shuffled = split == "train"
         self._order: tuple[int, Order] | None = None
         self.played = 0
@@ -377,7 +414,7 @@ class _ItemSampler:
 
 
 _splits: dict[tuple[str, Split], tuple[EnvSpec, dict[str, Any], Sequence[int] | None]] = {}
-"""Cache of `_split_of` by label of the source and split; valid while the spec is the same object."""
+"""Cache of `_split_of` by text of the source and split; valid while the spec is the same object."""
 
 
 def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence[int] | None]:
@@ -388,7 +425,7 @@ def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence
         GemError: As in `EnvChoice.make`.
     """
     env_spec = spec(source.env_id)
-    cached = _splits.get((source.label, split))
+    cached = _splits.get((source.text, split))
     if cached is None or cached[0] is not env_spec:
         played = source.for_split(split)
         items: Sequence[int] | None = None
@@ -399,7 +436,7 @@ def _split_of(source: EnvChoice, split: Split) -> tuple[dict[str, Any], Sequence
                     raise ConfigError(
                         _nothing_to_play(source, split, env_spec, len(env.items(_OTHER[split]) or ()))
                     )
-        cached = _splits[source.label, split] = env_spec, played.env_kwargs, items
+        cached = _splits[source.text, split] = env_spec, played.env_kwargs, items
     return cached[1], cached[2]
 
 
@@ -414,7 +451,7 @@ def _nothing_to_play(source: EnvChoice, split: Split, env_spec: EnvSpec, others:
         return f"{source.label} has no evaluation items, all {others} are for training; {advice}"
     accepted = accepted_arguments(env_spec)
     if not conflict and "eval_only" in accepted:
-        named = EnvChoice(source.env_id, {**source.env_kwargs, "eval_only": False}).label
+        named = EnvChoice(source.env_id, {**source.env_kwargs, "eval_only": False}).text
         advice = f"to train on them anyway, use {named!r}"
     elif "split" in accepted:
         advice = "set split='train'"

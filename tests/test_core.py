@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -385,3 +386,39 @@ def test_hooks_belong_to_the_object_however_step_is_reached() -> None:
         assert env.step("a")[0].startswith(f"{prefix} turn 1")
         assert asyncio.run(env.astep("a"))[0].startswith(f"{prefix} turn 2")
         assert env.actions == [sent, sent]
+
+
+class Word(Env):
+    """An environment without a reset of its own."""
+
+    state_fields = ("word",)
+
+    def new_task(self) -> None:
+        self.word = self.random.choice("abcdefgh") + str(self.random.random())
+
+    def prompt(self) -> str:
+        return f"Say {self.word}."
+
+    def step(self, action: str) -> Any:
+        self.require_reset()
+        self.end_episode()
+        return "", float(action == self.word), True, False, {}
+
+
+def test_an_environment_without_a_reset_of_its_own() -> None:
+    env, twin = Word(), Word()
+    first = env.reset(seed=3)
+    assert twin.reset(3) == first == (f"Say {env.word}.", {})
+    assert env.reset()[0] == twin.reset()[0] != first[0]
+    saved = env.get_state()
+    assert twin.reset(seed=8, options={"state": saved}) == (f"Say {env.word}.", {})
+    other = Word()
+    other.reset(seed=8)
+    assert twin.random.getstate() != other.random.getstate()  # the seed starts after the restored task
+    assert twin.random.random() == Random(8).random()
+    assert twin.step(env.word)[1] == 1.0
+    with pytest.raises(ConfigError, match=r"unknown reset options \['size'\]; Word accepts 'state'"):
+        env.reset(options={"size": 1})
+    with pytest.raises(ConfigError, match="is not a state of Word"):
+        env.reset(options={"state": {"running": True}})
+    assert asyncio.run(env.areset(3))[0] == first[0]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, GemError
+from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
 from gem_core.tasks import (
     EVAL_SEEDS,
     TRAIN_SEEDS,
@@ -18,6 +20,7 @@ from gem_core.tasks import (
     read_task,
     write_tasks,
 )
+from gem_core.trainers.tasks import pack_task, unpack_task
 from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")
@@ -32,6 +35,11 @@ MIX = [EASY, EnvChoice("game:Mastermind-v0", {"max_turns": 9}, 3.0)]
         ("game:A-v0()", EnvChoice("game:A-v0")),
         ("game:A-v0(size=3, name='x=y)')=2", EnvChoice("game:A-v0", {"size": 3, "name": "x=y)"}, 2.0)),
         (" game:A-v0 ( size = [1, 2] ) = 1 ", EnvChoice("game:A-v0", {"size": [1, 2]}, 1.0)),
+        ("game:A-v0 as a", EnvChoice("game:A-v0", {"as": "a"})),
+        ("game:A-v0 as a.b-2=0.5", EnvChoice("game:A-v0", {"as": "a.b-2"}, 0.5)),
+        ("game:A-v0(size=3)as a = 2", EnvChoice("game:A-v0", {"size": 3, "as": "a"}, 2.0)),
+        ("game:A-v0(name=') as b')", EnvChoice("game:A-v0", {"name": ") as b"})),
+        ("gas:as-v0", EnvChoice("gas:as-v0")),
     ],
 )
 def test_parse(text, expected):
@@ -42,12 +50,68 @@ def test_parse(text, expected):
     "text",
     [
         "", "=2", "a=", "a=x", "a=0", "a=-1", "a=nan", "a=inf", "a(", "a(3)", "a(**x)", "a(b=open('f'))",
-        "a(b={[]: 1})", "a(b=1)(c=2)",
+        "a(b={[]: 1})", "a(b=1)(c=2)", "a as", "a as b c", "a as 'b'", "a as b/c", "a(as='b')", "a=2 as b",
     ],
 )  # fmt: skip
 def test_parse_rejects_with_an_example(text):
     with pytest.raises(ConfigError, match=r"expected (an id|a weight)"):
         EnvChoice.parse(text)
+
+
+NAMED = "game:GuessTheNumber-v0(max_number=50) as guess"
+
+
+def test_a_name_is_the_label_everywhere_and_changes_no_task():
+    named, plain = EnvChoice.parse(NAMED), EnvChoice.parse(NAMED.removesuffix(" as guess"))
+    assert (named.label, named.call, named.text) == ("guess", plain.label, NAMED)
+    assert (plain.label, plain.text) == (plain.call, plain.call)
+    for split in ("train", "eval"):
+        rows, others = (list(make_tasks([one, *MIX], 9, split=split)) for one in (named, plain))
+        assert "guess" in {EnvChoice.of(row).label for row in rows}
+        without = [{**row, "env_kwargs": EnvChoice.of(row).arguments} for row in rows]
+        assert without == others
+        packed = [unpack_task(pack_task(row), "") for row in rows]  # as in the files of every trainer
+        assert [EnvChoice.of(row).label for row in packed] == [EnvChoice.of(row).label for row in rows]
+    with named.make() as env, plain.make() as other:
+        assert env.spec == other.spec
+
+
+def test_an_environment_may_have_wrappers_of_its_own():
+    text = "game:GuessTheNumber-v0(wrappers='time_limit(max_turns=3), concat_with_action', max_number=9)"
+    choice = EnvChoice.parse(text)
+    with choice.make("episode_statistics") as env, choice.make() as plain:
+        named = [wrapper.name for wrapper in env.spec.wrappers]
+        assert named == ["time_limit", "concat_with_action", "episode_statistics"]
+        assert [wrapper.name for wrapper in plain.spec.wrappers] == named[:2]
+        assert plain.spec.kwargs["max_number"] == 9
+        assert "wrappers" not in plain.spec.kwargs
+    (row,) = make_tasks([choice], 1)
+    with EnvChoice.of(unpack_task(pack_task(row), "")).make() as env:
+        assert env.spec == plain.spec
+    with pytest.raises(GemError, match="no_such_wrapper"):
+        EnvChoice.parse("game:GuessTheNumber-v0(wrappers='no_such_wrapper')").make()
+
+
+def test_two_environments_need_two_names():
+    both = [EnvChoice.parse(NAMED), EnvChoice.parse("game:Mastermind-v0 as guess")]
+    with pytest.raises(
+        ConfigError, match=r"both game:GuessTheNumber-v0\(max_number=50\) and game:Mastermind"
+    ):
+        list(make_tasks(both, 1))
+    assert len(list(make_tasks([both[0], both[0]], 3))) == 3
+
+
+def test_a_pool_never_confuses_environments_with_the_same_name():
+    rows = [row for text in (NAMED, "game:Mastermind-v0 as guess") for row in
+            make_tasks([EnvChoice.parse(text)], 1)]  # fmt: skip
+
+    async def play():
+        pool = EnvPool()
+        episodes = [await pool.play(row, EnvPlayer("random"), MessagesContext()) for row in rows * 2]
+        pool.close()
+        return [episode.env_id for episode in episodes]
+
+    assert asyncio.run(play()) == ["game:GuessTheNumber-v0", "game:Mastermind-v0"] * 2
 
 
 @given(st.integers(0, 2**63), st.integers(1, 60), st.integers(1, 4), st.sampled_from(["train", "eval"]))

@@ -39,6 +39,10 @@ class Payload(NamedTuple):
     text: str
     slow: bool = False
     """Whether the payload only takes time, which a program may do up to its time limit."""
+    alone: bool = False
+    """Whether the payload is a whole program, which does nothing as a part of another text."""
+    endless: bool = False
+    """Whether the payload takes forever in an interpreter that runs it, so that it needs a watchdog."""
 
 
 class _Runs:
@@ -74,14 +78,18 @@ def payloads(folder: Path, token: str) -> Iterator[Payload]:
     for name, latex in _LATEX.items():
         yield Payload(name, latex.replace("CODE", repr(mark(name))).replace("TOUCH", touch(name)))
     yield from _serialized(mark)
-    yield Payload("SQL", f"SELECT 1; ATTACH DATABASE '{folder / 'sql'}' AS a; CREATE TABLE a.t(x)")
-    yield Payload("SQL in quotes", f"'; ATTACH DATABASE '{folder / 'sql'}' AS a; CREATE TABLE a.t(x); --")
+    for name, template in (_SQL | _COMMANDS).items():
+        path = str(folder / _slug(name))
+        text = template.replace("FILE", path).replace("TOUCH", touch(name))
+        yield Payload(name, text, alone=name not in ("SQL", "SQL in quotes"))
     yield Payload("null byte", f"exec({mark('null byte')!r})\x00")
     yield Payload("surrogate", f"'\ud800' and exec({mark('surrogate')!r})")
     for name, template in _TEMPLATES.items():
         yield Payload(name, template.replace("TOUCH", touch(name)))
     for name, text in _SLOW.items():
         yield Payload(name, text, slow=True)
+    for name, text in _ENDLESS.items():
+        yield Payload(name, text, slow=True, alone=True, endless=True)
 
 
 def wrapped(text: str, *, action: str = "", answer: str = "") -> Iterator[tuple[str, str]]:
@@ -103,7 +111,7 @@ def wrapped(text: str, *, action: str = "", answer: str = "") -> Iterator[tuple[
     if answer:
         yield "answer first", f"\\boxed{{{answer} or {text}}}"
         yield "answer last", f"\\boxed{{{text} or {answer}}}"
-    yield from _look_alikes(action, text)
+    yield from look_alikes(action, text)
     yield from calls(text)
 
 
@@ -185,6 +193,62 @@ _TEMPLATES = {
     "string template": "${os} $HOME ${''.__class__}",
     "page": "<script>document.title='gem_core_attack'</script><img src=x onerror=alert(1)>",
 }
+# Mostly single statements, because many interpreters take no more than one.
+_SQL = {
+    "SQL": "SELECT 1; ATTACH DATABASE 'FILE' AS a; CREATE TABLE a.t(x)",
+    "SQL in quotes": "'; ATTACH DATABASE 'FILE' AS a; CREATE TABLE a.t(x); --",
+    "SQL attach": "ATTACH DATABASE 'FILE' AS gem_core_attack",
+    "SQL vacuum": "VACUUM INTO 'FILE'",
+}
+_COMMANDS = {
+    "awk system": 'BEGIN{system("TOUCH")}',
+    "awk file": 'BEGIN{print "x" > "FILE"}',
+    "awk pipe": 'BEGIN{print "x" | "cat > FILE"}',
+    "sed file": "1w FILE",
+    "sed program": "1e TOUCH",
+    "perl": "system(qw(TOUCH))",
+    "perl file": "open(my $f, '>', 'FILE')",
+    "JavaScript": "require('child_process').execSync('TOUCH')",
+    "JavaScript module": "process.getBuiltinModule('fs').writeFileSync('FILE', 'x')",
+    "JavaScript walk": (
+        "this.constructor.constructor('return process')().getBuiltinModule('fs').writeFileSync('FILE', 'x')"
+    ),
+    "redirection": ">FILE",
+    "and": "true && TOUCH",
+    "or": "false || TOUCH",
+    "new line": "true\nTOUCH",
+    "background": "true & TOUCH",
+    "group": "{ TOUCH; }",
+    "process": "exec 9< <(TOUCH)",
+    "find": "-maxdepth 0 -exec TOUCH ;",
+    "find file": "-maxdepth 0 -fprint FILE",
+    "Python path": "__import__('pathlib').Path('FILE').touch()",
+}
+_ENDLESS = {
+    "SQL recursion": "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c) SELECT count(*) FROM c",
+    "SQL join": (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 9999) "
+        "SELECT count(*) FROM n a, n b, n c, n d"
+    ),
+    "SQL text": "SELECT printf('%.*c', 100000000, 'x')",
+    "regex repetition": "(?:.+)+(?!)",
+    "regex alternation": "(?:.|.|\\s)*(?!)",
+    "regex letters": "a" * 64 + "!",
+    "regex digits": "1" * 64 + "x",
+    "regex blanks": " " * 50_000 + "x",
+    "awk loop": "BEGIN{while(1);}",
+    "jq loop": "def f: f; f",
+    "jq range": "last(range(infinite))",
+    "sed loop": ":a;ba",
+    "perl loop": "1 while 1",
+    "shell loop": "while :; do :; done",
+    "shell stream": "yes",
+    "JavaScript loop": "(() => { for (;;); })()",
+    "bc loop": "while (1) { 1 }",
+    "Python loop": "any(iter(int, 1))",
+    "Python sum": "sum(iter(lambda: 1, 2))",
+    "Python comprehension": "max(len(str(n)) for n in range(10**15))",
+}
 _DEEP = 3000
 # Payloads that finish within half a minute come first.
 _SLOW = {
@@ -249,7 +313,7 @@ def _serialized(mark: Any) -> Iterator[Payload]:
     )
 
 
-def _look_alikes(action: str, text: str) -> Iterator[tuple[str, str]]:
+def look_alikes(action: str, text: str) -> Iterator[tuple[str, str]]:
     """Yield actions whose content is replaced, entirely or partly, by the payload."""
     content = last_boxed(action)
     if content is not None:

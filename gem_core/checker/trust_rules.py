@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import chain
 
-from gem_core.checker.attacks import Payload, payloads, wrapped
+from gem_core.checker import runaway
+from gem_core.checker.attacks import Payload, look_alikes, payloads, wrapped
 from gem_core.checker.floors import documented
-from gem_core.checker.host import Host, timed
+from gem_core.checker.host import Host
 from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms, replays
 from gem_core.checker.rules import rule
-from gem_core.checker.subject import Subject, broken, clip, random_action, reset, skip, step, step_result
+from gem_core.checker.sending import ADVICE, Sender
+from gem_core.checker.subject import Subject, broken, clip, random_action, skip, step
 from gem_core.core import Env
 from gem_core.registration import list_envs, spec
 from gem_core.sandbox import self_check
@@ -29,15 +32,9 @@ _PROGRAMS = frozenset(("program", "command", "block"))
 """Forms whose texts are run by design."""
 _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))
 """Names of the payloads that are also sent in forms that the environment does not read."""
-_CLASS = "<class "
-"""Text that shows a class, as str.format writes it."""
-_ADVICE = (
-    "parse the text with literal or arithmetic parsers, and never pass it to eval, exec, compile, pickle, "
-    "str.format, a shell, or sympy in this process or in a reused worker; run programs in gem_core.sandbox"
-)
 
 
-@rule(relies_on=("any_text_is_taken", "instances_are_independent"))
+@rule(relies_on=("any_text_is_taken", "instances_are_independent", "states_survive_json"))
 def attacks_change_nothing(subject: Subject) -> None:
     """Text that tries to execute code changes no file, process, module, or grade, and is graded in time."""
     env = subject.fresh()
@@ -49,47 +46,53 @@ def attacks_change_nothing(subject: Subject) -> None:
     before = panel.graded()
     host = Host(kind.__module__ for kind in type(env.unwrapped).__mro__)
     try:
-        for slow in (False, True):
-            for payload in payloads(host.folder, host.token):
-                if payload.slow != slow:
-                    continue
+        for payload in payloads(host.folder, host.token):
+            if not payload.slow:
                 for text, form in _texts(payload, read, panel.action, panel.answer).items():
                     panel.send(payload.name, form, text)
-            if changes := host.changes():
-                broken(f"a text was executed: {'; '.join(changes[:5])}", _ADVICE)
+        _expect_no_changes(host)
+        _send_slow(subject, panel, read, host)
+        _expect_no_changes(host)
         after = panel.graded()
         if after != before and panel.repeatable:
             broken(
                 f"the answers {clip(panel.probes)} earned {before} before the attacks and {after} after them",
-                _ADVICE,
+                ADVICE,
             )
     finally:
         host.restore()
 
 
-class _Panel:
-    """One item of an environment, to which texts are sent repeatedly."""
+def _expect_no_changes(host: Host) -> None:
+    if changes := host.changes():
+        broken(f"a text was executed: {'; '.join(changes[:5])}", ADVICE)
+
+
+def _send_slow(subject: Subject, panel: _Panel, read: list[str], host: Host) -> None:
+    """Send the texts that take long, or forever, from a worker process if it can build the environment."""
+    spec = runaway.portable_spec(subject, panel.env)
+    texts = [
+        (payload.name, form, text)
+        for payload in payloads(host.folder, host.token)
+        if payload.slow and not (payload.endless and spec is None)
+        for text, form in _texts(payload, read, panel.action, panel.answer).items()
+    ]
+    if spec is not None:
+        runaway.send(spec, panel.seed, texts, panel.patience)
+        return
+    for text in texts:
+        panel.send(*text)
+
+
+class _Panel(Sender):
+    """A `Sender` that also grades the answers whose rewards must not change."""
 
     def __init__(self, subject: Subject, env: Env, seed: int) -> None:
-        self.env = env
-        self.seed = seed
-        self.patience = subject.patience
-        reset(env, seed)
-        self.repeatable = subject.spec is None or (subject.spec.stateful and subject.spec.deterministic)
-        self.state = env.get_state() if self.repeatable else None
+        super().__init__(env, seed, subject.patience)
         self.action = random_action(env)
         oracle = env.oracle_action()
         self.answer = last_boxed(oracle or "") or ""
         self.probes = [*([] if oracle is None else [oracle]), self.action, "\\boxed{gem}", "\\boxed{1}"]
-        self.ended = False
-
-    def start(self) -> None:
-        """Return to the start of the item, from a saved state if possible, because a reset may be slow."""
-        if self.state is None:
-            reset(self.env, self.seed)
-        else:
-            self.env.set_state(self.state)
-        self.ended = False
 
     def graded(self) -> list[float]:
         """Return the rewards of the oracle's answer, a random answer, and two wrong answers."""
@@ -99,28 +102,6 @@ class _Panel:
             rewards.append(step(self.env, text).reward)
         self.ended = True
         return rewards
-
-    def send(self, payload: str, form: str, text: str) -> None:
-        """Send the text, and check that it was not formatted and that the step did not take too long."""
-        if self.ended:
-            self.start()
-        start = time.perf_counter()
-        result = step_result(self.env, text)
-        if time.perf_counter() - start > self.patience:
-            self.start()
-            seconds = timed(lambda: step(self.env, text))
-            if seconds > self.patience:
-                broken(
-                    f"the payload {payload!r} ({form}), {clip(text, 60)}, took {seconds:.1f} s; "
-                    f"the limit is {self.patience:g} s",
-                    "limit the time for grading to less than that",
-                )
-            self.start()
-        else:
-            _, _, terminated, truncated, _ = result
-            self.ended = terminated or truncated
-        if _CLASS in repr(result) and _CLASS not in text:
-            broken(f"the payload {payload!r} ({form}) was formatted: {clip(result[0])}", _ADVICE)
 
 
 def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[str, str]:
@@ -133,9 +114,16 @@ def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[
         answer: Correct answer; empty if it is unknown.
     """
     if payload.slow:  # writing a megabyte in every form takes long
-        return {FORMS[form] % payload.text: form for form in read if form not in _PROGRAMS}
+        forms = ((form, FORMS[form] % payload.text) for form in read if form not in _PROGRAMS)
+        likes = look_alikes(action, payload.text) if payload.alone else ()
+        return {text: form for form, text in (*likes, *forms) if form not in _PROGRAMS}
     texts: dict[str, str] = {}
-    for form, text in wrapped(payload.text, action=action, answer=answer):
+    every = wrapped(payload.text, action=action, answer=answer)
+    if payload.alone:
+        every = chain(
+            ((form, FORMS[form] % payload.text) for form in read), look_alikes(action, payload.text)
+        )
+    for form, text in every:
         unread = form in FORMS and form not in read
         if unread and payload.name not in _FEW:
             continue

@@ -105,6 +105,21 @@ def _break_line(command: str) -> str:
     return " \\\n".join(lines)
 
 
+LIST: Mapping[str, Any] = types.MappingProxyType({"action": "extend", "nargs": "+"})
+"""Arguments of `add_argument` for a list: values separated by spaces, after one or more uses of the flag."""
+
+
+def listed(kind: Callable[[str], Any] = str) -> Callable[[str], Any]:
+    """Return an argparse type for one value of a `LIST` whose values hold no comma."""
+
+    def parse(text: str) -> Any:
+        if "," in text:
+            raise argparse.ArgumentTypeError(f"{text!r}: separate the values by spaces instead of commas")
+        return kind(text)
+
+    return parse
+
+
 def add_json_flag(parser: argparse.ArgumentParser) -> None:
     """Add ``--json``, which prints one JSON document instead of text."""
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -114,10 +129,10 @@ def add_env_arguments(parser: argparse.ArgumentParser) -> None:
     """Add ``--kwargs`` and ``--wrappers``, which `build_env` reads."""
     parser.add_argument(
         "--kwargs",
-        action="append",
+        **LIST,
         default=[],
         metavar="JSON|KEY=VALUE",
-        help="arguments for the environment: a JSON object, or key=value (repeatable)",
+        help="arguments for the environment: a JSON object, or key=value",
     )
     parser.add_argument(
         "--wrappers",
@@ -150,7 +165,7 @@ def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names
         flag = "--" + field.name.replace("_", "-")
         annotation, text = typing.get_args(annotations[field.name])
         if metavar := _LIST_ITEMS.get(field.name):
-            parser.add_argument(flag, action="append", metavar=metavar, help=text)
+            parser.add_argument(flag, **LIST, metavar=metavar, help=text)
             continue
         if annotation is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
@@ -167,7 +182,13 @@ def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names
             parser.add_argument(flag, type=kind, metavar="TEXT" if kind is str else "N", help=text)
 
 
-_LIST_ITEMS = dict.fromkeys(("env", "eval_env"), "ID[(KEY=VALUE)][=WEIGHT]") | {"agent_model": "AGENT=MODEL"}
+ENV_CHOICE = "ID[(KEY=VALUE)][ as NAME][=WEIGHT]", "ID"
+"""Metavar of a list of environments: the form of one, as in `EnvChoice.parse`, and of the others."""
+_LIST_ITEMS: dict[str, str | tuple[str, str]] = {
+    "env": ENV_CHOICE,
+    "eval_env": ENV_CHOICE,
+    "agent_model": "AGENT=MODEL",
+}
 """Maps fields that are lists to the form of an item."""
 
 
@@ -212,12 +233,13 @@ def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
     return kwargs
 
 
-def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the id and the keyword arguments of one environment.
+def parse_env(text: str, kwargs: Sequence[str], wrappers: str = "") -> tuple[str, dict[str, Any], str]:
+    """Return the id, the keyword arguments, and the wrappers of one environment.
 
     Args:
         text: ``ID`` or ``ID(key=value, ...)``.
         kwargs: Values of ``--kwargs``, which override those in `text`.
+        wrappers: Value of ``--wrappers``, which follow the environment's own.
 
     Raises:
         ConfigError: `text` has neither form, or it has a weight.
@@ -225,11 +247,13 @@ def parse_env(text: str, kwargs: Sequence[str]) -> tuple[str, dict[str, Any]]:
     from gem_core.tasks import EnvChoice
 
     if "(" not in text:
-        return text, parse_kwargs(kwargs)
+        return text, parse_kwargs(kwargs), wrappers
     source = EnvChoice.parse(text)
     if source.weight != 1:
         raise ConfigError(f"{text!r}: a single environment has no weight; omit ={source.weight:g}")
-    return source.env_id, {**source.env_kwargs, **parse_kwargs(kwargs)}
+    arguments = {**source.arguments, **parse_kwargs(kwargs)}
+    own = str(arguments.pop("wrappers", ""))
+    return source.env_id, arguments, ", ".join(filter(None, (own, wrappers)))
 
 
 def is_pattern(text: str) -> bool:
@@ -279,6 +303,7 @@ def number(
 
 
 positive_int = whole_number(1)
+a_number = number()
 positive_float = number(above=0)
 seed = whole_number(0)
 

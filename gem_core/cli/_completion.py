@@ -79,7 +79,8 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
         "ID": {"bash": _IDS, "zsh": _IDS, "tcsh": f"({' '.join(ids)})"},
     }
     for action in _actions(parser):
-        kind = action.metavar.split("[")[0] if isinstance(action.metavar, str) else ""
+        form = action.metavar[0] if isinstance(action.metavar, tuple) else action.metavar or ""
+        kind = form.split("[")[0]
         if kind in complete and action.choices is None:
             action.complete = complete[kind]  # type: ignore[attr-defined]
     preamble = {

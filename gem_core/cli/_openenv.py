@@ -117,11 +117,11 @@ def serve(args: argparse.Namespace) -> int:
         _connect_to_ray()
     envs = []
     for text in args.ids:
-        id, kwargs = parse_env(text, args.kwargs)
-        build_env(id, kwargs, args.wrappers).close()  # report wrong arguments early
+        id, kwargs, wrappers = parse_env(text, args.kwargs, args.wrappers)
+        build_env(id, kwargs, wrappers).close()  # report wrong arguments early
         envs.append(
             serve_env(
-                id, kwargs, args.wrappers, workers=args.workers, call_timeout=args.call_timeout, ray=args.ray
+                id, kwargs, wrappers, workers=args.workers, call_timeout=args.call_timeout, ray=args.ray
             )
         )
     _allow_many_files()
@@ -153,9 +153,9 @@ def _connect_to_ray() -> None:
 def _write_package(args: argparse.Namespace) -> int:
     from gem_core.bridges.openenv.package import write_package
 
-    if len(args.ids) > 1 or args.wrappers:
-        raise ConfigError("--package takes one environment, without --wrappers")
-    id, kwargs = parse_env(args.ids[0], args.kwargs)
+    id, kwargs, wrappers = parse_env(args.ids[0], args.kwargs, args.wrappers)
+    if len(args.ids) > 1 or wrappers:
+        raise ConfigError("--package takes one environment, without wrappers")
     build_env(id, kwargs).close()
     for path in write_package(id, args.package, kwargs):
         print(path)

@@ -183,10 +183,11 @@ def _evaluation(folder: Path) -> RunEntry:
     from gem_core.eval.folder import CONFIG, EPISODES, SUMMARY, finished, read_config, read_summary
     from gem_core.eval.report import estimate_text
     from gem_core.eval.summary import summarize_envs
+    from gem_core.tasks import EnvChoice
 
     config = read_config(folder)
     sources = [folder / name for name in (CONFIG, EPISODES, SUMMARY) if (folder / name).exists()]
-    envs = tuple(map(str, config["envs"]))
+    envs = tuple(EnvChoice.parse(text).label for text in config["envs"])
     if (folder / SUMMARY).exists():
         state, overall, suffix = FINISHED, read_summary(folder)["overall"], ""
     else:

@@ -102,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Measurement:
-    id, kwargs = parse_env(args.id, args.kwargs)
-    with build_env(id, kwargs, args.wrappers) as env:
+    id, kwargs, wrappers = parse_env(args.id, args.kwargs, args.wrappers)
+    with build_env(id, kwargs, wrappers) as env:
         if args.num_envs == 1 and args.backend is None:
             backend, counts = "none", _run_one(env, _prepare(env, 0), args.seconds, advance)
         else:
@@ -111,7 +111,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
 
             plans = [_prepare(env, i) for i in range(args.num_envs)]
             with make_vec(
-                id, args.num_envs, backend=args.backend or "auto", wrappers=args.wrappers, **kwargs
+                id, args.num_envs, backend=args.backend or "auto", wrappers=wrappers, **kwargs
             ) as envs:
                 backend = envs.backend
                 counts = _run_many(

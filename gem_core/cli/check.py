@@ -9,11 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    LIST,
     Command,
     add_env_arguments,
     add_json_flag,
     build_env,
     is_pattern,
+    listed,
     parse_env,
     positive_int,
 )
@@ -49,7 +51,7 @@ COMMAND = Command(
         "game:GuessTheNumber-v0-easy",
         "'game:*' --json",
         "my_env.py:MyEnv --kwargs size=5",
-        "textarena:Wordle-v0 --actions '[crane]' --actions '[slate]'",
+        "textarena:Wordle-v0 --actions '[crane]' '[slate]'",
     ],
     details="Exit code 1 if an environment breaks a rule. Each broken rule is printed with a command that "
     "reproduces it.",
@@ -63,12 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (default 3)"
     )
-    parser.add_argument("--rules", action="append", metavar="NAME", help="check only this rule (repeatable)")
+    parser.add_argument("--rules", **LIST, type=listed(), metavar="NAME", help="check only these rules")
     parser.add_argument(
         "--actions",
-        action="append",
+        **LIST,
         metavar="TEXT",
-        help="response to draw from, for an environment without random actions (repeatable)",
+        help="responses to draw from, for an environment without random actions",
     )
     add_env_arguments(parser)
     add_json_flag(parser)
@@ -93,7 +95,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
     from gem_core.registration import list_envs
 
     if not args.ids and not args.all:
-        raise ConfigError("nothing to check; pass an id, a pattern, or --all")
+        raise ConfigError("nothing to check; pass an id or a pattern before the options, or --all")
     chosen = list_envs() if args.all else []
     for text in args.ids:
         matching = list_envs(text) if is_pattern(text) else [text]
@@ -107,14 +109,14 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
     from gem_core.checker import check_env
     from gem_core.registration import spec
 
-    name, kwargs = parse_env(id, args.kwargs)
+    name, kwargs, wrappers = parse_env(id, args.kwargs, args.wrappers)
     try:
-        build_env(name, kwargs, args.wrappers).close()
+        build_env(name, kwargs, wrappers).close()
         env_spec = spec(name)
         env_spec = replace(env_spec, kwargs=env_spec.kwargs | kwargs)  # `check_env` also has a max_turns
         report = check_env(
             env_spec, seeds=range(args.seeds), rules=args.rules, actions=args.actions, keep_going=True,
-            on_rule=lambda done, total: advance(done / total), wrappers=args.wrappers,
+            on_rule=lambda done, total: advance(done / total), wrappers=wrappers,
         )  # fmt: skip
     except (DataError, MissingDependency, SandboxError) as error:  # missing on this machine
         if not args.all:
@@ -149,8 +151,8 @@ def _unchecked(unchecked: dict[str, str]) -> list[str]:
 def _command(id: str, rule: str, args: argparse.Namespace) -> str:
     """Return the command that checks one rule with the same arguments."""
     words = ["gem-core", "check", id, "--seeds", str(args.seeds), "--rules", rule]
-    for flag, values in (("--kwargs", args.kwargs), ("--actions", args.actions or [])):
-        words += [word for value in values for word in (flag, value)]
+    for flag, values in (("--kwargs", args.kwargs), ("--actions", args.actions)):
+        words += [flag, *values] if values else []
     return shlex.join([*words, *(["--wrappers", args.wrappers] if args.wrappers else [])])
 
 

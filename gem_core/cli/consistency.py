@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, add_json_flag
+from gem_core.cli._arguments import LIST, Command, add_json_flag, listed
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help=f"folder of records (default {STEPS}); for level 4, JSON Lines file of runs (default {RUNS})",
     )
-    parser.add_argument("--trainers", metavar="NAMES", help="comma-separated names (default: all)")
+    parser.add_argument("--trainers", **LIST, type=listed(), metavar="NAME", help="names (default: all)")
     parser.add_argument("--level", type=int, choices=(1, 2, 3, 4), help="only this level (default: 1 to 3)")
     parser.add_argument(
         "--run", action="store_true", dest="record", help="record the installed trainers first"
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     learning = args.level == 4
     path = Path(args.records or (RUNS if learning else STEPS))
     if args.record:
-        names = args.trainers.split(",") if args.trainers else trainer_names()
+        names = args.trainers or trainer_names()
         recorders = _find_recorders(names, learning, required=bool(args.trainers))
         with _console.progress("recording", len(recorders)) as advance:
             for number, (name, recorder) in enumerate(recorders.items()):
@@ -175,7 +175,7 @@ def _names(args: argparse.Namespace, recorded: Sequence[str]) -> list[str]:
 
     if not args.trainers:
         return sorted({*trainer_names(), *recorded})
-    names: list[str] = args.trainers.split(",")
+    names: list[str] = args.trainers
     check_trainer_names([name for name in names if name not in recorded])
     return names
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    LIST,
     Command,
     add_json_flag,
     add_limit_flags,
@@ -58,9 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add(
         "--envs",
-        nargs="+",
+        **LIST,
         metavar="ID",
-        help="environments: ids, 'ID(key=value)', or shell-style patterns",
+        help="environments: ids, 'ID(key=value)', shell-style patterns, 'ID as NAME' for a short name; "
+        "@FILE reads them from the lines of a file",
     )
     add(
         "--episodes",
@@ -82,7 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--out", metavar="DIR", help="folder for the run (default runs/eval; RUN-rescored for --rescore)")
     add("--rescore", metavar="RUN", help="grade the recorded answers of a run again, without a model")
-    add("--wrappers", metavar="NAMES", help="wrappers for each environment, such as 'concat_with_action'")
+    add(
+        "--wrappers",
+        metavar="NAMES",
+        help="wrappers for every environment, such as 'concat_with_action'; 'ID(wrappers=...)' is for one",
+    )
     add_limit_flags(parser, EvalConfig)
     sampling = parser.add_argument_group("sampling")
     add = sampling.add_argument
@@ -218,12 +224,24 @@ def _expand(texts: list[str]) -> list[str]:
     from gem_core.registration import list_envs
 
     chosen: list[str] = []
-    for text in texts:
+    for text in (line for argument in texts for line in _lines(argument)):
         matching = list_envs(text) if is_pattern(text) else [text]
         if not matching:
             raise ConfigError(f"no environment matches {text!r}; `gem-core envs` lists all")
         chosen += [id for id in matching if id not in chosen]
     return chosen
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a suite ``@FILE`` without blank lines and comments, or the text itself."""
+    if not text.startswith("@"):
+        return [text]
+    try:
+        with open(text[1:], encoding="utf-8") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise ConfigError(f"--envs {text}: {error.strerror}") from None
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _json_object(text: str) -> dict[str, Any]:

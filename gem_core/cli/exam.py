@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, add_json_flag, positive_int
+from gem_core.cli._arguments import LIST, Command, a_number, add_json_flag, listed, positive_int
 
 if TYPE_CHECKING:
     from gem_core.exam import Exam
@@ -21,7 +21,7 @@ COMMAND = Command(
     examples=[
         "rebn grpo --tasks stop --budget 5000",
         "--html exam.html",
-        "grpo --tasks stop --batch-sizes 64,4096 --group-sizes 2,4,8,16",
+        "grpo --tasks stop --batch-sizes 64 4096 --group-sizes 2 4 8 16",
         "my_package.credit:my_estimator --workers 1 --json",
     ],
     details=(
@@ -41,20 +41,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ESTIMATOR",
         help="names, such as \"rebn(statistics='group')\", or functions as module:function (default: all)",
     )
-    parser.add_argument("--tasks", metavar="NAMES", help="comma-separated names (default: all)")
+    parser.add_argument("--tasks", **LIST, type=listed(), metavar="NAME", help="tasks (default: all)")
     parser.add_argument(
         "--stages",
-        metavar="NAMES",
-        default="initial,halfway",
-        help="initial, halfway, or late, comma-separated (default: the first two)",
+        **LIST,
+        type=listed(),
+        metavar="NAME",
+        help="initial, halfway, or late (default: initial halfway)",
     )
     parser.add_argument(
-        "--batch-sizes", metavar="SIZES", default="8,64,512", help="episodes per batch (default 8,64,512)"
-    )
-    parser.add_argument("--group-sizes", metavar="SIZES", default="8", help="episodes per group (default 8)")
+        "--batch-sizes", **LIST, type=listed(positive_int), metavar="N",
+        help="episodes per batch (default 8 64 512)",
+    )  # fmt: skip
     parser.add_argument(
-        "--gammas", metavar="NUMBERS", default="1",
-        help="discounts per turn, comma-separated; certificates use the largest (default 1)",
+        "--group-sizes", **LIST, type=listed(positive_int), metavar="N",
+        help="episodes per group (default 8)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gammas", **LIST, type=listed(a_number), metavar="G",
+        help="discounts per turn; certificates use the largest (default 1)",
     )  # fmt: skip
     parser.add_argument(
         "--aggregation",
@@ -94,11 +99,11 @@ def run(args: argparse.Namespace) -> int:
     with _console.progress("exam", 1.0) as advance:
         result = exam.run(
             chosen,
-            tasks=args.tasks.split(",") if args.tasks else None,
-            stages=args.stages.split(","),
-            batch_sizes=_numbers("--batch-sizes", args.batch_sizes, int),
-            group_size=_numbers("--group-sizes", args.group_sizes, int),
-            gamma=_numbers("--gammas", args.gammas, float),
+            tasks=args.tasks,
+            stages=args.stages or ["initial", "halfway"],
+            batch_sizes=args.batch_sizes or [8, 64, 512],
+            group_size=args.group_sizes or [8],
+            gamma=args.gammas or [1.0],
             advance=advance,
             **settings,
         )
@@ -185,15 +190,6 @@ def _load(name: str) -> str | Callable[..., Any]:
     check_entry_point("estimator", name)
     function: Callable[..., Any] = load_attribute("estimator", name)
     return function
-
-
-def _numbers(option: str, text: str, kind: Callable[[str], Any]) -> list[Any]:
-    from gem_core._util.checks import expected
-
-    try:
-        return [kind(part) for part in text.split(",")]
-    except ValueError:
-        raise expected(option, text, "comma-separated numbers") from None
 
 
 def _rounded(value: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, build_env, positive_int, seed
+from gem_core.cli._arguments import ENV_CHOICE, LIST, Command, build_env, positive_int, seed
 from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--env",
-        action="append",
+        **LIST,
         required=True,
-        metavar="ID[(KEY=VALUE)][=WEIGHT]",
-        help="environment (repeatable, for a mix)",
+        metavar=ENV_CHOICE,
+        help="environment, or several for a mix",
     )
     parser.add_argument(
         "--num",

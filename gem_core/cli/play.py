@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Play one episode, which ends early at ``:quit`` or at the end of the input."""
-    with build_env(*parse_env(args.id, args.kwargs), args.wrappers) as env:
+    with build_env(*parse_env(args.id, args.kwargs, args.wrappers)) as env:
         _play(env, _new_seed() if args.seed is None else args.seed)
     return 0
 

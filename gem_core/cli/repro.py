@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, add_json_flag
+from gem_core.cli._arguments import LIST, Command, add_json_flag, listed
 from gem_core.errors import ConfigError, UnsupportedTrainer
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the recipe, YAML or JSON")
     parser.add_argument(
         "--to",
-        action="append",
+        **LIST,
+        type=listed(),
         metavar="TRAINER",
-        help=f"'{REFERENCE}' for `gem-core train`, or a trainer that `gem-core doctor` lists (repeatable; "
-        "default: all)",
+        help=f"'{REFERENCE}' for `gem-core train`, or a trainer that `gem-core doctor` lists (default: all)",
     )
     parser.add_argument(
         "--out", required=True, metavar="DIR", help="folder to write, with a folder per trainer"

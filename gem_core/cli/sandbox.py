@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, add_json_flag
+from gem_core.cli._arguments import LIST, Command, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.sandbox import LevelCheck
@@ -25,7 +25,7 @@ COMMAND = Command(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("action", choices=["check"], help="action to take")
-    parser.add_argument("--level", action="append", metavar="NAME", help="test only this level (repeatable)")
+    parser.add_argument("--level", **LIST, type=listed(), metavar="NAME", help="test only these levels")
     add_json_flag(parser)
 
 

@@ -109,12 +109,12 @@ def serve_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
 
-    id, kwargs = parse_env(args.id, args.kwargs)
-    build_env(id, kwargs, args.wrappers).close()  # report wrong arguments early
+    id, kwargs, wrappers = parse_env(args.id, args.kwargs, args.wrappers)
+    build_env(id, kwargs, wrappers).close()  # report wrong arguments early
     from gem_core.tools.mcp import sdk
     from gem_core.tools.mcp.env_server import env_server
 
-    server, episodes = env_server(lambda: build_env(id, kwargs, args.wrappers), id, spec(id).description)
+    server, episodes = env_server(lambda: build_env(id, kwargs, wrappers), id, spec(id).description)
     try:
         if args.port is None:
             server.run("stdio")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gem_core.cli import _console
-from gem_core.cli._arguments import Command, add_json_flag, positive_int, seed, whole_number
+from gem_core.cli._arguments import LIST, Command, add_json_flag, positive_int, seed, whole_number
 
 COMMAND = Command(
     "create a tiny model that knows an environment's format",
@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
         "--env",
-        action="append",
+        **LIST,
         metavar="ID[(KEY=VALUE)]",
-        help="environment that the model will play (repeatable; default game:GuessTheNumber-v0-easy)",
+        help="environments that the model will play (default game:GuessTheNumber-v0-easy)",
     )
     parser.add_argument(
         "--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32 (default 64)"

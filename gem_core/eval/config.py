@@ -15,7 +15,7 @@ from gem_core.engines.endpoint import check_extra_body
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.tasks import EVAL_SEEDS, EnvChoice
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, check_labels
 
 ModelKind: TypeAlias = Literal["random", "oracle", "endpoint", "hf", "vllm"]
 
@@ -36,7 +36,7 @@ class EvalConfig(EpisodeLimits):
     Attributes:
         model: ``random``, ``oracle``, ``hf:FOLDER``, ``vllm:FOLDER``, or ``endpoint:NAME``. Without a prefix,
             the name of an existing folder is a Hugging Face model and any other name a model at the endpoint.
-        envs: Environments, each ``ID`` or ``ID(key=value, ...)``.
+        envs: Environments, each ``ID`` or ``ID(key=value, ...)``, and `` as NAME`` for a name in the results.
         episodes: Maximum number of tasks per environment. The tasks are always the same, so that runs are
             comparable. Each item of a dataset with fewer evaluation items is played once.
         samples: Number of episodes per task; at least 2 for pass@k.
@@ -103,6 +103,7 @@ class EvalConfig(EpisodeLimits):
     def __post_init__(self) -> None:
         if not self.envs or not isinstance(self.envs, list | tuple):
             raise expected("envs", self.envs, "a list of at least one environment")
+        check_labels(self.sources)
         labels = [source.label for source in self.sources]
         for source in self.sources:
             spec(source.env_id)
@@ -179,7 +180,7 @@ class EvalConfig(EpisodeLimits):
     def identity(self) -> dict[str, Any]:
         """Return all options that affect the results; a folder holds the episodes of one identity only."""
         mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
-        envs = [source.label for source in self.sources]
+        envs = [source.text for source in self.sources]
         code = {"files": files} if (files := file_hashes(self.sources)) else {}
         return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__, **code}
 

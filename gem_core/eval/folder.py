@@ -16,6 +16,7 @@ from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import RAISABLE, EvalConfig
 from gem_core.rollout import Episode, read_traces
+from gem_core.tasks import EnvChoice
 
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
 
@@ -71,7 +72,8 @@ def finished(folder: str | Path) -> dict[Key, Episode]:
         if key in episodes:
             raise TraceError(f"{path} holds task {key[1]}, sample {key[2]} of {key[0]} twice")
         episodes[key] = episode
-    order = {label: place for place, label in enumerate(read_config(folder)["envs"])} if episodes else {}
+    envs = read_config(folder)["envs"] if episodes else []
+    order = {EnvChoice.parse(text).label: place for place, text in enumerate(envs)}
     return dict(sorted(episodes.items(), key=lambda item: (order.get(item[0][0], 0), item[0][1:])))
 
 

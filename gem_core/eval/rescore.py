@@ -84,9 +84,10 @@ def rescore(
         raise ConfigError(f"{run} holds no episodes to score")
     if any((out / name).exists() for name in (folders.CONFIG, folders.EPISODES)):
         raise ConfigError(f"{out} holds a run already; choose another folder with --out")
+    sources = list(map(EnvChoice.parse, config["envs"]))
     tasks = {
-        label: {row["index"]: row for row in evaluation_tasks(EnvChoice.parse(label), config["episodes"])}
-        for label in config["envs"]
+        source.label: {row["index"]: row for row in evaluation_tasks(source, config["episodes"])}
+        for source in sources
     }
     names = {field.name for field in fields(EpisodeLimits)}
     limits = EpisodeLimits(**{name: value for name, value in config.items() if name in names})
@@ -111,7 +112,7 @@ def rescore(
             pool.close()
         episodes = {key: episodes[key] for key in recorded}  # not in the order in which they ended
         origin: dict[str, Any] = {"gem_core": gem_core.__version__, "rescored_from": str(run.resolve())}
-        if files := file_hashes(map(EnvChoice.parse, config["envs"])):
+        if files := file_hashes(sources):
             origin["files"] = files
         write_atomically(out / folders.CONFIG, [json.dumps({**config, **origin}, indent=2) + "\n"])
         decode = (lambda ids: texts.get(ids[0], "")) if texts else None
@@ -216,7 +217,7 @@ def _named(key: folders.Key) -> dict[str, Any]:
 
 
 def _summary(config: Mapping[str, Any], episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
-    by_env: dict[str, list[Episode]] = {label: [] for label in config["envs"]}
+    by_env: dict[str, list[Episode]] = {EnvChoice.parse(text).label: [] for text in config["envs"]}
     for (label, _, _), episode in episodes.items():
         by_env[label].append(episode)
     summary = summarize_envs({label: group for label, group in by_env.items() if group})

@@ -84,8 +84,8 @@ class EnvPool:
             ConfigError: The environment shows images, but a context takes text only.
         """
         env = self._make(source)
-        self._tried[source.label] = None
-        self._idle.setdefault(source.label, []).append(env)
+        self._tried[source.call] = None
+        self._idle.setdefault(source.call, []).append(env)
         for context in contexts:
             require_images(env, None, context)
         return env.possible_agents if isinstance(env, MultiAgentEnv) else []
@@ -108,17 +108,17 @@ class EnvPool:
             sources = sources[: self._max_envs]
         there = {kind: len(envs) for kind, envs in self._idle.items()}
         for source in sources:
-            there[source.label] = there.get(source.label, 0) - 1
-            if there[source.label] < 0:
+            there[source.call] = there.get(source.call, 0) - 1
+            if there[source.call] < 0:
                 missing.append(source)
 
         async def build(source: EnvChoice) -> None:
             try:
                 env = await self._build(source, step_timeout)
             except EnvError as error:
-                self._unbuilt.setdefault(source.label, []).append(error)
+                self._unbuilt.setdefault(source.call, []).append(error)
             else:
-                self._idle.setdefault(source.label, []).append(env)
+                self._idle.setdefault(source.call, []).append(env)
 
         await asyncio.gather(*map(build, missing))
 
@@ -220,7 +220,7 @@ class EnvPool:
     ) -> list[Episode]:
         source = EnvChoice.of(task)
         try:
-            env = None if fresh else self._take(source.label)
+            env = None if fresh else self._take(source.call)
             if env is None:
                 self._trim(self._playing)
                 env = await self._build(source, limits.step_timeout)
@@ -238,7 +238,7 @@ class EnvPool:
             episode = await run_episode(env, policy, context, limits, **reset_arguments(task), **arguments)
             episodes = [episode]
         if all(episode.stop_reason != "env_error" for episode in episodes):  # otherwise env is closed already
-            self._keep(source.label, env)
+            self._keep(source.call, env)
         return episodes
 
     async def _build(self, source: EnvChoice, timeout: float | None) -> Env:
@@ -247,7 +247,7 @@ class EnvPool:
         Raises:
             EnvError: The constructor failed.
         """
-        kind = source.label
+        kind = source.call
         build = functools.partial(self._make, source)
         if kind in self._tried:
             first = self._tried[kind]

@@ -43,11 +43,13 @@ class ToolResult:
         ok: Whether the call succeeded. False for an error of the model (bad arguments, a program that raises)
             or of the tool (a server that is down); the text says which.
         metadata: JSON-serializable data for the info dict, such as ``{"seconds": 0.1}``.
+        reward: Reward of the call, such as for a useful query. It is added to the reward of the turn.
     """
 
     text: str
     ok: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    reward: float = 0.0
 
 
 @dataclass
@@ -60,11 +62,14 @@ class ToolState:
             None, and the tool recreates it from `data`.
         scope: Part of a server that this episode may use, such as the name of its database, from the
             attribute `tool_scope` of the environment. It is not part of a saved state either.
+        env: The environment of the episode, below its wrappers, for a tool that belongs to an environment.
+            The tool may read and change it; what it changes must be in the environment's `state_fields`.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     live: Any = None
     scope: str | None = None
+    env: Any = None
 
 
 class Tool:

@@ -14,7 +14,7 @@ from gem_core.advantages.registry import TRUNCATIONS, Need, Supply, Truncation, 
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.tasks import EVAL_SEEDS, EnvChoice
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, check_labels
 
 TINY = "tiny"
 """Value of `model` for a tiny model that is created for the environments of the run."""
@@ -52,16 +52,16 @@ class TrainConfig(EpisodeLimits):
     model: Annotated[
         str, "Hugging Face folder or name, or 'tiny' to create a tiny model for these environments"
     ] = TINY
-    agent_model: Annotated[
-        list[str] | None, "separate weights for an agent of a multi-agent environment (repeatable)"
-    ] = None
+    agent_model: Annotated[list[str] | None, "separate weights for agents of a multi-agent environment"] = (
+        None
+    )
     out: Annotated[str, "folder for the run"] = "runs/train"
     env: Annotated[
-        list[str], "training environment (default game:GuessTheNumber-v0-easy; repeatable for a mix)"
+        list[str], "training environment, or several for a mix (default game:GuessTheNumber-v0-easy)"
     ] = field(default_factory=lambda: ["game:GuessTheNumber-v0-easy"])
-    eval_env: Annotated[
-        list[str] | None, "evaluation environment (default: the training environments; repeatable)"
-    ] = None
+    eval_env: Annotated[list[str] | None, "evaluation environments (default: the training environments)"] = (
+        None
+    )
     wrappers: Annotated[str, "wrappers for each environment, such as 'time_limit(max_turns=5)'"] = ""
     context: Annotated[
         ContextKind, "'append' messages to the prompt, or 'rebuild' each prompt from the latest observation"
@@ -175,6 +175,7 @@ class TrainConfig(EpisodeLimits):
                 raise expected(
                     name, texts, "a list of at least one environment, such as ['game:Mastermind-v0=2']"
                 )
+        check_labels((*self.sources, *self.eval_sources))
         for sources in (self.sources, self.eval_sources):
             labels = [source.label for source in sources]
             for source in sources:

@@ -85,8 +85,9 @@ class ConsoleReporter(TrainReporter):
             self._live = None
 
     def finish(self, outcome: TrainOutcome, before: Sequence[Episode], after: Sequence[Episode]) -> None:
-        # The first unsuccessful episode, because it leaves something to learn.
-        index = next((number for number, episode in enumerate(before) if not episode.success), 0)
+        # The worst episode, because it leaves something to learn.
+        numbers = range(len(before))
+        index = min(numbers, key=lambda n: (before[n].success, before[n].total_reward), default=0)
         if before:
             self._episode("an episode before training", before[index])
         if after:

@@ -28,8 +28,9 @@ class Tools(Wrapper):
     environment.
 
     The reward of a tool turn is `tool_reward`, plus `tool_success_reward` if every call succeeded, or
-    `tool_error_reward` if one failed. A call that cannot be parsed is a format error: the environment's
-    `format_error_reward` replaces `tool_reward`, and the info has ``invalid``.
+    `tool_error_reward` if one failed, plus the reward of each result (`ToolResult`). A call that cannot be
+    parsed is a format error: the environment's `format_error_reward` replaces `tool_reward`, and the info has
+    ``invalid``.
 
     The info of a tool turn has ``use_tool`` True, ``tool_type`` (names of the tools), ``parsed_action``
     (the response up to the last call that was run), ``tool_results`` (name, ok, and metadata of each call)
@@ -42,7 +43,8 @@ class Tools(Wrapper):
     An environment may have an attribute `tool_files` (name to text) with files of this episode, which tools
     find in the ``files`` of their state, and an attribute `tool_scope` (see `ToolState`). Its random player
     calls tools if it has a method `sample_tool_call()`, and its oracle if it has a method
-    `oracle_tool_call()`; both return the name of a tool and its arguments.
+    `oracle_tool_call(uses)`; both return the name of a tool and its arguments. `uses` is the number of tool
+    turns so far; None means that the oracle needs no further call.
 
     Args:
         env: The environment.
@@ -184,10 +186,10 @@ class Tools(Wrapper):
         return self.env.sample_random_action()
 
     def oracle_action(self) -> str | None:
-        """Return the environment's best tool call first, if it has one, and then its best action."""
+        """Return the environment's best tool calls first, if it has any, and then its best action."""
         best = getattr(self.env, "oracle_tool_call", None)
-        if best is not None and self._may_call() and not self.tool_use_counter:
-            call = best()
+        if best is not None and self._may_call():
+            call = best(self.tool_use_counter)
             action = None if call is None else self._written(*call)
             return action or self.env.oracle_action()
         return self.env.oracle_action()
@@ -248,6 +250,7 @@ class Tools(Wrapper):
             if files := getattr(self.env, "tool_files", None):
                 state.data["files"] = dict(files)
         state.scope = getattr(self.env, "tool_scope", None)
+        state.env = self.env.unwrapped
         try:
             return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
         except Exception as error:  # a failure of the tool, not of the model: the episode continues
@@ -285,7 +288,8 @@ class Tools(Wrapper):
                 text for text, result in zip(texts, results, strict=True) if not result.ok
             )
         self._count(info, use_tool=True)
-        return observation, always + (success if ok else error), False, False, info
+        reward = always + (success if ok else error) + sum(float(result.reward) for result in results)
+        return observation, reward, False, False, info
 
     def _env_turn(
         self, observation: Observation, reward: float, terminated: bool, truncated: bool, info: Info

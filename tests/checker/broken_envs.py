@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import random
+import re
 import signal
+import sqlite3
+import subprocess
 import threading
 import time
 from typing import Any
@@ -586,6 +591,89 @@ class Sleeps(Sound):
     def step(self, action: str) -> Any:
         if action.endswith(".sleep(8)"):
             time.sleep(1)
+        return super().step(action)
+
+
+class Interprets(Sound):
+    """Runs every response that is one of the texts of `language` in a real interpreter, without any limit."""
+
+    def __init__(self, language: str, only: str = "") -> None:
+        super().__init__()
+        self.language, self.only = language, only
+
+    def step(self, action: str) -> Any:
+        observation, *rest = super().step(action)
+        if self.only in action and len(action) > 1:
+            with contextlib.suppress(Exception):  # the text may be no program of this language
+                observation += str(INTERPRETERS[self.language](action))
+        return observation, *rest
+
+
+def _command(*words: str) -> Any:
+    """Return a function that runs a program with the text as its last argument."""
+    return lambda text: subprocess.run([*words, text], input="x\n", capture_output=True, text=True).stdout
+
+
+def _shell_words(text: str) -> str:
+    words = [".", *(word for word in text.split(" "))]
+    return subprocess.run(["find", *words], capture_output=True, text=True).stdout
+
+
+INTERPRETERS: dict[str, Any] = {
+    "SQL": lambda text: sqlite3.connect(":memory:").execute(text).fetchall(),
+    "SQL script": lambda text: sqlite3.connect(":memory:").executescript(text),
+    "regex": lambda text: re.search(text, "Say 1. " * 10),
+    "letters": lambda text: re.match(r"(a+)+$", text),
+    "digits": lambda text: re.match(r"(\d+)*$", text),
+    "blanks": lambda text: re.search(r"\s+$", text),
+    "Python": lambda text: eval(text),
+    "awk": _command("awk"),
+    "sed": _command("sed"),
+    "perl": _command("perl", "-e"),
+    "jq": _command("jq", "-n"),
+    "shell": _command("bash", "-c"),
+    "JavaScript": _command("node", "-p"),
+    "bc": lambda text: subprocess.run(["bc"], input=f"{text}\n", capture_output=True, text=True).stdout,
+    "find": _shell_words,
+}
+"""Interpreters that each run one text, as environments do that trust the model."""
+
+
+@breaks("attacks_change_nothing")
+class RunsOneStatement(Interprets):
+    def __init__(self) -> None:
+        super().__init__("SQL", "ATTACH")
+
+
+@breaks("attacks_change_nothing")
+class RunsQueriesWithoutLimit(Interprets):
+    def __init__(self) -> None:
+        super().__init__("SQL", "WITH RECURSIVE")
+
+
+@breaks("attacks_change_nothing")
+class ShowsHugeResults(Interprets):
+    def __init__(self) -> None:
+        super().__init__("SQL", "printf")
+
+
+@breaks("attacks_change_nothing")
+class Backtracks(Interprets):
+    def __init__(self) -> None:
+        super().__init__("regex", "(?!)")
+
+
+@breaks("attacks_change_nothing")
+class WaitsForPrograms(Interprets):
+    def __init__(self) -> None:
+        super().__init__("shell", "while :")
+
+
+@breaks("attacks_change_nothing")
+class Exits(Sound):
+    def step(self, action: str) -> Any:
+        if action == "any(iter(int, 1))":
+            os._exit(3)
         return super().step(action)
 
 

@@ -147,6 +147,8 @@ def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
     references = itertools.cycle(REFERENCES)
     for payload in panel(host):
+        if payload.alone and not payload.name.startswith("Python"):  # programs of other languages
+            continue
         for text in (payload.text, f"{payload.text} = 7", rf"\frac{{{payload.text}}}{{1}}"):
             assert not math.grade(text, next(references), symbolic=symbolic), payload.name
 
@@ -186,7 +188,7 @@ def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:
     page = next(payload.text for payload in panel(host) if payload.name == "page")
     ids = ["game:Wordle-v0-easy", "math:Arithmetic-v0-retry"]
     evaluate(
-        EvalConfig(page, ids, episodes=60, system_prompt=page, out=str(tmp_path / "run")),
+        EvalConfig(page, ids, episodes=80, system_prompt=page, out=str(tmp_path / "run")),
         setup=PolicySetup(Attacks(texts), MessagesContext()),
     )
     run = read_run(tmp_path / "run")

@@ -40,7 +40,8 @@ def test_sound_env_keeps_every_rule() -> None:
 
 @pytest.mark.parametrize(("rule", "env"), BROKEN, ids=[env.__name__ for _, env in BROKEN])
 def test_broken_env_is_caught_by_the_rule_it_breaks(rule: str, env: type[Env]) -> None:
-    patience = 0.5 if env.__name__ in ("Slow", "Sleeps") else 5.0
+    hasty = ("Slow", "Sleeps", "RunsQueriesWithoutLimit", "Backtracks", "WaitsForPrograms")
+    patience = 0.5 if env.__name__ in hasty else 5.0
     with pytest.raises(
         CheckFailed, match=rf"{env.__name__} breaks the rule {rule}: [\s\S]*observed: .*\n  fix: .+"
     ):

@@ -43,7 +43,7 @@ def test_a_broken_rule_is_exit_1_with_its_evidence(broken_env, capsys):
     assert lines[0].startswith(f"failed  {broken_env}: ")
     assert any(line.strip().startswith("observed:") for line in lines)
     assert lines[-1].strip() == "not checked until reset_is_needed holds: states_survive_json, " + (
-        "forks_are_equal_and_independent, resets_start_from_a_state"
+        "forks_are_equal_and_independent, resets_start_from_a_state, attacks_change_nothing"
     )
 
 

@@ -83,3 +83,68 @@ def test_nothing_is_overwritten(file_id, capsys):
     assert "hot_cold.py exists already" in capsys.readouterr().err
     assert main(["new", "hot-cold"]) == 2
     assert "'hot-cold' is not the name of a class" in capsys.readouterr().err
+
+
+@pytest.fixture
+def tool_id(tmp_path, monkeypatch, capsys):
+    """Id of a new environment with a tool in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "Prices", "--kind", "tool"]) == 0
+    assert "next: gem-core check prices.py:Prices" in capsys.readouterr().err
+    return "prices.py:Prices"
+
+
+def test_a_new_environment_with_a_tool_keeps_every_rule(tool_id, capsys):
+    assert main(["check", tool_id, "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["not_applicable"] == []
+
+
+def test_its_tool_rewards_useful_calls_once_and_its_state_continues(tool_id):
+    env = gem_core.make(tool_id)
+    observation, _ = env.reset(seed=0)
+    assert "<price>" in observation
+    task = env.unwrapped
+    one, other = task.wanted
+    idle = next(item for item in task.prices if item not in task.wanted)
+    texts = [f"<price>{item}</price>" for item in (idle, one, one)]
+    steps = [env.step(text) for text in texts]
+    assert [step[1] for step in steps] == [0.0, 0.1, 0.0]
+    assert f"{task.prices[one]} cents" in steps[1][0]
+    saved = json.loads(json.dumps(env.get_state()))
+    rest = [
+        f"<price>{one}</price>",
+        f"<price>{other}</price>",
+        f"\\boxed{{{sum(map(task.prices.get, task.wanted))}}}",
+    ]
+    played = [env.step(text) for text in rest]
+    assert [step[1] for step in played] == [0.0, 0.1, 0.8]
+    assert played[-1][4]["success"]
+    sibling = gem_core.make(tool_id)
+    sibling.reset(seed=5, options={"state": saved})
+    assert [sibling.step(text) for text in rest] == played
+    assert sibling.unwrapped.prices == task.prices
+
+
+def test_the_players_of_a_new_environment_with_a_tool(tool_id, tmp_path, capsys):
+    for player in ("oracle", "random"):
+        words = ["eval", "--model", player, "--envs", tool_id, "--episodes", "10", "--json"]
+        assert main([*words, "--out", str(tmp_path / player)]) == 0
+        summary = json.loads(capsys.readouterr().out)["envs"]
+        (summary,) = summary.values()
+        solved = (summary["return"]["mean"], summary["success"]["mean"], summary["metrics"]["gem/tool_calls"])
+        assert (solved == (pytest.approx(1), 1, 2)) == (player == "oracle")
+        assert summary["metrics"]["gem/tool_calls"] > 0
+
+
+def test_a_package_with_a_tool_registers_its_environment(tmp_path, monkeypatch, capsys):
+    from gem_core import registration
+
+    folder = tmp_path / "tooled"
+    assert main(["new", "WarmPrices", "--kind", "tool", "--package", "--out", str(folder)]) == 0
+    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module("warm_prices").register_envs()
+    gem_core.check_env("warmprices:WarmPrices-v0", rules=["floor_holds", "best_return", "specs_travel"])
+    for name in ("warm_prices", "warm_prices.env"):
+        monkeypatch.delitem(sys.modules, name)

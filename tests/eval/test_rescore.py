@@ -185,3 +185,39 @@ def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
     (run / "episodes.jsonl").write_text("")
     with pytest.raises(ConfigError, match="no episodes to score"):
         rescore(run, tmp_path / "new")
+
+
+def test_an_environment_with_a_name_of_its_own(tmp_path, capsys):
+    out = str(tmp_path / "named")
+    envs = [f"{EASY} as easy", f"{EASY}(max_turns=3) as short", CODE]
+    words = ["eval", "--model", "random", "--envs", *envs, "--episodes", "3", "--out", out]
+    assert main(words) == 0
+    assert list(read_run(out).summary["envs"]) == ["easy", "short", CODE]
+    assert main(words) == 0  # it is continued, not refused
+    capsys.readouterr()
+    assert main(["eval", "--rescore", out, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["scored"], answer["differences"], list(answer["summary"]["envs"])) == (
+        9, [], ["easy", "short", CODE]
+    )  # fmt: skip
+    with pytest.raises(ConfigError, match="are named 'easy'"):
+        EvalConfig("random", [f"{EASY} as easy", f"{CODE} as easy"])
+
+
+def test_a_suite_in_a_file_with_wrappers_for_one_environment(tmp_path, capsys):
+    suite = tmp_path / "suite.txt"
+    history = f"{EASY}(wrappers='concat_with_action') as history"
+    suite.write_text(f"# games\n\n{EASY}\n  {history}\n")
+    out = str(tmp_path / "run")
+    words = ["eval", "--model", "random", "--envs", f"@{suite}", CODE, "--episodes", "2", "--out", out]
+    assert main(words) == 0
+    run = read_run(out)
+    assert list(run.summary["envs"]) == [EASY, "history", CODE]
+    last = {episode.metadata["env"]: episode.turns[-1].observation for episode in run.episodes}
+    assert len(last["history"]) > len(last[EASY])  # the earlier turns are shown again
+    capsys.readouterr()
+    assert main(["eval", "--rescore", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differences"] == []
+    assert main(["eval", "--model", "random", "--envs", "@none.txt", "--out", out]) == 2
+    assert "--envs @none.txt: No such file" in capsys.readouterr().err
+    assert main(["check", f"{EASY}(wrappers='time_limit(max_turns=2)')", "--rules", "signatures"]) == 0

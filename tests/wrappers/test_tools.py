@@ -292,3 +292,29 @@ def test_tools_with_the_same_key_share_the_state_of_an_episode():
     }
     env.reset(seed=0)
     assert sorted(len(tool.ended) for tool in tools) == [0, 1, 1]  # a shared state ends once
+
+
+class Peek(Tool):
+    name = "peek"
+    description = "Shows the number of steps, and pays for each call."
+    parameters: ClassVar = {"type": "object", "properties": {"pay": {"type": "number"}}, "required": ["pay"]}
+
+    async def call(self, arguments, state):
+        state.env.peeks = getattr(state.env, "peeks", 0) + 1
+        return ToolResult(f"{len(state.env.actions)} steps", reward=arguments["pay"])
+
+
+def test_a_tool_sees_the_environment_below_all_wrappers_and_rewards_its_calls():
+    inner = gem_core.registration.wrap(ScriptedEnv([0.0, 1.0]), "time_limit(max_turns=5)")
+    env = Tools(Tools(inner, tools=Upper()), tools=Peek(), format="hermes", max_calls=2, tool_reward=0.5)
+    env.reset(seed=0)
+    call = '<tool_call>{"name": "peek", "arguments": {"pay": %s}}</tool_call>'
+    observation, reward, *_ = env.step(call % 0.25 + call % -1)
+    assert observation.count("0 steps") == 2
+    assert reward == pytest.approx(0.5 + 0.25 - 1)
+    assert env.unwrapped.peeks == 2
+    env.step("a move")
+    assert "1 steps" in env.step(call % 0)[0]
+    twin = env.spawn(same_state=True)
+    twin.step(call % 0)
+    assert (env.unwrapped.peeks, twin.unwrapped.peeks) == (3, 1)  # its own environment, not its sibling's

@@ -19,7 +19,6 @@ from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from gem_core._util.checks import check_int
 from gem_core.core import require_one_agent
 from gem_core.observations import render_observation
-from gem_core.registration import make
 from gem_core.tasks import EnvChoice, make_tasks, read_task, reset_arguments
 
 ENV_CLASS = "gem"
@@ -44,7 +43,7 @@ class GemTextEnv(BaseTextEnv):  # type: ignore[misc]  # untyped
         extras = extras or {}
         self.task = read_task(dict(extras.get("extra_info") or extras))
         self.max_turns = check_int("max_turns", extras.get("max_turns"), 1, optional=True)
-        self.env = make(self.task["env_id"], **self.task["env_kwargs"])
+        self.env = EnvChoice.of(self.task).make()
         require_one_agent(self.env, "SkyRL")
         self.total_reward = 0.0
         self.invalid_actions = 0
@@ -111,7 +110,7 @@ def task_rows(env: str, count: int, seed: int = 0, system: str = "") -> list[dic
     prompt = [{"role": "system", "content": system}] if system else []
     return [
         {
-            "data_source": choice.env_id,
+            "data_source": choice.label,
             "prompt": [*prompt, {"role": "user", "content": ""}],
             "env_class": ENV_CLASS,
             "reward_spec": {"method": "rule", "ground_truth": ""},

@@ -142,9 +142,9 @@ class Databases(TurnBasedEnv[str]):
         """Return the names of the initial tables."""
         return [line.split()[2] for line in self.task.setup.splitlines() if line.startswith("CREATE TABLE")]
 
-    def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
+    def oracle_tool_call(self, uses: int) -> tuple[str, dict[str, Any]] | None:
         """Return the tool call of the reference solution."""
-        return "execute", {"sql": self.task.solution.strip()}
+        return None if uses else ("execute", {"sql": self.task.solution.strip()})
 
     def random_move(self, random: Random) -> str:
         return DONE

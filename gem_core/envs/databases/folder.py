@@ -131,9 +131,9 @@ class SqliteFolder(Databases):
             return ["verify.py did not end"]
         return [] if done.returncode == 0 else ["verify.py"]
 
-    def oracle_tool_call(self) -> tuple[str, dict[str, Any]] | None:
+    def oracle_tool_call(self, uses: int) -> tuple[str, dict[str, Any]] | None:
         """Return the tool call of the reference solution if there is one."""
-        return super().oracle_tool_call() if self.task.solution else None
+        return super().oracle_tool_call(uses) if self.task.solution else None
 
     def best_move(self) -> str | None:
         return super().best_move() if self.task.solution else None

@@ -99,7 +99,9 @@ class FileArithmeticEnv(LiteralEnv):
         function = self.action_random.choice(list(_FUNCTIONS.values()))
         return "python", {"code": _PROGRAM.format(function, self.modulus)}
 
-    def oracle_tool_call(self) -> tuple[str, dict[str, Any]]:
+    def oracle_tool_call(self, uses: int) -> tuple[str, dict[str, Any]] | None:
         """Return the program that finds the answer."""
+        if uses:
+            return None
         quantity = str(self.row["key"]).partition(" of ")[0]
         return "python", {"code": _PROGRAM.format(_FUNCTIONS[quantity], self.modulus)}
