@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 from gem_trl import GemGRPOTrainer, episode_return, rollout, tasks
+from gem_trl.trainer import ScoredRow
 from trl import GRPOTrainer
 
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
+from gem_core.trainers.estimators import EpisodeTurns
 from tests.advantages.oracle import standardized
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
@@ -130,7 +132,8 @@ def test_episodes_that_ranks_repeat_at_the_end_count_once(tmp_path: Path) -> Non
         Episode("game", seed, [Turn([1], [2], None, reward, "", "", "stop")], True, False, "terminated")
         for seed, reward in enumerate([1.0, 2.0, 3.0, 1.0])
     ]
-    trainer._evaluation, trainer._evaluated = ("eval_one", 3), [("game", episode) for episode in played]
+    rows = [ScoredRow("game", EpisodeTurns([], []), "", episode) for episode in played]
+    trainer._evaluation, trainer._evaluated = ("eval_one", 3), rows
     logs = {"eval_one_runtime": 1.0}
     trainer.log(logs)
     assert logs["eval_one_gem/return"] == logs["eval_one_game/gem/return"] == 2.0
