@@ -17,10 +17,10 @@ from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.core import Split
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.estimators import EpisodeTurns
 from gem_core.trainers.failures import batch_metrics, evaluation_logs
 from gem_core.trainers.imports import replaced
-from gem_core.trainers.sources import SourceLedger
 from gem_trl import upstream
 from gem_trl.config import GemConfig, check_args
 from gem_trl.dataset import check_dataset, is_task, mix, row_source, source_rows
@@ -107,6 +107,9 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._evaluated: list[ScoredRow] = []
         self._evaluation: tuple[str, int | None] = ("eval", None)
         self._ledger: SourceLedger | None = None
+        if self.choice.name != "grpo":  # for the model card
+            self._name, self._paper = f"{self.choice.name}, an estimator of gem-core", {}
+            self._tag_names = ["trl", "gem-core", self.choice.name]
         super().__init__(**bound)
         if played and not self.use_vllm and getattr(self.accelerator.state, "fsdp_plugin", None) is not None:
             raise ConfigError("FSDP: the sampler needs whole weights in each process; use DDP or vLLM")

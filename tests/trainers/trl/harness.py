@@ -19,7 +19,7 @@ from trl import GRPOConfig
 
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, Policy
-from gem_core.trainers.sources import SourceLedger
+from gem_core.rollout.sources import SourceLedger
 from tests.trainers.evidence import GAMMA, Row, Update
 from tests.trainers.processes import ROOT, SPIES
 

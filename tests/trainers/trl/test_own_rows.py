@@ -14,6 +14,7 @@ from gem_trl.rewards import on_own_rows
 from gem_trl.trainer import GemGRPOTrainer
 
 from gem_core.errors import ConfigError, EnvError, GemError
+from tests.advantages.oracle import standardized
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, Row, oracle
 from tests.trainers.trl import harness
@@ -286,6 +287,67 @@ def test_tasks_in_a_stream_of_own_rows(tmp_path: Path) -> None:
         ConfigError, match="a stream with tasks and prompts of your own must begin with a task"
     ):
         trainer.train()
+
+
+def test_trls_own_rollouts_with_an_estimator_of_gem_core(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixteen scripted answers of different lengths and scores; two have no score."""
+    answers = [[5 + (3 * n + place) % 50 for place in range(2 + n)] for n in range(16)]
+    left = iter(answers)
+    monkeypatch.setattr(
+        harness.Spied,
+        "_generate_single_turn",
+        lambda self, prompt_ids, *_, **__: ([next(left) for _ in prompt_ids], None),
+    )
+
+    def scored(completion_ids: Any, **_: Any) -> list[float | None]:
+        return [None if len(ids) in (2, 9) else sum(ids) % 11 + 0.25 for ids in completion_ids]
+
+    def length(completion_ids: Any, **_: Any) -> list[float | None]:
+        return [None if len(ids) < 10 else float(len(ids)) for ids in completion_ids]
+
+    trainer = harness.Spied(
+        harness.MODEL,
+        reward_funcs=[scored, length],
+        args=harness.config(
+            tmp_path, max_steps=1, max_completion_length=32, reward_weights=[1.0, -0.5], loss_type="grpo",
+            gradient_accumulation_steps=4,
+        ),
+        train_dataset=questions(8),
+        gem=harness.gem(),
+    )  # fmt: skip
+    trainer.train()
+    totals = {
+        tuple(ids): sum(ids) % 11 + 0.25 - 0.5 * len(ids) * (len(ids) >= 10)
+        for ids in answers
+        if len(ids) not in (2, 9)
+    }
+    assert len(set(totals.values())) > 10
+    wanted = dict(
+        zip(totals, standardized([*totals.values()], [*totals.values()], 0, 1e-8, 1e-6), strict=True)
+    )
+    rows = [row for loss in trainer.losses for row in zip(*map(loss.get, COLUMNS), strict=True)]  # type: ignore[arg-type]
+    assert len(rows) == 16
+    for ids, on, own, advantages in rows:
+        size = int(on.sum())
+        value = wanted.get(tuple(ids[:size].tolist()))
+        assert (
+            own[:size].tolist() == [int(value is not None)] * size
+        )  # a row without a score is not trained on
+        assert advantages[:size].tolist() == pytest.approx([value or 0.0] * size, abs=1e-5)
+        assert not advantages[size:].any()
+    assert any(gradient.any() for gradient in trainer.optimizer_steps[0][2] if gradient is not None)
+    (entry,) = trainer.logged("rebn/turns")
+    assert entry["rebn/turns"] == entry["gem/played/train_dataset"] == 14
+    assert entry["gem/failed/train_dataset"] == entry["gem/filled"] == 2
+    # The mean over the 14 rows, at a ratio of 1: each row contributes minus its advantage.
+    assert sum(float(loss["loss"]) for loss in trainer.losses) == pytest.approx(
+        -sum(wanted.values()) / 14, abs=1e-5
+    )
+
+
+COLUMNS = ("completion_ids", "completion_mask", "tool_mask", "advantages")
 
 
 class Called:

@@ -13,6 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 from gem_core.errors import EnvError
+from gem_core.rollout.trajectory import Episode
+from gem_core.tasks import EnvChoice
 
 PATIENCE = 3
 """Consecutive steps that may lose all episodes of a source that was played before; then the run ends."""
@@ -20,6 +22,18 @@ PATIENCE = 3
 
 PLAYED = "gem/played/"
 """Prefix of the metric with the number of episodes of a source."""
+
+
+def split_by_source(episodes: Iterable[Episode]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the environment of each trainable episode, and that of each other one with the reason."""
+    played, lost = [], []
+    for episode in episodes:
+        source = EnvChoice(episode.env_id, episode.env_kwargs).label
+        if episode.trainable:
+            played.append(source)
+        else:
+            lost.append((source, episode.error or "it has no turn"))
+    return played, lost
 
 
 class SourceLedger:
