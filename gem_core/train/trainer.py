@@ -35,6 +35,7 @@ from gem_core.rollout import (
     nothing_trainable,
     read_traces,
 )
+from gem_core.rollout.sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow, evaluation_tasks
 from gem_core.train.checkpoint import (
     agent_folder,
@@ -80,8 +81,8 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
             model.
         ModelError: The model or its tokenizer cannot be loaded.
         CheckpointError: A checkpoint cannot be written or does not belong to this run.
-        EnvError: All episodes of a step, or of an environment's evaluation before training, were untrainable;
-            the state before that step has been saved.
+        EnvError: All episodes of a step, of one of its environments (`SourceLedger`), or of an environment's
+            evaluation before training were untrainable; the state before that step has been saved.
         MissingDependency: A package that the run needs is not installed.
     """
     with contextlib.ExitStack() as resources:
@@ -150,6 +151,7 @@ class Trainer:
         if config.model != TINY and config.max_tokens_per_turn == TrainConfig.max_tokens_per_turn:
             self.cut_turns = CutTurns(config.max_tokens_per_turn, "max_tokens_per_turn")
         self.progress = Progress()
+        self.ledger = SourceLedger()
         if state is not None:
             self._restore(state)
         else:  # checkpoints of a replaced run must not be mistaken for checkpoints of this one
@@ -215,6 +217,7 @@ class Trainer:
         if self.cut_turns is not None:
             self.cut_turns.add(*episodes)
         metrics: dict[str, float] = {"step": step}
+        metrics |= self.ledger.close_step(f"step {step}", *split_by_source(episodes))
         for agent, learner in self.learners.items():
             mine = [episode for episode in episodes if self._learner_of(episode) == agent]
             values = episode_metrics(mine)
@@ -385,3 +388,4 @@ class Trainer:
             learner.restore(state["learners"][agent])
         torch.set_rng_state(state["torch_rng"])
         self.progress = Progress(state["step"], state["history"], state["before"])
+        self.ledger.restore(self.progress.history)

@@ -27,23 +27,28 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def until_call(owner: Any, name: str) -> Iterator[None]:
+def until_call(owner: Any, name: str) -> Iterator[list[tuple[tuple[Any, ...], dict[str, Any]]]]:
     """Run the block until it calls a function of a module or class, then leave the block without calling it.
 
     A plugin uses this to run all checks of a trainer's program but not the program itself.
+
+    Yields:
+        A list that will hold the positional and the keyword arguments of the call.
     """
 
     class BlockLeft(BaseException):
         """Raised to leave the block; not an `Exception`, because a trainer could catch one."""
 
     original = getattr(owner, name)
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
     @functools.wraps(original)
     def leave(*args: Any, **kwargs: Any) -> NoReturn:
+        calls.append((args, kwargs))
         raise BlockLeft
 
     with contextlib.suppress(BlockLeft), replaced(owner, name, leave):
-        yield
+        yield calls
 
 
 def after_import(name: str, action: Callable[[ModuleType], None]) -> None:

@@ -8,6 +8,7 @@ It writes the golden vectors:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 from pathlib import Path
@@ -38,9 +39,14 @@ def moments(values: list[Fraction]) -> tuple[Fraction, Fraction]:
 
 
 def standardized(
-    values: list[Fraction], population: list[Fraction], ddof: int, eps: float, min_std: float
+    values: Sequence[Fraction | float],
+    population: Sequence[Fraction | float],
+    ddof: int,
+    eps: float,
+    min_std: float,
 ) -> list[float]:
     """Return (value - mean) / (std + eps) with the population's moments and the min_std rule."""
+    values, population = [*map(Fraction, values)], [*map(Fraction, population)]
     mean, squares = moments(population)
     if len(population) <= max(1, ddof):
         return [0.0 for _ in values]

@@ -197,6 +197,33 @@ def test_a_nan_reward_is_a_failed_episode_and_training_continues(tiny_folder, tm
     assert f"step 1: 4 of 8 episodes cannot be trained on; the first is {said}" in caplog.text
 
 
+def test_each_environment_is_counted_and_one_that_is_never_played_ends_the_run(tiny_folder, tmp_path):
+    half = "faulty:Faulty-v0(nan_every=2)"
+    outcome = train(TrainConfig(**options(tiny_folder, tmp_path / "a", env=[EASY, half])))
+    for metrics in outcome.history:
+        counts = {name: metrics[name] for name in metrics if "/played/" in name or "/failed/" in name}
+        assert counts.keys() == {f"gem/{kind}/{env}" for kind in ("played", "failed") for env in (EASY, half)}
+        assert sum(counts.values()) == 8
+        assert metrics[f"gem/failed/{half}"] == 8 * metrics["gem/error_rate"]
+    broken = "faulty:Faulty-v0(nan_every=1)"
+    config = options(tiny_folder, tmp_path / "b", env=[f"{EASY}=3", broken], eval_episodes=0)
+    with pytest.raises(EnvError, match=r"step 1: all \d episodes of faulty.* none was played before.*nan"):
+        train(TrainConfig(**config))
+
+
+def test_a_resumed_run_knows_which_environments_it_has_played(tiny_folder, tmp_path):
+    # The environment fails from step 2 on, and a run may lose it for two steps, whether or not it is resumed.
+    Faulty.played = 0
+    config = options(
+        tiny_folder, tmp_path, env=[EASY, "faulty:Faulty-v0(nan_after=4)"], eval_episodes=0, steps=5,
+        save_every=1,
+    )  # fmt: skip
+    with pytest.raises(EnvError, match=r"step 4: all \d episodes of .* for 3 steps in a row"):
+        train(TrainConfig(**config))
+    with pytest.raises(EnvError, match=r"step 4: all \d episodes of .* for 3 steps in a row"):
+        train(TrainConfig(**config))  # resumes from step 3
+
+
 def test_failed_episodes_do_not_change_what_is_learned_from_the_others(tiny_folder, tmp_path):
     # Every second seed fails, so the statistics cover only the other half.
     config = options(

@@ -46,8 +46,9 @@ __getattr__, __dir__ = lazy_exports(
     SUPPORTED,
     {
         "config": ["GemConfig"],
-        "dataset": ["episode_return", "tasks"],
+        "dataset": ["tasks"],
         "playing": ["rollout"],
+        "rewards": ["episode_return"],
         "tool_loop": ["environment"],
         "trainer": ["GemGRPOTrainer"],
     },

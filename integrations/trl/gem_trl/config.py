@@ -22,14 +22,17 @@ SETTINGS = (
     ("mask_truncated_completions", False, "would drop episodes after they counted in the statistics"),
 )
 """Settings of `GRPOConfig` with their neutral values, for every rollout."""
-GEM_SETTINGS = (
+ONLY_TASKS = (
     ("reward_weights", None, "the return of an episode is its only reward; weigh rewards in a wrapper"),
+)
+"""Further settings for a run without reward functions, in the same form."""
+GEM_SETTINGS = (
     ("vllm_mode", "colocate", "gem_trl plays episodes with vLLM in the training process only"),
     ("vllm_tensor_parallel_size", 1, "gem_trl supports one vLLM engine per process only"),
     ("vllm_enable_sleep_mode", False, "TRL wakes vLLM only in its own rollouts"),
     ("vllm_structured_outputs_regex", None, "would change the responses of every turn"),
 )
-"""Further settings for episodes that GEM plays, in the same form."""
+"""Further settings for episodes that GEM plays with vLLM, in the same form."""
 SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("min_p", 0.0, SAMPLER),
     ("repetition_penalty", 1.0, SAMPLER),
@@ -40,7 +43,7 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("ds3_gather_for_generation", True, "the sampler needs the gathered weights of ZeRO-3"),
     ("fsdp", ("", [], False), "the sampler needs whole weights; use DDP or ZeRO"),
 )
-"""Further settings for sampling without vLLM, in the same form."""
+"""Further settings for episodes that GEM plays without vLLM, in the same form."""
 
 REQUEST_ARGUMENTS = {
     **dict.fromkeys(("n", "best_of", "output_kind"), "a response is one sample"),
@@ -50,6 +53,17 @@ REQUEST_ARGUMENTS = {
     "structured_outputs": "would change the responses of every turn",
 }
 """Arguments of vLLM that ``generation_kwargs`` must not set, with the reason."""
+DISTRIBUTION: dict[str, tuple[Any, ...]] = {
+    "top_p": (1.0,),
+    "top_k": (0, -1),
+    "min_p": (0.0,),
+    "repetition_penalty": (1.0,),
+    "frequency_penalty": (0.0,),
+    "presence_penalty": (0.0,),
+    "min_tokens": (0,),
+    **dict.fromkeys(("logit_bias", "bad_words", "allowed_token_ids"), (None, {}, [])),
+}
+"""Settings of sampling with the values that leave the policy's distribution unchanged."""
 
 
 @dataclass(frozen=True)
@@ -105,23 +119,47 @@ class GemConfig(EstimatorOptions):
         )
 
 
-def check_args(args: Any, choice: EstimatorChoice, *, played: bool) -> None:
+def changed_distribution(args: Any) -> str:
+    """Return the first setting that lets responses come from another distribution than the policy's.
+
+    Returns:
+        The setting with its value; empty without such a setting.
+    """
+    given = option_at(args, "generation_kwargs", {})
+    for name, neutral in {**DISTRIBUTION, "temperature": (args.temperature,)}.items():
+        value = given.get(name, option_at(args, name, neutral[0]))
+        if value not in neutral:
+            return f"{name}={value}"
+    return ""
+
+
+def check_args(args: Any, choice: EstimatorChoice, *, played: bool, own_rows: bool) -> None:
     """Before a model is loaded, reject settings of TRL that would have no effect or a wrong effect.
 
     Args:
         args: A `GRPOConfig`.
         choice: The estimator.
         played: Whether GEM plays the episodes.
+        own_rows: Whether there are reward functions for rows of the user's own.
 
     Raises:
         ConfigError: A setting is not supported; the message names it and the reason.
     """
     choice.check_group_size("num_generations", args.num_generations)
     reject_changed(args, SETTINGS)
+    if not own_rows:
+        reject_changed(args, ONLY_TASKS)
     if not played:
         return
-    own_sampler = not option_at(args, "use_vllm", False)
-    reject_changed(args, (GEM_SETTINGS[0], *SAMPLER_SETTINGS) if own_sampler else GEM_SETTINGS)
+    uses_vllm = option_at(args, "use_vllm", False)
+    reject_changed(args, GEM_SETTINGS if uses_vllm else SAMPLER_SETTINGS)
     for name in option_at(args, "generation_kwargs", {}):
         if name in REQUEST_ARGUMENTS:
             raise ConfigError(f"generation_kwargs: {name}: {REQUEST_ARGUMENTS[name]}; omit it")
+    corrects = uses_vllm and option_at(args, "vllm_importance_sampling_correction", False)
+    if corrects and (changed := changed_distribution(args)):
+        raise ConfigError(
+            f"{changed}: vLLM's log-probs are those of the changed distribution, TRL's are the policy's, and "
+            "vllm_importance_sampling_correction would weigh each token by the ratio of the two, so that the "
+            "weight of a long episode is near 0; omit it, or set vllm_importance_sampling_correction=False"
+        )

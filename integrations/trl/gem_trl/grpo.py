@@ -7,13 +7,14 @@ GEM's flags are the fields of `GemConfig` and `TaskFlags`, each with the prefix 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.options import flag_fields
+from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_trl import SUPPORTED
 from gem_trl.config import GemConfig
@@ -26,11 +27,12 @@ class TaskFlags:
     """The tasks of a run, instead of TRL's datasets.
 
     Attributes:
-        env: Environments to train on, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``. None uses
-            ``--dataset_name``, with rows of `gem-core export --to trl`.
-        num_tasks: Number of training tasks.
+        env: Environments to train on, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``. Beside
+            ``--dataset_name``, the weight is the number of tasks per row of the dataset. None uses the
+            dataset alone.
+        num_tasks: Number of training tasks, without a dataset.
         eval_env: Environments to evaluate on; None uses the environments of `env`.
-        num_eval_tasks: Number of evaluation tasks, shared evenly by the environments.
+        num_eval_tasks: Number of evaluation tasks, without a dataset, shared evenly by the environments.
     """
 
     env: list[str] | None = None
@@ -63,8 +65,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         _run(argv)
 
 
-def check(arguments: list[str]) -> None:
+def check(arguments: list[str]) -> Plan:
     """Check the flags of this command and create its tasks, as a run does before TRL loads the model.
+
+    Returns:
+        What the run would do.
 
     Raises:
         Exception: A run would reject them.
@@ -72,8 +77,12 @@ def check(arguments: list[str]) -> None:
     SUPPORTED.require()
     from trl import GRPOTrainer
 
-    with until_call(GRPOTrainer, "__init__"):
+    from gem_trl.plan import plan_of
+
+    with until_call(GRPOTrainer, "__init__") as calls:
         _run(arguments)
+    ((trainer,), given) = calls[0]
+    return plan_of(trainer, given)
 
 
 def _run(argv: Sequence[str] | None) -> None:
@@ -84,18 +93,50 @@ def _run(argv: Sequence[str] | None) -> None:
     from gem_trl.trainer import GemGRPOTrainer
 
     parsers = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, flags())
-    script, training, model, mixture, gem_flags = trl.TrlParser(parsers).parse_args_and_config(args=argv)
+    parser = trl.TrlParser(parsers, allow_abbrev=False)
+    script, training, model, mixture, gem_flags = parser.parse_args_and_config(args=argv)
     values = {item.name.removeprefix(PREFIX): getattr(gem_flags, item.name) for item in fields(gem_flags)}
     chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
     config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
     trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
-    if chosen.env is not None:
-        if script.dataset_name or mixture.datasets:
-            raise ConfigError("--gem_env names the tasks; omit --dataset_name and datasets")
+    get = trl.get_dataset
+    if script.dataset_name or mixture.datasets:
+        load, get = _with_envs(load, chosen, script, training), _with_envs(get, chosen, script, training)
+    elif chosen.env is not None:
         script.dataset_name, splits = "gem", _splits(chosen, script, training)
         load = lambda *args, **kwargs: splits  # noqa: E731
-    with replaced(trl, "GRPOTrainer", trainer), replaced(datasets, "load_dataset", load):
+    with (
+        replaced(trl, "GRPOTrainer", trainer),
+        replaced(trl, "get_dataset", get),
+        replaced(datasets, "load_dataset", load),
+    ):
         grpo.main(script, training, model, mixture)
+
+
+def _with_envs(load: Callable[..., Any], chosen: TaskFlags, script: Any, training: Any) -> Callable[..., Any]:
+    """Return a function that loads the user's datasets and adds the environments to each; see `mix`.
+
+    Raises:
+        ConfigError: A number of tasks is given, but the weights of the environments determine it.
+    """
+    if chosen.env is None and chosen.eval_env is None:
+        return load
+    for name in ("num_tasks", "num_eval_tasks"):
+        if getattr(chosen, name) != getattr(TaskFlags, name):
+            raise ConfigError(
+                f"--{PREFIX}{name}: beside a dataset, the weight of an environment is its number of tasks "
+                f"per row of the dataset; omit it, and write --{PREFIX}env ID=WEIGHT"
+            )
+
+    def loaded(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        splits = load(*args, **kwargs)
+        mixes = {script.dataset_train_split: [splits[script.dataset_train_split], *(chosen.env or ())]}
+        if training.eval_strategy != "no":
+            envs = chosen.env if chosen.eval_env is None else chosen.eval_env
+            mixes[script.dataset_test_split] = [splits[script.dataset_test_split], *(envs or ())]
+        return mixes
+
+    return loaded
 
 
 def _splits(chosen: TaskFlags, script: Any, training: Any) -> Mapping[str, Any]:

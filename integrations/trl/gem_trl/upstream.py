@@ -16,12 +16,14 @@ EXPECTED = {
     "_generate_and_score_completions": ("self", "inputs"),
     "_calculate_rewards": ("self", "inputs", "prompts", "completions", "completion_ids_list"),
     "_compute_loss": ("self", "model", "inputs"),
+    "_tokenize_prompts": ("self", "prompts"),
     "evaluate": ("self", "eval_dataset", "ignore_keys", "metric_key_prefix"),
     "log": ("self", "logs", "start_time"),
 }
 """Names of the parameters, by method of `GRPOTrainer`."""
 ARGUMENTS = (
     "reward_funcs",
+    "reward_processing_classes",
     "args",
     "train_dataset",
     "eval_dataset",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from gem_trl.trainer import GemGRPOTrainer
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, Policy
+from gem_core.rollout.sources import SourceLedger
 from tests.trainers.evidence import GAMMA, Row, Update
 from tests.trainers.processes import ROOT, SPIES
 
@@ -136,6 +138,18 @@ def rows_of_loss(loss: dict[str, torch.Tensor]) -> list[Row]:
     return rows
 
 
+def turns_of(row: Row) -> list[float]:
+    """Return the advantage of each turn of a row whose turns do not touch."""
+    starts = [n for n, on in enumerate(row.mask) if on and not (n and row.mask[n - 1])]
+    return [row.advantages[n] for n in starts]
+
+
+def played_before(trainer: GemGRPOTrainer, source: str) -> None:
+    """Let a source lose all of its episodes in the first steps; a run that never played it would end."""
+    trainer._ledger = SourceLedger()
+    trainer._ledger.restore([{f"gem/played/{source}": 1.0}])
+
+
 def record_requests(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Write each request of the policy and its answer to ``engine.jsonl``, and register the spies."""
     monkeypatch.syspath_prepend(str(SPIES))
@@ -152,6 +166,27 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             yield Recorded(policy, folder / "engine.jsonl")
 
     monkeypatch.setattr(playing, "open_policy", recorded)
+
+
+def answer_by_row(
+    monkeypatch: pytest.MonkeyPatch, answered: Callable[[list[int]], bool] | None = None
+) -> None:
+    """Let the sampler answer with tokens that depend on the row and the length of its prompt.
+
+    Args:
+        monkeypatch: Fixture of the test.
+        answered: Whether a prompt is answered in this way, and not by the model; None answers all.
+    """
+    original = BatchingPolicy.generate
+
+    async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+        if answered is not None and not answered(list(prompt_ids)):
+            return await original(self, prompt_ids, max_tokens=max_tokens, request_id=request_id)
+        row = int(request_id.split("/")[-1])
+        ids = [5 + (7 * row + 3 * len(prompt_ids) + place) % 60 for place in range(3 + 2 * row)][:max_tokens]
+        return Generation(ids, [-1.0] * len(ids), "stop")
+
+    monkeypatch.setattr(BatchingPolicy, "generate", generate)
 
 
 _registered: set[str] = set()

@@ -47,12 +47,14 @@ def settings(**changes: Any) -> dict[str, Any]:
 def make_trainer(
     folder: Path, shared: Scenario, options: GemConfig = OPTIONS, **changes: Any
 ) -> harness.Spied:
-    return harness.Spied(
+    trainer = harness.Spied(
         str(shared.model),
         args=harness.config(folder, **settings(**changes)),
         train_dataset=Dataset.from_list([task_prompt(task) for task in scenario.tasks()]),
         gem=options,
     )
+    harness.played_before(trainer, "test:Raises")
+    return trainer
 
 
 def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_trl.dataset import episode_return
 from gem_trl.playing import Rollout
+from gem_trl.rewards import episode_return
 from trl import GRPOTrainer
 
 from gem_core.consistency import Played
@@ -45,7 +45,7 @@ def test_other_options_on_the_same_episodes(tmp_path: Path, shared_step: Scenari
         gem = replace(
             shared.OPTIONS, estimator=case.estimator, gamma=case.gamma, estimator_options=options
         ).checked()
-        trainer._choice = gem.choose_estimator(played=True)
+        trainer.choice = gem.choose_estimator(played=True)
         return shared.replay(trainer, episodes)
 
     found = judge_cases(shared_step, "trl", CASES, advantages)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from gem_trl import GemGRPOTrainer, episode_return, rollout, tasks
+from gem_trl import GemGRPOTrainer, episode_return, policies, rollout, tasks
+from gem_trl.trainer import ScoredRow
 from trl import GRPOTrainer
 
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
-from tests.advantages.oracle import standardized
+from gem_core.trainers.estimators import EpisodeTurns
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
 from tests.trainers.trl import harness
@@ -130,7 +133,8 @@ def test_episodes_that_ranks_repeat_at_the_end_count_once(tmp_path: Path) -> Non
         Episode("game", seed, [Turn([1], [2], None, reward, "", "", "stop")], True, False, "terminated")
         for seed, reward in enumerate([1.0, 2.0, 3.0, 1.0])
     ]
-    trainer._evaluation, trainer._evaluated = ("eval_one", 3), [("game", episode) for episode in played]
+    rows = [ScoredRow("game", EpisodeTurns([], []), "", episode) for episode in played]
+    trainer._evaluation, trainer._evaluated = ("eval_one", 3), rows
     logs = {"eval_one_runtime": 1.0}
     trainer.log(logs)
     assert logs["eval_one_gem/return"] == logs["eval_one_game/gem/return"] == 2.0
@@ -185,36 +189,159 @@ def test_the_rollout_alone_in_trls_own_trainer(tmp_path: Path, spy: Path) -> Non
     assert all(advantages.dim() == 1 for advantages in losses)
 
 
-def test_trls_own_rollouts_with_an_estimator_of_gem_core(tmp_path: Path) -> None:
-    from datasets import Dataset
+TEMPLATE = (
+    "{% for m in messages %}{{ '<|' + m['role'] + '|>' + m['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' + tone + ' ' + style }}{% endif %}"
+)
 
-    scores: list[list[float | None]] = []
 
-    def length(completion_ids: Any, **_: Any) -> list[float | None]:
-        scores.append([None if len(ids) < 3 else float(len(ids)) for ids in completion_ids])
-        return scores[-1]
+def test_what_shapes_a_prompt_reaches_the_engine(tmp_path: Path, spy: Path) -> None:
+    """TRL's and GEM's template variables, the system prompt, and the template of the given tokenizer."""
+    from transformers import AutoTokenizer
 
+    tokenizer = AutoTokenizer.from_pretrained(harness.MODEL)
+    tokenizer.chat_template = TEMPLATE
+    args = harness.config(tmp_path, max_steps=1, chat_template_kwargs={"tone": "calm"})
+    options = harness.gem(
+        system_prompt="Play to win.", template_kwargs={"style": "brief"}, wrappers="spy", max_turns=2
+    )
     trainer = harness.Spied(
         harness.MODEL,
-        reward_funcs=[length, length],
-        args=harness.config(tmp_path, max_steps=1, max_completion_length=16, reward_weights=[1.0, 0.5]),
-        train_dataset=Dataset.from_list([{"prompt": "<|user|>Guess a number.<|end|><|assistant|>"}] * 8),
-        gem=harness.gem(),
+        args=args,
+        train_dataset=tasks(harness.GAME, 8),
+        gem=options,
+        processing_class=tokenizer,
     )
     trainer.train()
-    known = [1.5 * score for score in scores[0] if score is not None]
-    wanted = dict(zip(known, standardized(known, known, 0, 1e-8, 1e-6), strict=True))
-    rows = [
-        row
-        for loss in trainer.losses
-        for row in zip(loss["advantages"], loss["completion_mask"], strict=True)
-    ]
-    assert len(rows) == 8
-    for advantages, mask in rows:
-        size = int(mask.sum())
-        expected = wanted[1.5 * size] if size >= 3 else 0.0
-        assert advantages[:size].tolist() == pytest.approx([expected] * size, abs=1e-5)
-        assert not advantages[size:].any()
+    requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]
+    assert len(requests) > 8
+    for request in requests:
+        text = tokenizer.decode(request["prompt"])
+        assert text.startswith("<|system|>Play to win.<|end|><|user|>")
+        assert text.endswith("<|assistant|>calm brief")
+    trained = {tuple(row.prompt) for loss in trainer.losses for row in harness.rows_of_loss(loss)}
+    assert trained == {
+        tuple(r["prompt"]) for r in requests if tokenizer.decode(r["prompt"]).count("calm") == 1
+    }
+
+
+@pytest.mark.parametrize("ends", [[4, 40], [41, 4, 42], 4], ids=str)
+def test_every_end_token_of_the_model_ends_a_response(
+    ends: Any, tmp_path: Path, spy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[int]] = []
+    original = BatchingPolicy.__init__
+
+    def noted(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        asked.append(set(self.eos_token_ids))
+
+    monkeypatch.setattr(BatchingPolicy, "__init__", noted)
+    trainer = harness.Spied(
+        harness.MODEL, args=harness.config(tmp_path, max_steps=1), train_dataset=tasks(harness.GAME, 8),
+        gem=harness.gem(wrappers="spy"),
+    )  # fmt: skip
+    trainer.model.generation_config.eos_token_id = ends
+    trainer.train()
+    assert asked == [{4, *(ends if isinstance(ends, list) else [ends])}]
+    found = {
+        turn.response_ids[-1] for e in trainer.rollouts[0] for turn in e.turns if turn.finish_reason == "stop"
+    }
+    assert found <= asked[0]
+
+
+class Colocated:
+    """The parts of TRL's vLLM engine that a rollout uses, without vLLM."""
+
+    temperature, top_p, top_k, min_p, repetition_penalty = 1.0, 1.0, 0, None, 1.0
+    generation_kwargs: dict[str, Any] = {}  # noqa: RUF012
+    llm = SimpleNamespace(llm_engine=None)
+
+    def sync_weights(self) -> None:
+        pass
+
+
+def with_vllm(trainer: harness.Spied, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let a trainer sample as with vLLM, with `harness.answer_by_row`'s tokens; return vLLM's arguments."""
+    made: list[dict[str, Any]] = []
+
+    class Stepped:
+        def __init__(self, engine: Any, sampling: dict[str, Any], **options: Any) -> None:
+            made.append({**sampling, **options})
+
+        async def generate(self, prompt_ids: Any, **options: Any) -> Generation:
+            return await BatchingPolicy.generate(self, prompt_ids, **options)  # type: ignore[arg-type]
+
+    harness.answer_by_row(monkeypatch)
+    monkeypatch.setattr(policies, "SteppedVllmPolicy", Stepped)
+    trainer.use_vllm, trainer.vllm_generation = True, Colocated()
+    return made
+
+
+@pytest.mark.parametrize(("limit", "own"), [(130, None), (200, 130), (130, 200)])
+def test_the_shortest_limit_of_tokens_applies(
+    limit: int, own: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's limit and gem-core's apply to an episode that would be longer."""
+    trainer = harness.Spied(
+        harness.MODEL,
+        args=harness.config(
+            tmp_path, max_steps=1, vllm_max_model_length=limit, vllm_importance_sampling_correction=False
+        ),
+        train_dataset=tasks("test:Endless", 8),
+        gem=harness.gem(max_tokens=own),
+    )
+    made = with_vllm(trainer, monkeypatch)
+    trainer.train()
+    assert made[0]["min_p"] == 0.0
+    (episodes,) = trainer.rollouts
+    assert {episode.stop_reason for episode in episodes} == {"token_budget"}
+    assert 100 < max(len(episode.episode_row()) for episode in episodes) <= 130
+
+
+def test_an_episode_that_trl_masks_is_in_no_statistic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default TRL drops an episode whose importance ratio is above 3, after it has made the rows."""
+    trainer = harness.Spied(
+        harness.MODEL,
+        args=harness.config(tmp_path, max_steps=1, loss_type="grpo", per_device_train_batch_size=8),
+        train_dataset=tasks("test:Endless", 8),
+        gem=harness.gem(estimator="reinforce", max_turns=2),
+    )
+    with_vllm(trainer, monkeypatch)
+    answer = BatchingPolicy.generate
+    rare = {f"train/0/1/0/{row}" for row in (1, 6, 7, 12)}
+
+    async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+        made = await answer(self, prompt_ids, max_tokens=max_tokens, request_id=request_id)
+        sampled = -60.0 if request_id in rare else 0.0  # vLLM's log-prob; the trainer's is between these
+        return Generation(made.token_ids, [sampled] * len(made.token_ids), made.finish_reason)
+
+    monkeypatch.setattr(BatchingPolicy, "generate", generate)
+    assert trainer.args.vllm_importance_sampling_mode == "sequence_mask"
+    trainer.vllm_importance_sampling_correction = True
+    trainer.train()
+    (entry,) = trainer.logged("gem/return")
+    assert (entry["gem/played/test:Endless"], entry["gem/failed/test:Endless"]) == (12, 4)
+    assert (entry["rebn/turns"], entry["gem/error_rate"]) == (24, 0)
+    masks = [loss["completion_mask"] * loss["tool_mask"] for loss in trainer.losses]
+    ratios = torch.cat([loss["importance_sampling_ratio"][:, 0] for loss in trainer.losses])
+    assert torch.equal(torch.cat([mask.any(1) for mask in masks]), ratios > 0)
+    assert int((ratios > 0).sum()) == 12
+    counted = {float(loss["num_items_in_batch"]) for loss in trainer.losses}
+    assert counted == {float(sum(mask.sum() for mask in masks))}
+
+
+def test_a_model_card_names_the_estimator(tmp_path: Path) -> None:
+    options = harness.gem()
+    harness.train(tmp_path, options=options, max_steps=1, save_strategy="steps", save_steps=1)
+    card = (tmp_path / "out" / "checkpoint-1" / "README.md").read_text()
+    assert "trained with rebn, an estimator of gem-core." in card
+    assert "GRPO" not in card
+    assert "- grpo\n" not in card
+    assert "- trl\n" in card
+    assert GRPOTrainer._name == "GRPO"
 
 
 def test_a_notebook_with_a_running_loop(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import torch
 from datasets import concatenate_datasets
 from gem_trl.dataset import tasks
 
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.rollout import Episode, Generation
+from gem_core.rollout import Episode
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness
@@ -86,24 +85,13 @@ def test_the_loss_consumes_the_advantages_of_turns(
         assert any(gradient.any() for gradient in gradients if gradient is not None)
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the sampler answer each request with tokens that depend on the row and the length of its prompt."""
-
-    async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
-        row = int(request_id.split("/")[-1])
-        ids = [5 + (7 * row + 3 * len(prompt_ids) + place) % 60 for place in range(3 + 2 * row)]
-        return Generation(ids, [-1.0] * len(ids), "stop")
-
-    monkeypatch.setattr(BatchingPolicy, "generate", generate)
-
-
 @pytest.mark.parametrize("rows", [1, 4], ids="micro-batches of {}".format)
 @pytest.mark.parametrize("loss", [{"loss_type": "dapo"}, *LOSSES], ids=lambda loss: loss["loss_type"])
 def test_a_failed_episode_counts_in_no_divisor_of_the_loss(
     loss: dict[str, Any], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two of four episodes fail; two epochs over them move the weights as epochs over the other two."""
-    scripted(monkeypatch)
+    harness.answer_by_row(monkeypatch)
     both = concatenate_datasets([tasks("test:Endless", 1), tasks("test:Raises", 1)])
     moves = []
     for dataset in (both, both.select([0])):
@@ -117,6 +105,7 @@ def test_a_failed_episode_counts_in_no_divisor_of_the_loss(
         trainer = harness.Spied(
             harness.MODEL, args=harness.config(tmp_path, **settings), train_dataset=dataset, gem=options
         )
+        harness.played_before(trainer, "test:Raises")
         trainer.train()
         masks = [(loss["completion_mask"] * loss["tool_mask"]).any(1) for loss in trainer.losses]
         assert (sum(map(len, masks)), int(sum(map(sum, masks)))) == (2 * size, 4)

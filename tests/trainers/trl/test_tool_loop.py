@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from gem_trl import environment
+from gem_trl import GemConfig, GemGRPOTrainer, environment
 from gem_trl.tool_loop import OVER, ToolEnvironment
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
@@ -91,7 +91,16 @@ def tokenizer_with_tools() -> Any:
     return bpe_tokenizer("qwen3", qwen3_chat_template)
 
 
-def trainer(folder: Path, dataset: Any, factory: Any, **options: Any) -> Any:
+def trainer(
+    folder: Path,
+    dataset: Any,
+    factory: Any,
+    *,
+    kind: Any = Watched,
+    reward_funcs: Any = None,
+    gem: GemConfig | None = None,
+    **options: Any,
+) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = tokenizer_with_tools()
@@ -106,12 +115,14 @@ def trainer(folder: Path, dataset: Any, factory: Any, **options: Any) -> Any:
         "bf16": False, "gradient_checkpointing": False, "report_to": "none", "save_strategy": "no",
         "disable_tqdm": True, "shuffle_dataset": False, "logging_steps": 1,
     }  # fmt: skip
-    return Watched(
+    more = {} if gem is None else {"gem": gem, "reward_funcs": reward_funcs}
+    return kind(
         LlamaForCausalLM(config),
         args=GRPOConfig(**settings | options),
         train_dataset=dataset,
         processing_class=tokenizer,
         environment_factory=factory,
+        **more,
     )
 
 
@@ -176,6 +187,50 @@ def test_a_failed_episode_has_no_reward(tmp_path: Path, monkeypatch: pytest.Monk
         made.batch["advantages"].sign(), torch.tensor([0.0, 0.0, 1.0, -1.0])
     )  # the failed one, the only other sample of its task, and two that can be compared
     assert made.state.log_history[0]["rewards/test:Endless/mean"] == 1.5
+
+
+def test_an_estimator_of_gem_core_sees_the_turns_of_the_tool_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reward is that of the last turn; the answers of the tool are outside of the loss."""
+    Guess = environment(GAME, wrappers="named")
+    data = Guess.dataset(2)
+    moves = {seed: best_moves(seed) for seed in data["seed"]}
+    texts = {seed: [[*map(call, moves[seed]), "Done."], [call("no"), "I give up."]] for seed in moves}
+
+    class Turns(Watched, GemGRPOTrainer):
+        pass
+
+    def tokens(completion_ids: Any, **_: Any) -> list[float]:
+        return [float(len(ids)) for ids in completion_ids]
+
+    made = trainer(
+        tmp_path,
+        data,
+        Guess,
+        kind=Turns,
+        reward_funcs=[tokens],
+        gem=GemConfig(estimator="reinforce", gamma=0.5),
+    )
+    monkeypatch.setattr(made, "_generate_single_turn", Engine(made.processing_class, texts))
+    made.train()
+    batch, counts = (
+        made.batch,
+        [len(moves[seed]) + 1 if good else 2 for seed in moves for good in (True, False)],
+    )
+    assert len(set(counts)) > 1
+    for number, count in enumerate(counts):
+        width = int(batch["completion_mask"][number].sum())
+        own = batch["tool_mask"][number][:width].tolist()
+        starts = [n for n, on in enumerate(own) if on and not (n and own[n - 1])]
+        assert len(starts) == count
+        values = batch["advantages"][number][:width].tolist()
+        # TRL adds the environment's own reward, that of the episode, to the reward function's.
+        total = width + made._scores[number, -1].item()
+        assert [values[n] for n in starts] == pytest.approx(
+            [total * 0.5 ** (count - 1 - t) for t in range(count)]
+        )
+        assert not any(value for value, on in zip(values, own, strict=True) if not on)
 
 
 def test_a_slot_is_reused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import EnvError
-from gem_core.trainers.sources import SourceLedger
+from gem_core.rollout.sources import SourceLedger
 
 LOST = [("game", "KeyError: 'score'"), ("game", "timeout")]
 

@@ -10,12 +10,30 @@ continues with the other sources, and its metrics look right.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from gem_core.errors import EnvError
+from gem_core.rollout.trajectory import Episode
+from gem_core.tasks import EnvChoice
 
 PATIENCE = 3
 """Consecutive steps that may lose all episodes of a source that was played before; then the run ends."""
+
+
+PLAYED = "gem/played/"
+"""Prefix of the metric with the number of episodes of a source."""
+
+
+def split_by_source(episodes: Iterable[Episode]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the environment of each trainable episode, and that of each other one with the reason."""
+    played, lost = [], []
+    for episode in episodes:
+        source = EnvChoice(episode.env_id, episode.env_kwargs).label
+        if episode.trainable:
+            played.append(source)
+        else:
+            lost.append((source, episode.error or "it has no turn"))
+    return played, lost
 
 
 class SourceLedger:
@@ -24,6 +42,18 @@ class SourceLedger:
     def __init__(self) -> None:
         self._played: set[str] = set()
         self._lost_steps: Counter[str] = Counter()
+
+    def restore(self, history: Iterable[Mapping[str, float]]) -> None:
+        """Continue after the steps of an interrupted run.
+
+        Args:
+            history: Metrics of each step, with those that `close_step` returned among them.
+        """
+        for metrics in history:
+            played = {
+                name.removeprefix(PLAYED): count for name, count in metrics.items() if name.startswith(PLAYED)
+            }
+            self._count({source for source, count in played.items() if count}, played.keys())
 
     def close_step(
         self, step: str, played: Iterable[str], lost: Iterable[tuple[str, str]], filled: int = 0
@@ -47,12 +77,11 @@ class SourceLedger:
         counts, causes = Counter(played), defaultdict(list)
         for source, cause in lost:
             causes[source].append(cause)
-        self._played |= counts.keys()
+        self._count(counts.keys(), counts.keys() | causes.keys())
         metrics = {"gem/filled": float(filled)}
         for source in sorted(counts.keys() | causes.keys()):
-            metrics[f"gem/played/{source}"] = float(counts[source])
+            metrics[f"{PLAYED}{source}"] = float(counts[source])
             metrics[f"gem/failed/{source}"] = float(len(causes[source]))
-            self._lost_steps[source] = 0 if counts[source] else self._lost_steps[source] + 1
         for source, steps in self._lost_steps.items():
             if source in causes and steps and (source not in self._played or steps >= PATIENCE):
                 before = (
@@ -63,3 +92,9 @@ class SourceLedger:
                     f"would train on its other sources only: {causes[source][0]}"
                 )
         return metrics
+
+    def _count(self, played: Collection[str], present: Collection[str]) -> None:
+        """Count a step with episodes of these sources; all episodes were lost of those not in `played`."""
+        self._played.update(played)
+        for source in present:
+            self._lost_steps[source] = 0 if source in played else self._lost_steps[source] + 1
