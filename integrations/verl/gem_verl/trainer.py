@@ -113,15 +113,18 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
+        sessions, indices = [_session(key) for key in keys], [int(key.rsplit("_", 1)[1]) for key in keys]
         facts = unpack_facts(
-            rows,
-            [_session(key) for key in keys],
-            [int(key.rsplit("_", 1)[1]) for key in keys],
-            lambda: _column(batch, keys, "response_mask").to_padded_tensor(0),
+            rows, sessions, indices, lambda: _column(batch, keys, "response_mask").to_padded_tensor(0)
         )
+        last_rows = _last_rows(sessions, indices)
+        copies = [keys[row] for row, last in enumerate(last_rows) if row != last and rows[row] is None]
+        if copies and facts.episodes is not None:
+            _clear_rewards(batch, copies)
         if self.config.algorithm.adv_estimator == "gem_gae":
             facts.values = _column(batch, keys, "values").to_padded_tensor(0)
-        with replaced(estimators, "batch_facts", facts):
+        several = last_rows if copies and facts.episodes is None else None
+        with replaced(estimators, "batch_facts", facts), replaced(estimators, "last_rows", several):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
         episodes = unpack_outlines(rows)
         turns = sum(len(episode.turns) for episode in episodes)
@@ -207,6 +210,21 @@ def _fill(pads: list[str], computed: Any) -> None:
     names = {"advantages", "returns", "token_level_rewards", "rollout_is_weights"} & set(computed.fields)
     fields = TensorDict(dict.fromkeys(names, zeros), batch_size=len(pads))
     tq.kv_batch_put(keys=pads, partition_id=computed.partition_id, fields=fields)
+
+
+def _last_rows(sessions: list[str], indices: list[int]) -> list[int]:
+    """Return, for each row, the number of the last row of its session."""
+    last: dict[str, int] = {}
+    for row in sorted(range(len(indices)), key=indices.__getitem__):
+        last[sessions[row]] = row
+    return [last[session] for session in sessions]
+
+
+def _clear_rewards(batch: Any, keys: list[str]) -> None:
+    """Remove the rewards of outputs of an agent loop that verl copied from its last output."""
+    rewards = torch.zeros_like(_column(batch, keys, "rm_scores"))
+    fields = TensorDict({"rm_scores": rewards}, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
 
 def _column(batch: Any, keys: list[str], name: str) -> Any:
