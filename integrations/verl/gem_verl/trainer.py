@@ -33,6 +33,9 @@ from gem_verl.options import TRAINER_MODES, check_config
 
 expect_listed(SUPPORTED, "trainer")
 
+REPLACED_BATCHES = 4
+"""Number of batches of prompts that may fail completely in a row, where verl replaces such prompts."""
+
 
 class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     """Mixin for verl's trainers; see the docstring of this module.
@@ -58,6 +61,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _reset_step(self) -> None:
         self._episodes: list[Episode] = []
         self._stats = ReturnStats()
+        self._failed_prompts: set[str] = set()
+        self._finished_prompts: set[str] = set()
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -76,15 +81,29 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
                 # verl would wait forever for the episodes of a dead worker, and replace or omit the episodes
                 # of a dead engine. A failure may be visible here before its cause.
                 self.agent_loop_manager.check_workers(timeout=float(any(buffer.failure_keys.values())))
+            self._check_progress(buffer)
 
         buffer._sync_metadata_from_transfer_queue = read_and_check
         return buffer
 
+    def _check_progress(self, buffer: Any) -> None:
+        """Raise an error if prompts are replaced again and again because all of their episodes fail."""
+        if finished := buffer.finished_keys["train"] - self._finished_prompts:
+            self._finished_prompts |= finished
+            self._failed_prompts.clear()
+        self._failed_prompts |= buffer.failure_keys["train"]
+        limit = REPLACED_BATCHES * self.config.data.train_batch_size
+        if len(self._failed_prompts) >= limit and (failed := failures.take_failed()):
+            raise nothing_trainable(failed, f"{len(self._failed_prompts)} prompts one after the other")
+
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
         self._rows = len(batch.keys)
-        return super()._balance_batch(batch, metrics, **options)
+        batch = super()._balance_batch(batch, metrics, **options)
+        batch.reorder(_spread([bool(tag.get("is_padding")) for tag in batch.tags], self._ranks))
+        return batch
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
+        self._ranks = dp_size
         if self.gem_options.row_kind == "turn":
             # verl counts mini-batches in rows. This makes as many updates per step as episode rows would:
             per_prompt = self.config.actor_rollout_ref.rollout.n
@@ -202,6 +221,23 @@ def _split(batch: Any) -> tuple[list[str], list[str]]:
     for key, tag in zip(batch.keys, batch.tags, strict=True):
         keys[bool(tag.get("is_padding"))].append(key)
     return keys
+
+
+def _spread(is_pad: list[bool], ranks: int) -> list[int]:
+    """Return an order in which the rows that fill a batch are spread evenly over the rows of each rank.
+
+    verl cuts the rows of a rank into mini-batches in this order. The loss of a mini-batch without any played
+    row would be 0 divided by 0.
+    """
+    size = len(is_pad) // ranks
+    order: list[int] = []
+    for first in range(0, len(is_pad), size):
+        parts: tuple[list[int], list[int]] = ([], [])
+        for row in range(first, first + size):
+            parts[is_pad[row]].append(row)
+        places = [((n + 0.5) / len(part), row) for part in parts for n, row in enumerate(part)]
+        order += [row for _, row in sorted(places)]
+    return order
 
 
 def _fill(pads: list[str], computed: Any) -> None:
