@@ -63,7 +63,10 @@ class ScriptedServer:
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
         seed = re.findall(r"task (\d+)\.", TOKENIZER.decode(prompt_ids))[0]
         ids = TOKENIZER.encode(next(self.texts[int(seed)]) + "<|im_end|>", add_special_tokens=False)
-        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
+        version = {"min_global_steps": 0, "max_global_steps": 0}  # of the weights
+        return TokenOutput(
+            token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed", extra_fields=version
+        )
 
 
 class MemoryQueue:

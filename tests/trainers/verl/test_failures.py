@@ -243,3 +243,37 @@ def test_failed_prompts_are_replaced_on_request(queue: MemoryQueue) -> None:
     metrics = trainer.step_metrics(batch)
     assert metrics["gem/error_rate"] == pytest.approx(3 / 6)  # the replaced ones count as well
     assert queue.rows["train"]["u20_0_0"]["advantages"][0] == pytest.approx(-2.0)
+
+
+COUNT_FILL_ROWS = {
+    "perf/total_num_tokens",
+    "perf/throughput",
+    "timing_per_token_ms/gen",
+    "timing_per_token_ms/adv",
+    "prompt_length/clip_ratio",  # relative to the longest prompt, and fill rows have one of 127 tokens
+}
+"""Metrics of verl that the rows that fill a batch change; the page names them."""
+
+
+def test_metrics_leave_out_the_rows_that_fill_a_batch(queue: MemoryQueue) -> None:
+    found = []
+    for multiple in (1, 8):
+        trainer = make_trainer("algorithm.adv_estimator=rebn")
+        trainer.use_critic, trainer._rollout_moe_lb_metrics_accumulator = False, None
+        trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+        play(trainer, {1: ["3 more", "4", "1"], 2: ["break", "2"]}, samples=2)
+        batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+        batch = upsample_batch_to_divisible_size(batch, multiple, TOKENIZER.eos_token_id)
+        for row in queue.rows["train"].values():
+            row["old_log_probs"] = row["rollout_log_probs"]
+        trainer._compute_advantage(batch, {})
+        metrics: dict[str, float] = {"actor/grad_norm": 1.0}
+        timing = {"step": 1.0, "gen": 1.0, "adv": 1.0}
+        trainer._compute_metrics(batch, metrics, timing, global_steps=1, epoch=0)
+        found.append(metrics)
+        queue.rows.clear(), queue.tags.clear()
+    alone, filled = found
+    assert alone.keys() == filled.keys()
+    assert len(alone) > 60
+    assert {name for name in alone if alone[name] != pytest.approx(filled[name])} == COUNT_FILL_ROWS
+    assert alone["response_length/mean"] > 1

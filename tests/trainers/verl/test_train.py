@@ -61,6 +61,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         "+gem.on_env_error=retry",
         "+gem.max_env_retries=1",
         f"+gem.traces={tmp_path}/traces",
+        f"trainer.rollout_data_dir={tmp_path}/rollouts",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates = updates_of(run.spy)
@@ -76,6 +77,11 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
         assert any(any(row.advantages) for row in update.rows)
         assert_metrics_are_right(metrics, mine, failed)
+        dumped = (tmp_path / "rollouts" / f"{number}.jsonl").read_text().splitlines()
+        rows = [row for row in map(json.loads, dumped) if not row["uid"].startswith("pad")]
+        assert (len(dumped), len(rows)) == (12, 12 - failed)
+        returns = sorted(episode.total_reward for episode in collected if episode.trainable)
+        assert sorted(row["score"] for row in rows) == pytest.approx(returns, abs=1e-6)
         again = sum(episode.env_retries > 0 for episode in collected)
         assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
