@@ -34,7 +34,7 @@ DYNAMIC = [
     f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu={TOKENS}",
 ]
 REUSED = [
-    "data.train_files=['test:Chaos-v0(p=0.3,hang=4,only=step,max_number=10,max_turns=4)']",  # some episodes fail
+    "data.train_files=['test:Chaos-v0(p=0.3,hang=4,only=step,max_number=10,max_turns=4)']",
     "+gem.step_timeout=2",
     "actor_rollout_ref.actor.ppo_epochs=2",
     "actor_rollout_ref.actor.optim.lr=1e-6",  # weights that hardly change keep PPO's ratio at 1
