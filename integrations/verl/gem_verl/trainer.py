@@ -33,6 +33,9 @@ from gem_verl.options import TRAINER_MODES, check_config, needs_of
 
 expect_listed(SUPPORTED, "trainer")
 
+REPLACED_BATCHES = 4
+"""Number of batches of prompts that may fail completely in a row, where verl replaces such prompts."""
+
 
 class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     """Mixin for verl's trainers; see the docstring of this module.
@@ -59,6 +62,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _reset_step(self) -> None:
         self._episodes: list[Episode] = []
         self._stats = ReturnStats()
+        self._failed_prompts: set[str] = set()
+        self._finished_prompts: set[str] = set()
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -77,15 +82,29 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
                 # verl would wait forever for the episodes of a dead worker, and replace or omit the episodes
                 # of a dead engine. A failure may be visible here before its cause.
                 self.agent_loop_manager.check_workers(timeout=float(any(buffer.failure_keys.values())))
+            self._check_progress(buffer)
 
         buffer._sync_metadata_from_transfer_queue = read_and_check
         return buffer
 
+    def _check_progress(self, buffer: Any) -> None:
+        """Raise an error if prompts are replaced again and again because all of their episodes fail."""
+        if finished := buffer.finished_keys["train"] - self._finished_prompts:
+            self._finished_prompts |= finished
+            self._failed_prompts.clear()
+        self._failed_prompts |= buffer.failure_keys["train"]
+        limit = REPLACED_BATCHES * self.config.data.train_batch_size
+        if len(self._failed_prompts) >= limit and (failed := failures.take_failed()):
+            raise nothing_trainable(failed, f"{len(self._failed_prompts)} prompts one after the other")
+
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
         self._rows = len(batch.keys)
-        return super()._balance_batch(batch, metrics, **options)
+        batch = super()._balance_batch(batch, metrics, **options)
+        batch.reorder(_spread([bool(tag.get("is_padding")) for tag in batch.tags], self._ranks))
+        return batch
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
+        self._ranks = dp_size
         if self.gem_options.row_kind == "turn":
             # verl counts mini-batches in rows. This makes as many updates per step as episode rows would:
             per_prompt = self.config.actor_rollout_ref.rollout.n
@@ -115,17 +134,20 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         keys, pads = _split(batch)
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
         needs = needs_of(self.config)
+        sessions, indices = [_session(key) for key in keys], [int(key.rsplit("_", 1)[1]) for key in keys]
         facts = unpack_facts(
-            rows,
-            [_session(key) for key in keys],
-            [int(key.rsplit("_", 1)[1]) for key in keys],
-            lambda: _column(batch, keys, "response_mask").to_padded_tensor(0),
+            rows, sessions, indices, lambda: _column(batch, keys, "response_mask").to_padded_tensor(0)
         )
         episodes = unpack_outlines(rows)
-        facts.played = unpack_played(rows, [_session(key) for key in keys], episodes, needs)
+        facts.played = unpack_played(rows, sessions, episodes, needs)
+        last_rows = _last_rows(sessions, indices)
+        copies = [keys[row] for row, last in enumerate(last_rows) if row != last and rows[row] is None]
+        if copies and facts.episodes is not None:
+            _clear_rewards(batch, copies)
         if "values" in needs:
             facts.values = _column(batch, keys, "values").to_padded_tensor(0)
-        with replaced(estimators, "batch_facts", facts):
+        several = last_rows if copies and facts.episodes is None else None
+        with replaced(estimators, "batch_facts", facts), replaced(estimators, "last_rows", several):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
         turns = sum(len(episode.turns) for episode in episodes)
         if all(rows) and facts.stats.count not in (0, turns):
@@ -204,12 +226,44 @@ def _split(batch: Any) -> tuple[list[str], list[str]]:
     return keys
 
 
+def _spread(is_pad: list[bool], ranks: int) -> list[int]:
+    """Return an order in which the rows that fill a batch are spread evenly over the rows of each rank.
+
+    verl cuts the rows of a rank into mini-batches in this order. The loss of a mini-batch without any played
+    row would be 0 divided by 0.
+    """
+    size = len(is_pad) // ranks
+    order: list[int] = []
+    for first in range(0, len(is_pad), size):
+        parts: tuple[list[int], list[int]] = ([], [])
+        for row in range(first, first + size):
+            parts[is_pad[row]].append(row)
+        places = [((n + 0.5) / len(part), row) for part in parts for n, row in enumerate(part)]
+        order += [row for _, row in sorted(places)]
+    return order
+
+
 def _fill(pads: list[str], computed: Any) -> None:
     """Store zeros in the rows that fill a batch up, for the fields that `computed` has."""
     zeros = torch.zeros_like(_column(computed, pads, "response_mask"), dtype=torch.float32)
     names = {"advantages", "returns", "token_level_rewards", "rollout_is_weights"} & set(computed.fields)
     fields = TensorDict(dict.fromkeys(names, zeros), batch_size=len(pads))
     tq.kv_batch_put(keys=pads, partition_id=computed.partition_id, fields=fields)
+
+
+def _last_rows(sessions: list[str], indices: list[int]) -> list[int]:
+    """Return, for each row, the number of the last row of its session."""
+    last: dict[str, int] = {}
+    for row in sorted(range(len(indices)), key=indices.__getitem__):
+        last[sessions[row]] = row
+    return [last[session] for session in sessions]
+
+
+def _clear_rewards(batch: Any, keys: list[str]) -> None:
+    """Remove the rewards of outputs of an agent loop that verl copied from its last output."""
+    rewards = torch.zeros_like(_column(batch, keys, "rm_scores"))
+    fields = TensorDict({"rm_scores": rewards}, batch_size=len(keys))
+    tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
 
 def _column(batch: Any, keys: list[str], name: str) -> Any:

@@ -118,10 +118,11 @@ def run_verl(
     *overrides: str,
     gem: list[str] | None = None,
     modules: str = "verl_cpu,verl_spy",
+    program: str = "verl.trainer.main_ppo",
     timeout: float = TIMEOUT,
     kill: Kill | None = None,
 ) -> Run:
-    """Run `main_ppo` in `folder` until it ends; `overrides` come before `SMALL`, `SMALL` before `gem`."""
+    """Run `program` in `folder` until it ends; `overrides` come before `SMALL`, `SMALL` before `gem`."""
     variables = {
         **ENVIRONMENT,
         "VERL_USE_EXTERNAL_MODULES": modules,
@@ -130,7 +131,7 @@ def run_verl(
     env = run_environment(folder, CPU, variables=variables, distributions=DISTRIBUTIONS)
     with short_folder() as ray_folder:
         command = [
-            sys.executable, "-m", "verl.trainer.main_ppo",
+            sys.executable, "-m", program,
             *_last_wins(
                 [
                     *(GEM if gem is None else gem), *SMALL, f"actor_rollout_ref.model.path={model}",

@@ -18,7 +18,7 @@ import torch
 import transfer_queue
 from gem_verl.manager import GemAgentLoopWorker
 from gem_verl.options import read_options
-from gem_verl.rows import verl_row
+from gem_verl.rows import AGENT_NAME, verl_row
 from gem_verl.trainer import GemTrainer
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import get_trainer_cls
@@ -63,7 +63,10 @@ class ScriptedServer:
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
         seed = re.findall(r"task (\d+)\.", TOKENIZER.decode(prompt_ids))[0]
         ids = TOKENIZER.encode(next(self.texts[int(seed)]) + "<|im_end|>", add_special_tokens=False)
-        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed")
+        version = {"min_global_steps": 0, "max_global_steps": 0}  # of the weights
+        return TokenOutput(
+            token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed", extra_fields=version
+        )
 
 
 class MemoryQueue:
@@ -148,6 +151,7 @@ def play_tasks(
     validate: bool = False,
     tokenizer: Any = TOKENIZER,
     model_type: str = "qwen2",
+    agent_name: str = AGENT_NAME,
 ) -> None:
     """Play tasks in verl's worker, and store their rows as verl does.
 
@@ -159,6 +163,7 @@ def play_tasks(
         validate: Whether the episodes belong to a validation.
         tokenizer: Tokenizer of the server.
         model_type: Type of its model, by which verl chooses how to continue a conversation.
+        agent_name: Agent loop that plays them.
     """
     worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
     worker.config = trainer.config
@@ -172,7 +177,7 @@ def play_tasks(
     async def run() -> None:
         prompts = []
         for uid, task in tasks.items():
-            row = verl_row(task)
+            row = verl_row(task) | {"agent_name": agent_name}
             row["raw_prompt"] = row.pop("prompt")
             tag = {"is_prompt": True, "status": "pending", "global_steps": 1}
             transfer_queue.kv_batch_put([uid], partition, tags=[tag])

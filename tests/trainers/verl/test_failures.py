@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from gem_core.errors import EnvError
-from tests.trainers.verl.memory import TOKENIZER, MemoryQueue, make_trainer, play, use_memory_queue
+from tests.trainers.verl.memory import TOKENIZER, MemoryQueue, make_trainer, play, update, use_memory_queue
 
 
 @pytest.fixture
@@ -163,3 +164,116 @@ def test_a_loss_over_rows_divides_by_those_that_were_played(mode: str, queue: Me
     result = agg_loss(loss, mask, mode, batch_num_tokens=int(mask.sum()), global_batch_size=size)
     played = mask.sum(1) > 0
     torch.testing.assert_close(result, agg_loss(loss[played], mask[played], mode))
+
+
+def mini_batches(rows: int, ranks: int, size: int) -> list[list[int]]:
+    """Return the rows of each mini-batch, cut as verl's dispatch and its workers cut a batch."""
+    per_rank, part = rows // ranks, size // ranks
+    return [
+        [rank * per_rank + n for rank in range(ranks) for n in range(first, first + part)]
+        for first in range(0, per_rank, part)
+    ]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("mode", ["seq-mean-token-mean", "token-mean"])
+def test_no_mini_batch_consists_of_rows_that_fill_the_batch(
+    ranks: int, mode: str, queue: MemoryQueue
+) -> None:
+    from verl.trainer.ppo.core_algos import agg_loss
+
+    trainer = make_trainer("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2")
+    trainer.use_critic, trainer.tokenizer = False, TOKENIZER
+    mapping = {"actor": list(range(ranks))}
+    trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info=mapping)
+    texts = {seed: ["3", "break"] if seed % 2 else ["4", "5"] for seed in range(1, 7)}
+    texts[7] = ["break", "break"]
+    play(trainer, texts, samples=2)
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=7)
+    assert len(batch) == 9
+    batch = trainer._balance_batch(batch, {})
+    pads = [bool(tag.get("is_padding")) for tag in batch.tags]
+    assert (len(pads), sum(pads)) == (12, 3)
+    parts = mini_batches(12, ranks, 4)
+    assert sorted(row for part in parts for row in part) == list(range(12))
+    assert all(sum(pads[row] for row in part) == 1 for part in parts)
+    masks = [queue.rows["train"][key]["response_mask"].float() for key in batch.keys]
+    mask = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
+    for part in parts:
+        tokens = int(mask[part].sum())
+        loss = agg_loss(
+            torch.ones(len(part), mask.shape[1]),
+            mask[part],
+            mode,
+            batch_num_tokens=tokens,
+            global_batch_size=3,
+        )
+        assert loss == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("mode", ["gem_colocate_async", "gem_separate_async"])
+def test_an_environment_that_always_fails_ends_an_asynchronous_run(mode: str, queue: MemoryQueue) -> None:
+    """verl replaces prompts without an episode, forever."""
+    words = ("algorithm.adv_estimator=rebn", "data.train_batch_size=2")
+    trainer = make_trainer(*words, mode=mode)
+    seeds = itertools.count(10)
+    calls = []
+
+    def refill(count: int) -> None:
+        calls.append(count)
+        assert sum(calls) < 50
+        play(trainer, {next(seeds): ["break", "break"] for _ in range(count)})
+
+    trainer.replay_buffer.refill_fn = refill
+    play(trainer, {1: ["3", "4"], 2: ["break", "break"]})  # one of the two prompts has finished
+    with pytest.raises(
+        EnvError, match=r"8 prompts one after the other: no episode .*VerlPicky.*told to break"
+    ):
+        trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+    assert sum(calls) == 7
+
+
+def test_failed_prompts_are_replaced_on_request(queue: MemoryQueue) -> None:
+    words = ("trainer.v1.sampler.sync_refill_failed_groups=True", "data.gen_batch_size=1")
+    trainer = make_trainer(*words, "algorithm.adv_estimator=gem_rloo", "data.train_batch_size=2")
+    trainer.replay_buffer.refill_fn = lambda count: play(trainer, {20 + n: ["6", "8"] for n in range(count)})
+    play(trainer, {1: ["3", "break"], 2: ["break", "break"]})
+    batch = update(trainer, queue, 2)
+    assert sorted(batch.keys) == ["u1_0_0", "u20_0_0", "u20_1_0"]
+    metrics = trainer.step_metrics(batch)
+    assert metrics["gem/error_rate"] == pytest.approx(3 / 6)  # the replaced ones count as well
+    assert queue.rows["train"]["u20_0_0"]["advantages"][0] == pytest.approx(-2.0)
+
+
+COUNT_FILL_ROWS = {
+    "perf/total_num_tokens",
+    "perf/throughput",
+    "timing_per_token_ms/gen",
+    "timing_per_token_ms/adv",
+    "prompt_length/clip_ratio",  # relative to the longest prompt, and fill rows have one of 127 tokens
+}
+"""Metrics of verl that the rows that fill a batch change; the page names them."""
+
+
+def test_metrics_leave_out_the_rows_that_fill_a_batch(queue: MemoryQueue) -> None:
+    found = []
+    for multiple in (1, 8):
+        trainer = make_trainer("algorithm.adv_estimator=rebn")
+        trainer.use_critic, trainer._rollout_moe_lb_metrics_accumulator = False, None
+        trainer.resource_pool_manager = SimpleNamespace(get_n_gpus=lambda: 1)
+        play(trainer, {1: ["3 more", "4", "1"], 2: ["break", "2"]}, samples=2)
+        batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+        batch = upsample_batch_to_divisible_size(batch, multiple, TOKENIZER.eos_token_id)
+        for row in queue.rows["train"].values():
+            row["old_log_probs"] = row["rollout_log_probs"]
+        trainer._compute_advantage(batch, {})
+        metrics: dict[str, float] = {"actor/grad_norm": 1.0}
+        timing = {"step": 1.0, "gen": 1.0, "adv": 1.0}
+        trainer._compute_metrics(batch, metrics, timing, global_steps=1, epoch=0)
+        found.append(metrics)
+        queue.rows.clear(), queue.tags.clear()
+    alone, filled = found
+    assert alone.keys() == filled.keys()
+    assert len(alone) > 60
+    assert {name for name in alone if alone[name] != pytest.approx(filled[name])} == COUNT_FILL_ROWS
+    assert alone["response_length/mean"] > 1

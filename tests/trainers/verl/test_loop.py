@@ -27,7 +27,7 @@ from gem_core import register
 from gem_core.core import Env
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
-from tests.rollout.tokenizers import bpe_tokenizer
+from tests.rollout.tokenizers import TEMPLATES, bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.verl.configs import verl_config
 
@@ -53,6 +53,12 @@ class FailsOnce(ScriptedEnv):
         super().__init__(**kwargs, fail_at=1 if FailsOnce.made == 1 else None)
 
 
+class FailsInReset(ScriptedEnv):
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        raise RuntimeError("no reset")
+
+
+register("test:VerlNoReset", FailsInReset)
 register("test:VerlScripted", ScriptedEnv)
 register("test:VerlFailsOnce", FailsOnce)
 register("test:VerlEndless", Endless)
@@ -153,6 +159,57 @@ def test_tokens_masks_and_logprobs_match_verls_helpers(family: str) -> None:
     assert row.response_mask == mask
     assert row.response_logprobs == pytest.approx(logprobs)
     assert sum(row.response_mask) == sum(len(response) for _, _, response in server.calls)
+
+
+@pytest.mark.parametrize("context", ["append", "rebuild"])
+@pytest.mark.parametrize("banner", ["", "hello_"])
+def test_template_arguments_and_system_prompt_reach_every_request(banner: str, context: str) -> None:
+    tokenizer = bpe_tokenizer("chatml", chat_template="{{ banner }}" + TEMPLATES["chatml"])
+    words = ["+gem.system_prompt=Play_well.", f"+gem.context={context}"]
+    words += [f"+data.apply_chat_template_kwargs.banner={banner}"] * bool(banner)
+    _, server, _ = play("test:VerlScripted", ["one<|im_end|>"], *words, tokenizer=tokenizer)
+    begins = f"{banner}<|im_start|>system\nPlay_well.<|im_end|>\n<|im_start|>user\n"
+    assert len(server.calls) == 3
+    assert all(tokenizer.decode(prompt).startswith(begins) for prompt, _, _ in server.calls)
+
+
+def test_thinking_is_switched_off_in_every_request() -> None:
+    for words, ends in (
+        ([], "<|im_start|>assistant\n"),
+        (["+data.apply_chat_template_kwargs.enable_thinking=False"], "<think>\n\n</think>\n\n"),
+    ):
+        tokenizer = bpe_tokenizer("qwen3")
+        _, server, _ = play("test:VerlScripted", ["one<|im_end|>"], *words, tokenizer=tokenizer)
+        assert len(server.calls) == 3
+        assert all(tokenizer.decode(prompt).endswith(ends) for prompt, _, _ in server.calls)
+
+
+def test_an_episode_without_a_response_has_the_version_of_the_weights() -> None:
+    (row,), server, _ = play("test:VerlNoReset", ["one"], validate=True)
+    assert server.calls == []
+    fields = row.as_dict()["extra_fields"]
+    assert (fields["min_global_steps"], fields["max_global_steps"]) == (6, 6)  # step 7 samples with these
+
+
+def test_the_time_of_an_episode_is_split_between_engine_and_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(gem_loop, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    generate, step = ScriptedServer.generate, ScriptedEnv.step
+
+    async def slow_generate(self: Any, *args: Any, **options: Any) -> TokenOutput:
+        clock[0] += 3.0
+        return await generate(self, *args, **options)
+
+    def slow_step(self: Any, action: str) -> Any:
+        clock[0] += 0.5
+        return step(self, action)
+
+    monkeypatch.setattr(ScriptedServer, "generate", slow_generate)
+    monkeypatch.setattr(ScriptedEnv, "step", slow_step)
+    (row,), _, _ = play("test:VerlScripted", ["one<|im_end|>"])
+    assert (row.metrics.generate_sequences, row.metrics.tool_calls) == (9.0, 1.5)
 
 
 def test_each_turns_reward_is_on_its_last_token() -> None:

@@ -72,7 +72,7 @@ def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> 
             check(gae, *overrides)
     with pytest.raises(ConfigError, match="does not pass the values of the critic to gem_gae"):
         check(gae, critic, mode="sync")
-    with pytest.raises(ConfigError, match="would treat each turn as an episode"):
+    with pytest.raises(ConfigError, match=r"critic.enable=True: gem_gae, the only .* needs episode rows"):
         check(gae, critic, "+gem.rows=turn")
     check(gae, critic, mode="gem_colocate_async")
     algorithm = verl_config(gae, "algorithm.lam=0.8").algorithm
@@ -127,6 +127,13 @@ def test_a_teacher_needs_episode_rows() -> None:
         ConfigError, match=r"distillation.enabled=True: .*last turn only; use gem.rows=episode"
     ):
         check(REBN, "distillation.enabled=True", "+gem.rows=turn")
+
+
+def test_a_critic_needs_episode_rows() -> None:
+    check(REBN, "critic.enable=True")
+    check(REBN, "critic.enable=False", "+gem.rows=turn")
+    with pytest.raises(ConfigError, match=r"critic.enable=True: .* needs episode rows"):
+        check(REBN, "critic.enable=True", "+gem.rows=turn")
 
 
 def test_experts_that_the_engine_chose_cannot_be_replayed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,15 @@ pytestmark = [
     pytest.mark.timeout(1200),
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
-CHAOS = "test:Chaos-v0"
+CHAOS, ENDLESS = "test:Chaos-v0", "test:Endless"
+
+
+def with_banner(model: Path, folder: Path) -> Path:
+    """Return a copy of a model whose chat template begins with the variable ``banner``."""
+    shutil.copytree(model, folder)
+    template = folder / "chat_template.jinja"
+    template.write_text("{{ banner }}" + template.read_text())
+    return folder
 
 
 def test_three_steps_on_a_mix_with_environments_that_fail(
@@ -42,15 +51,20 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     file, package = own_ids
     run = harness.run_verl(
         tmp_path,
-        base,
+        with_banner(base, tmp_path / "model"),
         "trainer.v1.trainer_mode=gem_sync",
-        f"data.train_files=['{file}','{package}','{CHAOS}(p=0.1,hang=6)=4']",
+        "+algorithm.rebn.ddof=1",
+        "+data.apply_chat_template_kwargs.banner='Banner. '",
+        "+gem.system_prompt='Say a number.'",
+        "+gem.max_turns=3",
+        f"data.train_files=['{file}','{package}','{CHAOS}(p=0.1,hang=6)=4','{ENDLESS}=2']",
         "data.train_batch_size=6",
         "actor_rollout_ref.actor.ppo_mini_batch_size=6",
         "+gem.step_timeout=2",
         "+gem.on_env_error=retry",
         "+gem.max_env_retries=1",
         f"+gem.traces={tmp_path}/traces",
+        f"trainer.rollout_data_dir={tmp_path}/rollouts",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
     assert evidence.share_of_stops(episodes) > 0.9
@@ -64,8 +78,14 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         failed = sum(not episode.trainable for episode in collected)
         assert len(update.rows) == len(collected) == 12
         assert sum(row.is_pad for row in update.rows) == failed
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
+        assert any(any(row.advantages) for row in update.rows)
         assert_metrics_are_right(metrics, mine, failed)
+        dumped = (tmp_path / "rollouts" / f"{number}.jsonl").read_text().splitlines()
+        rows = [row for row in map(json.loads, dumped) if not row["uid"].startswith("pad")]
+        assert (len(dumped), len(rows)) == (12, 12 - failed)
+        returns = sorted(episode.total_reward for episode in collected if episode.trainable)
+        assert sorted(row["score"] for row in rows) == pytest.approx(returns, abs=1e-6)
         again = sum(episode.env_retries > 0 for episode in collected)
         assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
         trained += mine
@@ -75,9 +95,14 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert any(not episode.trainable for episode in traces)
     assert any(episode.env_retries and episode.trainable for episode in traces)
     assert {episode.env_id for episode in traces if episode.error or episode.env_retries} == {CHAOS}
-    assert any(len(episode.rewards) > 1 for episode in trained)
+    requests = [request for episode in episodes.values() for request in episode.requests]
+    begins = "Banner. <|system|>Say a number.<|end|><|user|>Episode "
+    assert all(warm_tokenizer.decode(request["prompt"]).startswith(begins) for request in requests)
+    assert max(len(request["response"]) for request in requests) == 24
+    assert max(len(episode.rewards) for episode in episodes.values()) == 3
+    assert {len(e.turns) for e in traces if e.env_id == ENDLESS} == {3}
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
-    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS)
+    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS)
     ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
@@ -87,7 +112,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         assert watched[0] == pytest.approx(watched[1], abs=1e-6)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed for episode in evaluated) == [0, 0, 1, 1]
-    last = [e for e in traces if e.metadata["step"] == 3 and e.env_id != CHAOS]
+    last = [e for e in traces if e.metadata["step"] == 3 and not e.env_id.startswith("test:")]
     spent, step = gem_seconds(last, warm_tokenizer), steps[-1]["timing_s/step"]
     with capsys.disabled():
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")

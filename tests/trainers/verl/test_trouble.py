@@ -14,7 +14,8 @@ import pytest
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainerSync
 
-from gem_core.errors import UnknownEnv
+from gem_core.cli import main
+from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.trainers import evidence
@@ -68,6 +69,8 @@ def test_a_run_survives_environments_that_misbehave(
         update, evidence.played(run.spy, warm_tokenizer), warm_tokenizer, model
     )
     assert len(mine) == 24 - failed
+    longest = max(len(row.response) for row in update.rows)
+    assert 192 - 24 <= longest <= 192  # data.max_response_length
     assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
 
 
@@ -82,6 +85,19 @@ def file_with_an_unknown_environment(folder: Path) -> list[str]:
     return [f"data.train_files={path}", f"data.val_files={path}", "data.val_max_samples=-1"]
 
 
+def trainer_of(model: Path, *overrides: str) -> GemTrainerSync:
+    return GemTrainerSync(
+        verl_config(
+            "algorithm.adv_estimator=rebn",
+            "trainer.v1.trainer_mode=gem_sync",
+            "data.train_batch_size=4",
+            "data.dataloader_num_workers=0",
+            f"actor_rollout_ref.model.path={model}",
+            *overrides,
+        )
+    )
+
+
 UNKNOWN = "unknown environment 'game:GuesTheNumber-v0-easy'. Did you mean game:GuessTheNumber-v0-easy"
 
 
@@ -89,19 +105,26 @@ def test_an_unknown_environment_in_a_file_is_found_before_a_process_starts(
     tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GemTrainerSync, "_init_resource_pool_mgr", lambda self: pytest.fail("too late"))
-    trainer = GemTrainerSync(
-        verl_config(
-            "algorithm.adv_estimator=rebn",
-            "trainer.v1.trainer_mode=gem_sync",
-            "data.train_batch_size=4",
-            "data.dataloader_num_workers=0",
-            f"actor_rollout_ref.model.path={tiny}",
-            *file_with_an_unknown_environment(tmp_path),
-        )
-    )
     with pytest.raises(UnknownEnv) as caught:
-        trainer.init()
+        trainer_of(tiny, *file_with_an_unknown_environment(tmp_path)).init()
     assert str(caught.value).startswith(UNKNOWN)
+
+
+def test_evaluation_items_in_the_training_file_are_found_before_a_process_starts(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GemTrainerSync, "_init_resource_pool_mgr", lambda self: pytest.fail("too late"))
+    for split in ("train", "eval"):
+        words = ["export", "--to", "verl", "--env", "service:Shop-v0", "--num", "8", "--split", split]
+        assert main([*words, "--out", str(tmp_path / f"{split}.parquet")]) == 0
+    with pytest.raises(ConfigError, match="is for evaluation only"):
+        trainer_of(
+            tiny, f"data.train_files={tmp_path}/eval.parquet", f"data.val_files={tmp_path}/eval.parquet"
+        ).init()
+    with pytest.raises(pytest.fail.Exception, match="too late"):  # accepted
+        trainer_of(
+            tiny, f"data.train_files={tmp_path}/train.parquet", f"data.val_files={tmp_path}/eval.parquet"
+        ).init()
 
 
 @pytest.mark.full
