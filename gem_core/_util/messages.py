@@ -19,6 +19,29 @@ def error_line(error: BaseException, limit: int | None = None) -> str:
     return (name if text == name else f"{name}: {text}")[:limit]
 
 
+def error_place(error: BaseException, *callers: str) -> str:
+    """Return where an error was raised, such as `` (shop/env.py:41)``, or "" if only `callers` ran.
+
+    The innermost line outside of installed packages and the standard library is the user's own; an error that
+    never passed through such a line has the innermost line of all.
+
+    Args:
+        error: The error.
+        callers: Paths of the files that called the code that failed.
+    """
+    import sysconfig
+    import traceback
+    from pathlib import Path
+
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename not in callers]
+    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    if not frames:
+        return ""
+    frame = (own or frames)[-1]
+    return f" ({'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno})"
+
+
 def error_text(error: BaseException, limit: int | None = None) -> str:
     """Return the text of an error on one line, or its type if it has no text."""
     return (" ".join(str(error).split()) or type(error).__name__)[:limit]

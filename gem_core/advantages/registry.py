@@ -117,14 +117,13 @@ class Estimator:
             )
         if self.tensor_function is None and self.uses_stats:
             raise ConfigError(f"{owner} uses statistics of the batch, so it needs its own tensor_function")
-        for function in (self.reference_function, self.tensor_function):
-            check_entry_point(owner, function)
-            if function is not None and not isinstance(function, str):
-                self._check_form(function)
+        self._check_form(self.reference_function, self._arguments)
+        if self.tensor_function is not None:
+            self._check_form(self.tensor_function, self._of_tensors)
 
     @property
     def trainer_name(self) -> str:
-        """Name that every trainer's config accepts, and that no trainer's own estimator has."""
+        """Name in the config of a trainer that has estimators of its own."""
         return f"{PREFIX}{self.name}" if self.common else self.name
 
     def needs_with(self, options: Mapping[str, Any]) -> tuple[Need, ...]:
@@ -160,7 +159,7 @@ class Estimator:
         Raises:
             ConfigError: It does not exist, or does not take an argument of the estimator.
         """
-        return self._load(self.reference_function)
+        return self._load(self.reference_function, self._arguments)
 
     def tensors(self) -> EstimatorFunction:
         """Return the torch form.
@@ -171,7 +170,7 @@ class Estimator:
         """
         try:
             if self.tensor_function is not None:
-                return self._load(self.tensor_function)
+                return self._load(self.tensor_function, self._of_tensors)
             from gem_core.advantages.tensors import of_lists
         except ModuleNotFoundError as error:
             if error.name != "torch":
@@ -181,15 +180,29 @@ class Estimator:
             ) from error
         return of_lists(self.reference(), critic_learns=self.critic_learns)
 
-    def _load(self, function: str | EstimatorFunction) -> EstimatorFunction:
+    @property
+    def _arguments(self) -> list[str]:
+        """Keyword arguments that the numpy form takes."""
+        return ["gamma", *self.needs, *self.options, *(["stats"] if self.uses_stats else [])]
+
+    @property
+    def _of_tensors(self) -> list[str]:
+        """Keyword arguments that the torch form takes."""
+        further = ["turn_ids", *(["process_group"] if self.uses_stats else [])]
+        return [name for name in [*self._arguments, *further] if name != "lengths"]
+
+    def _load(self, function: str | EstimatorFunction, taken: Iterable[str]) -> EstimatorFunction:
         if not isinstance(function, str):
             return function
         loaded: EstimatorFunction = load_attribute(f"estimator {self.name!r}", function)
-        self._check_form(loaded)
+        self._check_form(loaded, taken)
         return loaded
 
-    def _check_form(self, function: EstimatorFunction) -> None:
-        """Check that a form is callable with the arguments that trainers pass."""
+    def _check_form(self, function: str | EstimatorFunction, taken: Iterable[str]) -> None:
+        """Check that a form is callable with the arguments that trainers pass, or the text that names it."""
+        if isinstance(function, str):
+            check_entry_point(f"estimator {self.name!r}", function)
+            return
         if not callable(function):
             raise ConfigError(f"estimator {self.name!r}: {function!r} is not a function")
         try:
@@ -198,8 +211,7 @@ class Estimator:
             return
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
             return
-        stats = ("stats",) if self.uses_stats else ()
-        absent = [name for name in ("gamma", *self.needs, *self.options, *stats) if name not in parameters]
+        absent = [name for name in taken if name not in parameters]
         if absent:
             name = getattr(function, "__name__", repr(function))
             raise ConfigError(

@@ -19,7 +19,8 @@ from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gem_core._util.messages import error_line
+from gem_core._util import threads
+from gem_core._util.messages import error_line, error_place
 from gem_core._util.threads import MAX_THREADS, CallOutcome, Overdue, ThreadCall
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT = 30.0
 """Time limit in seconds for a close if there is no `step_timeout`."""
+
+_CALLERS = (__file__, str(threads.__file__))
 
 SLOW_CALL = 0.05
 """A call on the event loop counts as slow if it takes at least this many seconds."""
@@ -68,7 +71,7 @@ async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
         call.future.add_done_callback(_close_late)
         raise
     if error is not None:
-        raise EnvError(f"constructor failed: {error_line(error)}") from error
+        raise EnvError(f"constructor failed: {error_line(error)}{error_place(error, *_CALLERS)}") from error
     assert env is not None
     return env
 
@@ -229,7 +232,7 @@ class EnvCalls:
             error = failure
         if error is None:
             return value
-        raise EnvError(f"{name}() failed: {error_line(error)}") from error
+        raise EnvError(f"{name}() failed: {error_line(error)}{error_place(error, *_CALLERS)}") from error
 
 
 class InlineCalls:

@@ -15,6 +15,7 @@ from gem_core._util.messages import unknown
 from gem_core.advantages.inputs import checked_advantages, real
 from gem_core.advantages.registry import (
     NEEDS,
+    PREFIX,
     SCOPES,
     TRUNCATIONS,
     Estimator,
@@ -377,7 +378,8 @@ def read_estimator(
     own = () if trainer is None else trainer.own_estimators
     names = names_in_trainer(own)
     if name not in names:
-        raise unknown_estimator(option, name, [*own, *names])
+        known = [one for one in names if one.removeprefix(PREFIX) == one or one[len(PREFIX) :] not in names]
+        raise unknown_estimator(option, name, [*own, *known])
     estimator = get_estimator(names[name])
     if supplies is None:
         supplies = ("group_ids",) if trainer is None else trainer.supplies_for(estimator)

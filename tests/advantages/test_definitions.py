@@ -359,6 +359,20 @@ def test_groups_of_one_and_of_equal_rewards_get_0(name: str) -> None:
     assert all(np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9))
 
 
+def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None:
+    rewards, groups = [[0.0, 0.0], [0.0], [1.0], [0.0]], ["failed", "failed", "mixed", "mixed"]
+    wanted = [[0.0, 0.0], [0.0], [1.0], [-1.0]]
+    with np.errstate(all="raise"):
+        found = advantages.maxrl(rewards, groups)
+    assert [of_episode.tolist() for of_episode in found] == wanted
+    torch = pytest.importorskip("torch", reason="needs the extra 'train'")
+    from gem_core.advantages import tensors
+
+    table = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    result = tensors.maxrl(table, torch.ones(4, 2), groups)
+    assert result.advantages.tolist() == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]
+
+
 @pytest.mark.parametrize("name", ["dr_grpo", "grpo", "rloo"])
 def test_the_advantages_of_a_group_sum_to_0(name: str) -> None:
     data = batch(6)

@@ -152,3 +152,68 @@ def test_names_and_numpy_forms_load_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def plain(turn_rewards, *, gamma=1.0):
+    return turn_rewards
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"needs": ("groups",)}, "unknown need 'groups' of estimator 'bad'"),
+        ({"option_needs": {"by": {"env": "envs"}}}, "unknown need 'envs' of estimator 'bad'"),
+        ({"needs": ("group_ids",)}, "no argument 'group_ids'; its arguments are turn_rewards, gamma"),
+        ({"options": ("scale",)}, "plain takes no argument 'scale'"),
+        ({"reference_function": lambda rewards: rewards}, "takes no argument 'gamma'"),
+        ({"reference_function": 5}, "5 is not a function"),
+        ({"reference_function": None}, "None is not a function"),
+        ({"tensor_function": 5}, "5 is not a function"),
+        ({"tensor_function": plain}, "plain takes no argument 'turn_ids'"),
+        ({"needs": ("values",)}, "critic_learns=None: expected advantage or return with the need 'values'"),
+        ({"critic_learns": "advantage"}, "critic_learns='advantage': expected None without"),
+        ({"uses_stats": True}, "uses statistics of the batch, so it needs its own tensor_function"),
+        ({"reference_function": "module.function"}, "is not of the form 'module:attribute'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_estimator_fails_where_it_is_made(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Estimator(**{"name": "bad", "reference_function": plain} | arguments)
+
+
+@pytest.mark.parametrize("form", ["reference_function", "tensor_function"])
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("gem_core.advantages:rebm", "there is no 'rebm' in gem_core.advantages. Did you mean rebn"),
+        ("gem_core.nothing:rebn", "cannot be imported"),
+        ("gem_core.advantages:__all__", "is not a function"),
+        ("builtins:max", None),
+        ("gem_core.tasks:make_tasks", "make_tasks takes no argument 'gamma'"),
+    ],
+)
+def test_a_form_that_a_text_names_wrongly_fails_clearly(form, named, message):
+    made = Estimator(**{"name": "half", "reference_function": plain, form: named})
+    load = made.reference if form == "reference_function" else made.tensors
+    if message is None:
+        assert load()
+        return
+    with pytest.raises(ConfigError, match=rf"estimator 'half'.*{message}"):
+        load()
+
+
+def test_every_builtin_estimator_has_both_forms():
+    pytest.importorskip("torch", reason="needs the extra 'train'")
+    for name in BUILTIN:
+        assert get_estimator(name).reference().__name__ == get_estimator(name).tensors().__name__ == name
+
+
+def test_names_in_the_config_of_a_trainer():
+    register_estimator(Estimator("mine", plain))
+    everywhere = {f"gem_{name}": name for name in [*BUILTIN, "mine"]}
+    assert registry.names_in_trainer() == {**everywhere, **{name: name for name in [*BUILTIN, "mine"]}}
+    beside = registry.names_in_trainer(("grpo", "gae"))
+    assert beside == {**everywhere, **{name: name for name in ("rebn", "mt_grpo", "rae", "mine")}}
+    assert registry.names_in_trainer(("grpo", "mine")) == {k: v for k, v in beside.items() if k != "mine"}
+    assert get_estimator("grpo").trainer_name == "gem_grpo"
+    assert get_estimator("rebn").trainer_name == "rebn"

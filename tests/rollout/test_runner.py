@@ -319,7 +319,10 @@ def test_a_failing_step_is_reported_in_one_line_and_keeps_the_turns_before(
     with caplog.at_level(logging.WARNING):
         episode = play(env, ScriptedPolicy([tokens("x")]), seed=4)
     assert (episode.stop_reason, episode.truncated, episode.trainable) == ("env_error", True, False)
-    assert episode.error == "step() failed: RuntimeError: scripted failure in step 2"
+    assert re.fullmatch(
+        r"step\(\) failed: RuntimeError: scripted failure in step 2 \(support/__init__\.py:\d+\)",
+        str(episode.error),
+    )
     assert len(episode.turns) == 2
     assert [record.getMessage() for record in caplog.records] == [
         f"episode of ScriptedEnv, seed 4: {episode.error}"
@@ -563,7 +566,7 @@ def test_a_timeout_of_the_environment_is_its_own(kind: str) -> None:
 
     env = AsyncAsking() if kind == "async" else Asking()
     episode = play(env, ScriptedPolicy([tokens("x")]), step_timeout=30.0)
-    assert episode.error == "step() failed: TimeoutError: the database did not answer"
+    assert str(episode.error).startswith("step() failed: TimeoutError: the database did not answer (rollout/")
 
 
 def test_an_async_environment_is_awaited_and_timed_out() -> None:
@@ -591,7 +594,9 @@ def test_stop_iteration_in_a_thread_does_not_hang() -> None:
         def step(self, action: str) -> Any:
             return next(iter(()))
 
-    assert play(Exhausted(), ScriptedPolicy([tokens("x")])).error == "step() failed: StopIteration"
+    assert play(Exhausted(), ScriptedPolicy([tokens("x")])).error.startswith(
+        "step() failed: StopIteration (rollout/test_runner.py:"
+    )
 
 
 def test_blocking_environments_leave_the_event_loop_and_cheap_ones_do_not() -> None:

@@ -126,6 +126,7 @@ class Args(PPOArgs):  # type: ignore[misc]
             gamma=self.gamma,
             prefix="--adv-",
             gamma_option="--gamma",
+            option="--estimator",
             trainer=SUPPORTED,
         )
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gem_core.advantages import ReturnStats
+from gem_core.advantages.registry import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode, Turn
+from gem_core.rollout import Episode, Turn, without_tokens
+from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import EpisodeTurns, TurnLog, read_estimator, unknown_estimator
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
@@ -104,7 +106,9 @@ EPISODES = [
     Episode("other", 2, [], False, True, "env_error", trainable=False),
     Episode("other", 2, [turn(0.0, "c")], True, False, "terminated", env_kwargs={"size": 3}),
 ]
-EVERYTHING = ("group_ids", "lengths", "env_ids", "state_keys")
+EVERYTHING: Any = (
+    "group_ids", "lengths", "env_ids", "agent_ids", "state_keys", "reward_components", "truncated",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -168,3 +172,127 @@ def test_the_source_of_turns_is_logged_once(caplog: pytest.LogCaptureFixture) ->
 )
 def test_a_plan_names_the_statistics(name: str, options: dict[str, object], expected: str) -> None:
     assert read_estimator(name, options, gamma=0.9).summary == expected
+
+
+def test_the_default_of_the_scope_follows_the_options() -> None:
+    for options, scope in (
+        ({}, "collected"),
+        ({"ddof": 1}, "collected"),
+        ({"statistics": "env"}, "trained"),
+        ({"statistics": "group"}, "trained"),
+        ({"weight": "episode"}, "trained"),
+        ({"truncation": "mask"}, "trained"),
+        ({"truncation": "keep"}, "collected"),
+        ({"weight": "episode", "scope": "trained"}, "trained"),
+    ):
+        assert read_estimator("rebn", options, supplies=EVERYTHING).scope == scope, options
+
+
+@pytest.mark.parametrize("options", [{"statistics": "env"}, {"weight": "episode"}, {"truncation": "mask"}])
+def test_statistics_of_collected_turns_count_every_turn_once(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"a\.scope='collected' cannot be combined with statistics, weight"):
+        read_estimator("rebn", {**options, "scope": "collected"}, prefix="a.", supplies=EVERYTHING)
+
+
+def test_truncation_is_an_option_where_the_trainer_knows_it() -> None:
+    with pytest.raises(ConfigError, match=r"unknown option 'a\.truncation' of rebn"):
+        read_estimator("rebn", {"truncation": "mask"}, prefix="a.")
+    with pytest.raises(ConfigError, match=r"a\.truncation='drop': expected keep or mask"):
+        read_estimator("rebn", {"truncation": "drop"}, prefix="a.", supplies=EVERYTHING)
+    assert read_estimator("gem_grpo", {"truncation": "mask"}, supplies=EVERYTHING).truncation == "mask"
+
+
+TRUNCATED = [
+    EpisodeTurns([0.0, 2.0], [3, 1]),
+    EpisodeTurns([7.0], [1], truncated=True),
+    EpisodeTurns([1.0], [2]),
+    None,
+]
+ROW_MASK = torch.tensor([[1, 1, 1, 0, 1], [1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0]])
+ROW_REWARDS = torch.tensor([[0, 0, 0, 0, 2.0], [7, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 3, 0, 0, 0]])
+
+
+@pytest.mark.parametrize("name", ["rebn", "grpo", "reinforce", "reinforce_plus_plus_baseline"])
+def test_masked_episodes_have_no_part_in_any_form(name: str) -> None:
+    choice = read_estimator(name, {"truncation": "mask"}, gamma=0.5, supplies=EVERYTHING)
+    groups = ["a", "a", "a", "a"]
+    result = choice.compute(ROW_REWARDS, ROW_MASK, group_ids=groups, played=TRUNCATED)
+    rest = [0, 2, 3]
+    wanted = choice.estimator.tensors()(
+        ROW_REWARDS[rest],
+        ROW_MASK[rest],
+        gamma=0.5,
+        **({"group_ids": groups[:3]} if choice.needs_groups else {}),
+    )
+    torch.testing.assert_close(result.advantages[rest], wanted.advantages)
+    assert wanted.advantages.any()
+    assert not result.advantages[1].any()
+    assert result.stats == wanted.stats
+    turns = [one for one in TRUNCATED if one] + [EpisodeTurns([3.0], [2])]
+    advantages, stats = choice.compute_turns(turns, groups)
+    assert advantages[1].tolist() == [0.0]
+    assert advantages[0].tolist() == pytest.approx(
+        [float(result.advantages[0, 0]), float(result.advantages[0, 4])]
+    )
+    assert stats.to_wire() == pytest.approx(result.stats.to_wire())
+    with pytest.raises(ConfigError, match="needs to know which rows were truncated"):
+        choice.compute(ROW_REWARDS, ROW_MASK, group_ids=groups)
+
+
+def test_turn_rows_of_a_masked_episode() -> None:
+    choice = read_estimator("grpo", {"truncation": "mask"}, supplies=EVERYTHING)
+    episodes = ["a", "b", "b", "c"]
+    of_rows = [TRUNCATED[0], TRUNCATED[1], TRUNCATED[1], TRUNCATED[2]]
+    result = choice.compute(
+        torch.tensor([[2.0], [7.0], [1.0], [1.0]]), torch.ones(4, 1),
+        episodes=episodes, turns=[0, 0, 1, 0], group_ids=["g"] * 4, played=of_rows,
+    )  # fmt: skip
+    assert result.advantages[:, 0].tolist() == [1.0, 0.0, 0.0, -1.0]
+
+
+def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
+    of_episodes = [
+        EpisodeTurns([1.0, 0.0], [1, 1], "e", ("e", "x"), False, ["s", "t"], [{"p": 1.0}, {"p": 0.0}]),
+        EpisodeTurns([0.0, 3.0], [1, 1], "e", ("e", "x"), False, ["s", "s"], [{"p": 0.0}, {"p": 3.0}]),
+    ]
+    rows = [(0, 1), (1, 0), (0, 0), (1, 1)]
+    rewards = torch.tensor([[of_episodes[episode].rewards[turn]] for episode, turn in rows])
+    for name in ("gigpo", "gdpo", "rae"):
+        choice = read_estimator(name, {}, gamma=0.5, supplies=EVERYTHING)
+        wanted, _ = choice.compute_turns(of_episodes, ["g", "g"])
+        found = choice.compute(
+            rewards,
+            torch.ones(4, 1),
+            episodes=[episode for episode, _ in rows],
+            turns=[turn for _, turn in rows],
+            group_ids=["g"] * 4,
+            played=[of_episodes[episode] for episode, _ in rows],
+        )
+        expected = [float(wanted[episode][turn]) for episode, turn in rows]
+        assert found.advantages[:, 0].tolist() == pytest.approx(expected, abs=1e-6)
+        assert any(expected)
+
+
+def test_an_episode_says_what_estimators_need_in_its_outline() -> None:
+    infos: list[dict[str, Any]] = [{"agent": "x", "reward_components": {"p": 1.0}}, {"state_key": 7}, {}]
+    turns = [
+        Turn([1], [2, 3], None, 1.0, f"observation {number}", "", "stop", info)
+        for number, info in enumerate(infos)
+    ]
+    episode = Episode("multi:Game", 1, turns, False, True, "max_turns", env_kwargs={"size": 3})
+    needs: Any = ("state_keys", "reward_components", "agent_ids")
+    outline = without_tokens(episode, needs)
+    found, whole = EpisodeTurns.of(outline, needs), EpisodeTurns.of(episode, needs)
+    assert (found.rewards, found.env_id, found.truncated) == ([1.0] * 3, "multi:Game(size=3)", True)
+    assert found.agent_id == whole.agent_id == ("multi:Game", "x")
+    assert found.state_keys[1:] == whole.state_keys[1:] == [whole.state_keys[1], "7"]
+    assert found.reward_components == whole.reward_components == [{"p": 1.0}, {}, {}]
+    assert EpisodeTurns.of(without_tokens(episode), ()).state_keys == []
+
+
+def test_every_plugin_declares_supplies_that_exist() -> None:
+    for name in trainer_names():
+        supported = load_trainer(name).supported
+        given = {*supported.supplies, *(supported.supplies_to_stats or ())}
+        assert given <= {*NEEDS, "truncated"}, name
+        assert "group_ids" in given

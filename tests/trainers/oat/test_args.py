@@ -18,7 +18,8 @@ from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
 from gem_core import register
-from gem_core.errors import ConfigError, GemError, UnknownEnv, UnknownName, UnsupportedTrainer
+from gem_core.advantages.registry import Estimator, register_estimator
+from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
@@ -218,8 +219,31 @@ def test_a_bos_that_a_wrapper_writes_is_not_added_by_the_context() -> None:
 def test_unknown_names_suggest_the_closest() -> None:
     with pytest.raises(UnknownEnv, match="GuessTheNumber"):
         check("--env-id", "game:GuesTheNumber-v0", "--collocate")
-    with pytest.raises(UnknownName, match="rebn"):
+    with pytest.raises(ConfigError, match=r"--estimator: unknown estimator 'rebm'\. Did you mean rebn"):
         check(*GAME, "--collocate", "--estimator", "rebm")
+
+
+def mine(turn_rewards: Any, *, env_ids: Any, group_ids: Any, gamma: float = 1.0, factor: float = 1.0) -> Any:
+    return [[factor * reward for reward in rewards] for rewards in turn_rewards]
+
+
+def test_a_registered_estimator_and_any_option_of_one() -> None:
+    register_estimator(Estimator("mine", mine, needs=("group_ids",), options=("factor",)))
+    for name in ("mine", "gem_mine"):
+        args = Args(estimator=name, adv_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
+        choice = args.choose_estimator()
+        assert (choice.estimator.name, choice.options, choice.truncation) == ("mine", {"factor": 2}, "mask")
+    assert Args(adv_options='{"weight": "episode"}').choose_estimator().options == {"weight": "episode"}
+    for text, message in (
+        ('{"dof": 1}', "unknown option '--adv-dof' of rebn"),
+        ('{"statistics": "env"}', "rebn needs env_ids .*Oat does not supply"),
+        ('{"truncation": "mask"}', "unknown option '--adv-truncation' of rebn"),
+        ("[1]", "--adv-options=.*expected a JSON object"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Args(adv_options=text).choose_estimator()
+    with pytest.raises(ConfigError, match="--adv-ddof is also in --adv-options"):
+        Args(adv_ddof=1, adv_options='{"ddof": 0}').choose_estimator()
 
 
 @pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])
