@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
-from gem_core.rollout import AppendContext, RebuildContext
+from gem_core.rollout import AppendContext, Context, RebuildContext
 from tests.rollout.tokenizers import CharTokenizer
 
 CHARS = CharTokenizer()
@@ -107,3 +107,11 @@ def test_the_text_forms_are_what_is_encoded(context: Any, response: list[int]) -
     assert CHARS.encode(context.first_text("Guess."), add_special_tokens=False) == context.first("Guess.")
     between = context.extend_text("Lower.", response)
     assert CHARS.encode(between, add_special_tokens=False) == context.extend("Lower.", response)
+
+
+def test_both_kinds_of_contexts_have_one_interface() -> None:
+    def names(kind: type) -> set[str]:
+        return {name for name in {*dir(kind(CHARS))} if not name.startswith("_")}
+
+    assert names(AppendContext) == names(RebuildContext)
+    assert names(AppendContext) == {name for name in dir(Context) if not name.startswith("_")}

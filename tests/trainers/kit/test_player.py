@@ -42,10 +42,11 @@ class Scripted:
         return Generation(self.ids, [-0.5] * len(self.ids), "stop")
 
 
-def test_an_engine_has_to_stop_at_the_end_of_a_turn() -> None:
+@pytest.mark.parametrize("context", ["append", "rebuild"])
+def test_an_engine_has_to_stop_at_the_end_of_a_turn(context: Any) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     tokenizer.eos_token = tokenizer.pad_token
-    player = EpisodePlayer(RolloutOptions(), tokenizer)
+    player = EpisodePlayer(RolloutOptions(context=context), tokenizer)
     extra = player.extra_stop_id
     assert extra is not None
     player.require_engine_stops([extra], "unused")
