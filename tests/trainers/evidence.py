@@ -179,11 +179,11 @@ def name_in(prompt: list[int], tokenizer: Any) -> str:
     return found[1]
 
 
-def oracle(rewards: list[list[float]], gamma: float) -> list[list[float]]:
+def oracle(rewards: list[list[float]], gamma: float, ddof: int = 0) -> list[list[float]]:
     """Return ReBN advantages, per episode and turn."""
     returns = [turn_returns(of_episode, gamma) for of_episode in rewards]
     flat = [g for gs in returns for g in gs]
-    wanted = iter(standardized(flat, flat, 0, 1e-8, 1e-6))
+    wanted = iter(standardized(flat, flat, ddof, 1e-8, 1e-6))
     return [[next(wanted) for _ in gs] for gs in returns]
 
 
@@ -213,6 +213,7 @@ def assert_update_is_right(
     *,
     row_kind: RowKind = "episode",
     gamma: float = GAMMA,
+    ddof: int = 0,
     kl_coef: float = 0.0,
     collected: Iterable[str] | None = None,
     on_policy: bool = True,
@@ -226,6 +227,7 @@ def assert_update_is_right(
         model: Model of the same architecture, in float32; it receives the weights of `update`.
         row_kind: "turn" if each row is one turn, with everything before it as the prompt (rebuilt contexts).
         gamma: Discount per turn.
+        ddof: Option of ReBN.
         kl_coef: Weight of a KL penalty in the reward (verl's estimate "kl").
         collected: For turn rows, the names of the episodes of this update, if the trainer dropped some of
             their turns after collecting them; None if each turn has a row.
@@ -240,7 +242,7 @@ def assert_update_is_right(
     if kl_coef:
         for row, name in zip(rows, names, strict=True):
             penalize(rewards[name], row, mine[name], kl_coef)
-    wanted = dict(zip(mine, oracle(list(rewards.values()), gamma), strict=True))
+    wanted = dict(zip(mine, oracle(list(rewards.values()), gamma, ddof), strict=True))
     if collected is None:
         assert len(rows) == sum(
             len(episode.rewards) if row_kind == "turn" else 1 for episode in mine.values()
