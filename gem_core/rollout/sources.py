@@ -12,13 +12,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
-from gem_core.errors import EnvError
+from gem_core.errors import EnvError, GemError
+from gem_core.registration import spec
+from gem_core.rollout.calls import jsonable
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import EnvChoice
 
 PATIENCE = 3
-"""Consecutive steps that may lose all episodes of a source that was played before; then the run ends."""
-
+"""Number of consecutive steps that lose all episodes of a source; then the run ends."""
+MANY = 8
+"""Number of lost episodes in one step, all of a source that was never played; then the run ends at once."""
 
 PLAYED = "gem/played/"
 """Prefix of the metric with the number of episodes of a source."""
@@ -28,12 +31,27 @@ def split_by_source(episodes: Iterable[Episode]) -> tuple[list[str], list[tuple[
     """Return the environment of each trainable episode, and that of each other one with the reason."""
     played, lost = [], []
     for episode in episodes:
-        source = EnvChoice(episode.env_id, episode.env_kwargs).label
         if episode.trainable:
-            played.append(source)
+            played.append(_source_of(episode))
         else:
-            lost.append((source, episode.error or "it has no turn"))
+            lost.append((_source_of(episode), f"seed {episode.seed}: {episode.error or 'it has no turn'}"))
     return played, lost
+
+
+def _source_of(episode: Episode) -> str:
+    """Return the id of an episode's environment, with the arguments that differ from those of the id.
+
+    An episode whose environment failed in its constructor lacks the arguments of the id.
+    """
+    try:
+        of_id = jsonable(spec(episode.env_id).kwargs)
+    except GemError:  # not registered in this process
+        of_id = {}
+    given = {name: value for name, value in episode.env_kwargs.items() if of_id.get(name, _MISSING) != value}
+    return EnvChoice(episode.env_id, given).label
+
+
+_MISSING = object()
 
 
 class SourceLedger:
@@ -71,8 +89,9 @@ class SourceLedger:
             step, and ``gem/filled``, the number of rows that only fill the batch up.
 
         Raises:
-            EnvError: A source lost all of its episodes of this step, and either none of its episodes was ever
-                played, or this is the third such step in a row.
+            EnvError: A source lost all of its episodes of this step, and this is the third such step in a
+                row; or the source was never played, and the step has many of its episodes (`MANY`), so that
+                chance is no explanation.
         """
         counts, causes = Counter(played), defaultdict(list)
         for source, cause in lost:
@@ -83,7 +102,8 @@ class SourceLedger:
             metrics[f"{PLAYED}{source}"] = float(counts[source])
             metrics[f"gem/failed/{source}"] = float(len(causes[source]))
         for source, steps in self._lost_steps.items():
-            if source in causes and steps and (source not in self._played or steps >= PATIENCE):
+            never = source not in self._played and len(causes[source]) >= MANY
+            if source in causes and steps and (never or steps >= PATIENCE):
                 before = (
                     "none was played before" if source not in self._played else f"for {steps} steps in a row"
                 )

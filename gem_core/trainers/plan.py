@@ -13,9 +13,9 @@ what rewards it, and how much of an episode fits, so that a user can see it befo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gem_core.core import Split
 
@@ -76,7 +76,12 @@ def count_rows(rows: Iterable[tuple[Split, str, str, str]]) -> list[SourceRows]:
 
 
 def describe_budget(
-    max_turns: int | None, max_tokens_per_turn: int | None, limit: int | None, option: str
+    max_turns: int | None,
+    max_tokens_per_turn: int | None,
+    limit: int | None,
+    option: str,
+    *,
+    with_prompt: bool = False,
 ) -> str:
     """Return a sentence about the tokens of an episode, and whether they fit into the trainer's limit.
 
@@ -86,7 +91,9 @@ def describe_budget(
         limit: Maximum number of tokens of an episode after its first prompt, observations included; None if
             there is no such limit.
         option: Name that a user writes for `limit`.
+        with_prompt: Whether `limit` counts the tokens of the first prompt as well.
     """
+    counted = "prompt and observations" if with_prompt else "observations"
     of_turn = max_tokens_per_turn if max_tokens_per_turn is not None else limit
     turns = (
         "1 turn"
@@ -101,8 +108,24 @@ def describe_budget(
     if limit is None:
         return text
     if max_turns is None:
-        return f"{text}; it is cut at {option}={limit:,} tokens, observations included"
+        return f"{text}; it is cut at {option}={limit:,} tokens, {counted} included"
     total = max_turns * of_turn
     if total <= limit:
-        return f"{text}, {total:,} in all; {option}={limit:,} leaves {limit - total:,} for observations"
-    return f"{text}, {total:,} in all, but it is cut at {option}={limit:,} tokens, observations included"
+        return f"{text}, {total:,} in all; {option}={limit:,} leaves {limit - total:,} for {counted}"
+    return f"{text}, {total:,} in all, but it is cut at {option}={limit:,} tokens, {counted} included"
+
+
+def describe_truncation(prefix: str, sampling_params: Mapping[str, Any]) -> list[str]:
+    """Return a note about each sampling parameter that keeps the engine from sampling some of the tokens.
+
+    Args:
+        prefix: Text that a user writes before the name of a parameter.
+        sampling_params: Values of "top_p", "top_k", and "min_p"; others are ignored.
+    """
+    neutral = {"top_p": (None, 1), "top_k": (None, 0, -1), "min_p": (None, 0)}
+    return [
+        f"{prefix}{name}={sampling_params[name]}: the engine samples from fewer tokens than the log-probs "
+        "cover, so the importance ratio and the gradient are those of another distribution"
+        for name, values in neutral.items()
+        if sampling_params.get(name) not in values
+    ]

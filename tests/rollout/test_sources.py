@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gem_core import make
 from gem_core.errors import EnvError
-from gem_core.rollout.sources import SourceLedger
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout.sources import SourceLedger, split_by_source
 
 LOST = [("game", "KeyError: 'score'"), ("game", "timeout")]
 
@@ -22,8 +24,16 @@ def test_each_source_is_counted() -> None:
 
 
 def test_a_source_that_was_never_played_ends_the_run_at_once() -> None:
-    with pytest.raises(EnvError, match=r"step 1: all 2 episodes of game are lost .*KeyError: 'score'"):
-        SourceLedger().close_step("step 1", ["gsm8k"], LOST)
+    with pytest.raises(EnvError, match=r"step 1: all 8 episodes of game are lost .*KeyError: 'score'"):
+        SourceLedger().close_step("step 1", ["gsm8k"], LOST * 4)
+
+
+def test_a_few_lost_episodes_of_a_source_that_was_never_played_may_be_chance() -> None:
+    ledger = SourceLedger()
+    for step in (1, 2):
+        assert ledger.close_step(f"step {step}", ["gsm8k"], LOST)["gem/failed/game"] == 2
+    with pytest.raises(EnvError, match=r"step 3: all 2 episodes of game are lost .none was played before"):
+        ledger.close_step("step 3", ["gsm8k"], LOST)
 
 
 def test_a_source_that_was_played_before_may_fail_for_two_steps() -> None:
@@ -46,3 +56,22 @@ def test_a_step_without_rows_of_a_lost_source_goes_on() -> None:
     for step in (2, 3):
         ledger.close_step(f"step {step}", [], LOST)
     assert ledger.close_step("step 4", ["gsm8k"], [])["gem/played/gsm8k"] == 1
+
+
+def test_an_environment_that_failed_in_its_constructor_is_the_same_source() -> None:
+    """Its episode has the arguments of the task; others have those of the id as well."""
+    game = "game:GuessTheNumber-v0-easy"
+    whole = make(game, max_turns=3).spec
+    assert whole is not None
+    assert whole.kwargs.keys() > {"max_turns"}
+    turn = Turn([1], [2], None, 1.0, "", "", "stop")
+    played = Episode(game, 0, [turn], True, False, "terminated", env_kwargs=whole.kwargs)
+    failed = Episode(
+        game, 3, [], False, False, "env_error", "boom", trainable=False, env_kwargs={"max_turns": 3}
+    )
+    unknown = Episode("no:Such", 4, [], False, False, "token_budget", trainable=False, env_kwargs={"a": 1})
+    label = f"{game}(max_turns=3)"
+    assert split_by_source([played, failed, unknown]) == (
+        [label],
+        [(label, "seed 3: boom"), ("no:Such(a=1)", "seed 4: it has no turn")],
+    )

@@ -227,7 +227,7 @@ def assert_update_is_right(
         model: Model of the same architecture, in float32; it receives the weights of `update`.
         row_kind: "turn" if each row is one turn, with everything before it as the prompt (rebuilt contexts).
         gamma: Discount per turn.
-        ddof: Option of the estimator.
+        ddof: Option of ReBN.
         kl_coef: Weight of a KL penalty in the reward (verl's estimate "kl").
         collected: For turn rows, the names of the episodes of this update, if the trainer dropped some of
             their turns after collecting them; None if each turn has a row.

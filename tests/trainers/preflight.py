@@ -16,6 +16,12 @@ from tests.docs.blocks import ROOT
 SILENT_SERVER = "openenv:http://127.0.0.1:1"
 """Environment on a server that does not answer."""
 
+TRUNCATED = (
+    "the engine samples from fewer tokens than the log-probs cover, so the importance ratio and the gradient "
+    "are those of another distribution"
+)
+"""The plan's note about a sampling parameter such as top_p."""
+
 
 def check_mistakes(
     trainer: str,
@@ -51,6 +57,14 @@ def problem_of(trainer: str, arguments: Sequence[str], capsys: pytest.CaptureFix
     assert report["checked"], report["problems"]
     assert code == int(report["problem"] is not None)
     return f"{report['problem']} {err}" if code else None
+
+
+def plan_of(trainer: str, arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines of the plan that the doctor prints for accepted arguments."""
+    capsys.readouterr()
+    assert main(["doctor", "--trainer", trainer, "--", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return [line.removeprefix("plan ") for line in lines if line.startswith("plan ")]
 
 
 def own_words(trainer: str, own_id: str) -> list[str]:

@@ -21,6 +21,7 @@ from gem_core._util.files import write_atomically
 from gem_core.advantages import ReturnStats, returns
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
+from gem_core.rollout.sources import SourceLedger, split_by_source
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline
 from gem_core.trainers.interface import expect_listed
@@ -44,6 +45,7 @@ class Learner(PPOLearner):  # type: ignore[misc]
         self._choice = args.choose_estimator()
         self._collected: list[Collected] = []
         self._stats = ReturnStats()
+        self._ledger = SourceLedger()
         self._computed = False  # whether Oat has asked for the advantages of this update
         self._done = progress_of(args)
         super()._init(args, actors)
@@ -132,7 +134,11 @@ class Learner(PPOLearner):  # type: ignore[misc]
         return info
 
     def _gem_metrics(self) -> dict[str, float]:
-        """Return the metrics of all episodes on all ranks, the same on each: Oat averages them over ranks."""
+        """Return the metrics of all episodes on all ranks, the same on each: Oat averages them over ranks.
+
+        Raises:
+            EnvError: All episodes of an environment are lost; see `SourceLedger`.
+        """
         collected = ReturnStats().merge(*(part.stats for part in self._collected))
         episodes = [episode for part in self._collected for episode in part.episodes]
         ranks: list[Any] = [None] * dist.get_world_size()
@@ -141,7 +147,9 @@ class Learner(PPOLearner):  # type: ignore[misc]
         stats = self._stats
         if not self._choice.estimator.uses_stats:
             stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire, _ in ranks))
-        return batch_metrics((episode for episodes, _, _ in ranks for episode in episodes), stats)
+        everything = [episode for episodes, _, _ in ranks for episode in episodes]
+        of_sources = self._ledger.close_step(f"step {self.steps}", *split_by_source(everything))
+        return batch_metrics(everything, stats) | of_sources
 
     def eval_and_log(self, train_info: dict[str, float], eval: bool = False, save: bool = False) -> None:
         """Evaluate, save, and log as Oat does, and add the progress to a checkpoint."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.imports import replaced
+from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_oat import SUPPORTED
 
@@ -43,15 +44,17 @@ def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | 
     )
 
 
-def check(arguments: list[str]) -> None:
-    """Check the flags of this command without starting a run.
+def check(arguments: list[str]) -> Plan:
+    """Check the flags of this command without starting a run, and return what the run would do.
 
     Raises:
         Exception: A run would reject them.
     """
     from gem_oat.checks import prepare
+    from gem_oat.plan import plan_of
 
-    prepare(parse(arguments))
+    args = parse(arguments)
+    return plan_of(prepare(args))
 
 
 def parse(arguments: list[str]) -> Any:

@@ -7,6 +7,7 @@ under its name, ``+adv.rebn.ddof=1``.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,29 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
         option="adv.estimator",
         trainer=SUPPORTED,
     )
+
+
+def check_added(overrides: Iterable[str], config: Any, upstream: Upstream) -> None:
+    """Reject overrides that add an option that neither RL2, its engine, nor the plugin reads.
+
+    Args:
+        overrides: Overrides of the command, such as ``+gem.max_turns=8``.
+        config: RL2's whole config with these overrides.
+        upstream: The installed RL2.
+
+    Raises:
+        ConfigError: There is such an override.
+    """
+    read = ["gem", f"adv.{config.adv.estimator}", "rollout.server_args"]
+    read += [upstream.sampling_section(split) for split in SPLITS]
+    for override in overrides:
+        option = override.removeprefix("+").partition("=")[0]
+        known = option.startswith("+") or "." not in option  # an existing option, or a group of a config
+        if override.startswith("+") and not known and not option.startswith(tuple(f"{s}." for s in read)):
+            raise ConfigError(
+                f"+{option}: nothing reads this option; options of the estimator are under its name, as "
+                f"+adv.{config.adv.estimator}.<option>, and options of the rollout under +gem"
+            )
 
 
 def check_config(config: Any, upstream: Upstream) -> None:

@@ -8,7 +8,7 @@ whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,19 @@ def check_file(path: str, *, for_training: bool = False) -> None:
         ConfigError: A row names no environment, has its own prompt, or is rejected; or an environment cannot
             be built. The message names the line.
     """
-    tasks = local_tasks(path.rpartition("@")[2], _read_row)
-    check_tasks(tasks, no_images=NO_IMAGES, for_training=for_training)
+    check_tasks(tasks_of(path), no_images=NO_IMAGES, for_training=for_training)
+
+
+def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
+    """Return the location and the task of each row of a local JSON Lines file; other files yield none.
+
+    Args:
+        path: As in `check_file`.
+
+    Raises:
+        ConfigError: A row names no environment, or has its own prompt.
+    """
+    return local_tasks(path.rpartition("@")[2], _read_row)
 
 
 def _read_row(row: dict[str, Any]) -> TaskRow:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Policy, episode_metrics
+from gem_core.rollout.sources import SourceLedger, split_by_source
 from gem_core.trainers.player import EpisodePlayer
 from gem_rl2.options import read_options
 from gem_rl2.play import Play
@@ -86,6 +87,7 @@ class Session:
         self._finished: dict[int, Episode] = {}
         self.paused = False
         self.played: list[Episode] = []
+        self._ledger = SourceLedger()
 
     # -- the newer tree: ``generate`` --------------------------------------------------------------
 
@@ -234,6 +236,9 @@ class Session:
             split: "train" or "eval".
             step: Training step.
             numbers: Numbers of the episodes. None means all that finished since the last call.
+
+        Raises:
+            EnvError: A training step lost all episodes of an environment; see `SourceLedger`.
         """
         finished = list(self._finished) if numbers is None else numbers
         episodes = [self._finished.pop(number) for number in finished]
@@ -243,4 +248,7 @@ class Session:
             episode.metadata |= {"step": step, "split": split}
             if split in self._traces:
                 self._traces[split].write(episode)
-        return episode_metrics(episodes)
+        metrics = episode_metrics(episodes)
+        if split == "train":
+            metrics |= self._ledger.close_step(f"step {step}", *split_by_source(episodes))
+        return metrics

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.trainers.options import compose_config
+from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
 from gem_rl2 import SUPPORTED
 from gem_rl2.activation import activate
-from gem_rl2.options import check_config, prepare
+from gem_rl2.options import check_added, check_config, prepare
+from gem_rl2.plan import plan_of
 from gem_rl2.upstream import find
 
 
-def check(overrides: list[str]) -> None:
-    """Check the overrides of this command without starting a run.
+def check(overrides: list[str]) -> Plan:
+    """Check the overrides of this command without starting a run, and return what the run would do.
 
     Raises:
         Exception: A run would reject them.
@@ -29,8 +31,10 @@ def check(overrides: list[str]) -> None:
     upstream = find()
     folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
     config = compose_config(folder, "ppo", overrides)
+    check_added(overrides, config, upstream)
     prepare(config, upstream)
     check_config(config, upstream)
+    return plan_of(config, upstream)
 
 
 def main() -> None:
@@ -38,11 +42,13 @@ def main() -> None:
     with errors_in_one_line(SUPPORTED):
         upstream = find()
     import hydra
+    from hydra.core.hydra_config import HydraConfig
 
     ppo: Any = importlib.import_module("RL2.trainer.ppo")
 
     def run(config: Any) -> None:
         with errors_in_one_line(SUPPORTED):
+            check_added(HydraConfig.get().overrides.task, config, upstream)
             prepare(config, upstream)
             activate(config, upstream)
         ppo.main.__wrapped__(config)  # the function inside hydra's decorator

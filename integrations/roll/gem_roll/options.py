@@ -21,7 +21,7 @@ from gem_core.trainers.tasks import check_environment
 from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
 from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, row_kind_of, tag_section
-from gem_roll.tasks import table_of
+from gem_roll.tasks import check_every_row_is_played, table_of
 from gem_roll.updates import needs_old_logprobs
 
 PREFIX = f"custom_envs.{SECTION}."
@@ -107,11 +107,15 @@ def check_tags(config: Any, options: GemOptions) -> None:
     """
     sections: dict[Split, Any] = {"train": config.train_env_manager, "eval": config.val_env_manager}
     for split, section in sections.items():
+        sources, path = [], options.task_file(split)
         for tag in section.tags:
             if tag_section(config, tag)["env_manager_cls"] in OURS:
                 source, _ = check_tag(config, tag)
+                sources.append(source.for_split(split))
                 if split == "train" or config.eval_steps > 0:
-                    table_of(config, section, tag, source, split, options.task_file(split))
+                    table_of(config, section, tag, source, split, path)
+        if path is not None and sources:
+            check_every_row_is_played(path, sources)
 
 
 def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:

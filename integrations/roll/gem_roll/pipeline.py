@@ -16,6 +16,7 @@ from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline, compute_trai
 
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
+from gem_core.rollout.sources import SourceLedger, split_by_source
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, unsupported
@@ -45,6 +46,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
 
     def __init__(self, pipeline_config: Any) -> None:
         self.gem_options = check_config(pipeline_config)
+        self._ledger = SourceLedger()
         if needs_old_logprobs(pipeline_config):
             pipeline_config.enable_old_logprobs_recompute = True
         for section in (pipeline_config.train_env_manager, pipeline_config.val_env_manager):
@@ -59,7 +61,9 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         """Run the training; ROLL's metrics of the training data leave out masked copies."""
 
         def compute(batch: DataProto) -> dict[str, float]:
-            metrics: dict[str, float] = compute_train_data_metrics(without_copies(batch))
+            metrics: dict[str, float] = compute_train_data_metrics(
+                batch.select_idxs(np.flatnonzero(~is_copy(batch)))
+            )
             return metrics
 
         with replaced(agentic_pipeline, "compute_train_data_metrics", compute):
@@ -70,11 +74,14 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
 
         If episodes have failed, rows are copied whatever `mode` is, so that no other episode is dropped
         because of them.
+
+        Raises:
+            EnvError: All episodes of an environment are lost; see `SourceLedger`.
         """
         result = compute_advantages(data, self.gem_options.choose_estimator(self.pipeline_config))
         data.batch[ADVANTAGES], data.batch[RETURNS] = result.advantages, result.returns
         failed = take_failed(data)
-        metrics = batch_metrics(episodes_of(data) + failed, result.stats)
+        episodes = episodes_of(data) + failed
         if failed and "step" not in data.non_tensor_batch:
             mode = "copy"
         for key in (TURN_IDS, EPISODE_JSON):
@@ -87,6 +94,10 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         mask_copies(adjusted)
         self._check_updates(len(adjusted))
         self._advantages_wait = True
+        copies = int(is_copy(adjusted).sum())
+        step = f"step {data.meta_info.get('global_step', 0)}"
+        metrics = batch_metrics(episodes, result.stats)
+        metrics |= self._ledger.close_step(step, *split_by_source(episodes), filled=copies)
         adjusted.meta_info.setdefault("metrics", {}).update(metrics)
         return adjusted
 
@@ -147,10 +158,9 @@ def mask_copies(data: DataProto) -> None:
     del data[_ROW]
 
 
-def without_copies(data: DataProto) -> DataProto:
-    """Return the rows that are not masked copies."""
-    names = data.non_tensor_batch[ROW_NAME].astype(str)
-    return data.select_idxs(np.flatnonzero(~np.char.startswith(names, COPY)))
+def is_copy(data: DataProto) -> Any:
+    """Return whether each row is a masked copy, bool (rows,)."""
+    return np.char.startswith(data.non_tensor_batch[ROW_NAME].astype(str), COPY)
 
 
 def use_advantages(data: DataProto, clip: float | None) -> None:

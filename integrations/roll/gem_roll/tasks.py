@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -44,7 +44,7 @@ def table_of(
     position = tags.index(tag)
     first, groups = sum(partition[:position]), partition[position]
     rounds: int | None = section.max_traj_per_env if split == "eval" else None
-    rows = None if path is None else _rows_of(path, tag, source.for_split(split), training=split == "train")
+    rows = None if path is None else rows_of(path, tag, source.for_split(split), training=split == "train")
 
     def task(group_id: int, episode_id: int) -> TaskRow:
         number: int = (episode_id if rounds is None else episode_id % rounds) * groups + group_id - first
@@ -63,8 +63,18 @@ def table_of(
     return task
 
 
-def _rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[TaskRow]:
-    """Return the tasks of an environment in a file."""
+def rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[TaskRow]:
+    """Return the tasks of an environment in a file.
+
+    Args:
+        path: JSON Lines file of task rows.
+        tag: Tag of the environment, for messages.
+        source: The environment.
+        training: Whether to reject evaluation items.
+
+    Raises:
+        ConfigError: The file cannot be read or has no task of this environment, or a task is rejected.
+    """
     tasks = [
         (place, row)
         for place, row in _read_file(path)
@@ -84,3 +94,22 @@ def _rows_of(path: str, tag: str, source: EnvChoice, *, training: bool) -> list[
 def _read_file(path: str) -> tuple[tuple[str, TaskRow], ...]:
     """Return the location and the task of each line."""
     return tuple(read_tasks(path, read_task))
+
+
+def check_every_row_is_played(path: str, sources: Sequence[EnvChoice]) -> None:
+    """Check that each task of a file has a tag whose environment plays it.
+
+    Args:
+        path: JSON Lines file of task rows.
+        sources: Environments of the tags.
+
+    Raises:
+        ConfigError: No tag has the environment of a task; the message names the line.
+    """
+    played = [(source.env_id, source.env_kwargs) for source in sources]
+    for place, row in _read_file(path):
+        if (row["env_id"], row["env_kwargs"]) not in played:
+            raise ConfigError(
+                f"{place}: no tag has the environment {EnvChoice.of(row).label}, so the task would never be "
+                f"played; the tags play {', '.join(source.label for source in sources)}"
+            )

@@ -15,6 +15,7 @@ import pytest
 
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Turn
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.failures import pack_outline
 from tests.advantages.oracle import turn_returns
 from tests.trainers import contract
@@ -100,6 +101,7 @@ def test_a_step_of_rolls_pipeline_trains_on_our_advantages_or_ends(roll: dict[st
     trained: list[Any] = []
     training = SimpleNamespace(per_device_train_batch_size=4, gradient_accumulation_steps=1)
     pipeline = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
+    pipeline._ledger = SourceLedger()
     pipeline.gem_options = GemOptions()
     pipeline.pipeline_config = SimpleNamespace(
         gamma=0.9,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget
+from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
 
 
 def test_rows_are_counted_by_source_player_and_reward() -> None:
@@ -45,3 +45,22 @@ def test_a_plan_is_text() -> None:
 )
 def test_the_budget_says_whether_an_episode_fits(turns, tokens, limit, expected) -> None:
     assert expected in describe_budget(turns, tokens, limit, "m")
+
+
+def test_a_limit_may_count_the_prompt() -> None:
+    assert "leaves 64 for prompt and observations" in describe_budget(3, 320, 1024, "m", with_prompt=True)
+    assert "prompt and observations included" in describe_budget(None, 320, 1024, "m", with_prompt=True)
+
+
+@pytest.mark.parametrize(
+    ("params", "noted"),
+    [
+        ({"top_p": 0.95, "top_k": 50, "min_p": 0.1, "temperature": 0.5}, ["top_p", "top_k", "min_p"]),
+        ({"top_p": 1.0, "top_k": -1, "min_p": 0.0}, []),
+        ({"top_p": None, "top_k": 0}, []),
+        ({}, []),
+    ],
+)
+def test_sampling_from_fewer_tokens_is_noted(params: dict[str, float | None], noted: list[str]) -> None:
+    notes = describe_truncation("sampling.", params)
+    assert [note.partition("=")[0] for note in notes] == [f"sampling.{name}" for name in noted]

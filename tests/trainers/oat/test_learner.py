@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 from types import SimpleNamespace
@@ -22,8 +24,9 @@ from oat.learners.rl import RLLearner
 
 from gem_core.advantages import ReturnStats
 from gem_core.core import Env
-from gem_core.errors import UnsupportedTrainer
+from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import AppendContext, Episode, Generation, Turn, run_episode
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.estimators import read_estimator
 from tests.advantages.oracle import standardized, turn_returns
 from tests.rollout.tokenizers import CharTokenizer
@@ -42,7 +45,7 @@ def learner(estimator: str = "rebn", **options: Any) -> Any:
     """Return a learner without models."""
     made: Any = Learner.__new__(Learner)
     made.args = SimpleNamespace(dump_all_buffer=False, rollout_batch_size_per_device=4)
-    made.actor_info, made.prompt_consumed = {}, 0
+    made.actor_info, made.prompt_consumed, made._ledger = {}, 0, SourceLedger()
     made._choice = read_estimator(estimator, options)
     made._collected, made.pi_buffer, made.query_step, made._stats = [], [], 0, ReturnStats()
     made._same_actor_group = dist.group.WORLD
@@ -199,6 +202,28 @@ def test_metrics_cover_all_episodes() -> None:
     assert metrics["gem/turns"] == 1.5
     assert metrics["rebn/turns"] == 3.0
     assert RLLearner.process_feedback_data is not Learner.process_feedback_data
+
+
+def test_an_environment_of_the_mix_that_always_fails_ends_the_run() -> None:
+    played = [
+        Episode("good", n, [Turn([1], [2], [0.0], 1.0, "", "", "stop")], True, False, "terminated")
+        for n in range(8)
+    ]
+    cause = "step() failed: ValueError: no board"
+    failed = [Episode("bad", n, [], False, False, "env_error", cause, trainable=False) for n in range(8)]
+    made, choice = learner(), read_estimator("rebn", {})
+    values, stats = turn_values(played, choice)
+    for episodes in (played, [*played, *failed]):
+        made._collected = []
+        packed = pack_turns(episodes, values, stats, mask_cut=False, info={"actor/started_tasks": 1.0})
+        made.process_feedback_data(draw_turns(packed, 4, Random(0)))
+        if episodes is played:
+            assert "gem/played/good" not in made._gem_metrics()  # nothing is mixed
+    with pytest.raises(EnvError, match=rf"step 1: all 8 episodes of bad .*seed 0: {re.escape(cause)}"):
+        made._gem_metrics()
+    others = [replace(episode, env_id="other") for episode in played]
+    made._collected[0].episodes = [*played, *others]
+    assert made._gem_metrics()["gem/played/other"] == 8
 
 
 class Endless(Env):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import re
@@ -17,7 +18,7 @@ import torch
 
 from gem_core.rollout import Episode, read_traces
 from gem_core.train.objective import policy_gradient
-from tests.trainers import chaos
+from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,
     Played,
@@ -35,7 +36,15 @@ from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
 from tests.trainers.processes import Run
 
-REBUILT = {"context": "rebuild", "wrappers": "spy,concat_with_action"}
+REBUILT = {
+    "context": "rebuild",
+    "wrappers": "spy,concat_with_action",
+    "adv_ddof": "1",
+    "system_prompt": marks.SYSTEM,
+    "template_kwargs": json.dumps(marks.TEMPLATE_KWARGS, separators=(",", ":")),
+    "max_turns": str(marks.MAX_TURNS),
+    "generate_max_length": str(marks.MAX_TOKENS),
+}
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does"),
@@ -58,7 +67,13 @@ def tokenizer(warm: Path) -> Any:
 
 
 def assert_updates_are_right(
-    run: Run, tokenizer: Any, model: Any, rows: int, trainable: set[str] | None = None, ranks: int = 1
+    run: Run,
+    tokenizer: Any,
+    model: Any,
+    rows: int,
+    trainable: set[str] | None = None,
+    ranks: int = 1,
+    ddof: int = 0,
 ) -> list[list[Played]]:
     """Check each update of a run and what Oat logs of it; return the episodes collected for each.
 
@@ -71,7 +86,9 @@ def assert_updates_are_right(
         assert sum(not row.is_pad for row in update.rows) == rows
         names = [name for name in update.collected if trainable is None or name in trainable]
         found.append(
-            assert_update_is_right(update, episodes, tokenizer, model, row_kind="turn", collected=names)
+            assert_update_is_right(
+                update, episodes, tokenizer, model, row_kind="turn", collected=names, ddof=ddof
+            )
         )
         assert_rewards_are_right(metrics, rewards_of(update.rows, episodes, tokenizer), ranks)
     assert_weights_change(updates)
@@ -165,21 +182,21 @@ def test_three_steps_on_a_mix(
 def rebuilt(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Run:
     """Run three steps with rebuilt contexts and a checkpoint after each."""
     folder = tmp_path_factory.mktemp("rebuilt")
-    return harness.run_oat(folder, warm, **REBUILT, traces=str(folder), save_steps="1", save_ckpt="").check()
+    model = marks.marked_model(warm, folder)
+    return harness.run_oat(folder, model, **REBUILT, traces=str(folder), save_steps="1", save_ckpt="").check()
 
 
 def test_rebuilt_contexts(rebuilt: Run, tokenizer: Any, model: Any) -> None:
-    assert len(assert_updates_are_right(rebuilt, tokenizer, model, rows=16)) == 3
+    assert len(assert_updates_are_right(rebuilt, tokenizer, model, rows=16, ddof=1)) == 3
+    marks.assert_options_reach_the_engine(rebuilt.spy, tokenizer)
 
 
-def test_a_resumed_run_continues(
-    tmp_path: Path, rebuilt: Run, warm: Path, tokenizer: Any, model: Any
-) -> None:
+def test_a_resumed_run_continues(tmp_path: Path, rebuilt: Run, tokenizer: Any, model: Any) -> None:
     """Resume after the second step: the engine has the weights of the checkpoint, and plays the next task."""
     (folder,) = (rebuilt.folder / "out").glob("*/checkpoints")
     run = harness.run_oat(
         tmp_path,
-        warm,
+        rebuilt.folder / "marked",
         **REBUILT,
         traces=str(tmp_path),
         resume_dir=str(folder),
@@ -189,7 +206,7 @@ def test_a_resumed_run_continues(
     ).check()
     before, (resumed,) = spied.updates(rebuilt.spy), spied.updates(run.spy)
     assert all(map(torch.equal, before[2].weights, resumed.weights))
-    assert len(assert_updates_are_right(run, tokenizer, model, rows=16)) == 1
+    assert len(assert_updates_are_right(run, tokenizer, model, rows=16, ddof=1)) == 1
     earlier = [e for e in read_traces(rebuilt.folder / "train.jsonl") if e.metadata["step"] <= 2]
     later = list(read_traces(tmp_path / "train.jsonl"))
     assert {episode.metadata["step"] for episode in later} == {3}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from gem_rl2.rows import write
 from gem_rl2.upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
-from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
+from tests.trainers.preflight import SILENT_SERVER, TRUNCATED, check_mistakes, own_words, plan_of, problem_of
 
 
 def accepted() -> list[str]:
@@ -37,6 +38,10 @@ def test_mistakes_are_named(
     mistakes = {
         (f"{section}.path=wrong.jsonl",): "GuessTheNumber",
         ("+gem.max_turn=8",): "unknown option 'gem.max_turn'",
+        ("+gema.max_turns=8",): "+gema.max_turns: nothing reads this option",
+        ("+adv.rebm.ddof=1",): "+adv.rebm.ddof: nothing reads this option",
+        ("+adv.gem_grpo.ddof=1",): "options of the estimator are under its name, as +adv.rebn.<option>",
+        ("+trainer.max_steps=9",): "+trainer.max_steps: nothing reads this option",
         ("adv.gama=0.9",): "gama",
         ("adv.gamma=1.2",): "gamma=1.2: expected a number from 0 to 1",
         ("adv.estimator=rebm",): "rebn",
@@ -60,3 +65,39 @@ def test_a_server_must_answer(
     monkeypatch.chdir(tmp_path)
     own_words("rl2", SILENT_SERVER)
     assert "Connection refused" in str(problem_of("rl2", accepted(), capsys))
+
+
+def test_the_plan_says_what_a_run_would_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sources = [EnvChoice.parse("game:GuessTheNumber-v0-easy=3"), EnvChoice("game:Mastermind-v0-easy")]
+    write(make_tasks(sources, 40), "train.jsonl")
+    write(make_tasks(sources[:1], 5, split="eval"), "test.jsonl")
+    upstream = find()
+    sampling, test = upstream.sampling_section("train"), upstream.data_section("test")
+    words = [
+        *accepted(), f"{test}.path=test.jsonl", "trainer.test_freq=2", f"{sampling}.max_new_tokens=50",
+        f"+{sampling}.top_k=20", "actor.max_length_per_device=1000", "+gem.max_turns=3", "+adv.rebn.ddof=1",
+    ]  # fmt: skip
+    words += ["rollout.max_turns=8"] if upstream.is_index else []
+    lines = plan_of("rl2", words, capsys)
+    played = "played by gem_rl2, rewarded by the environment"
+    counts = Counter(EnvChoice.of(task).label for task in make_tasks(sources, 40))
+    assert lines == [
+        *(f"train: {n} rows of {label}, {played}" for label, n in counts.items()),
+        f"eval: 5 rows of game:GuessTheNumber-v0-easy, {played}",
+        "estimator: rebn(gamma=0.9, ddof=1), statistics of all turns collected for a step",
+        "tokens: an episode has 3 turns of at most 50 sampled tokens, 150 in all; "
+        "actor.max_length_per_device=1,000 leaves 850 for prompt and observations",
+        f"note: {sampling}.top_k=20: {TRUNCATED}",
+    ]
+    Path("own.py").write_text("")
+    own = [word for word in accepted() if "estimator" not in word] + ["actor.max_length_per_device=1000"]
+    lines = plan_of("rl2", [*own, "rollout.env_path=own.py", "adv.estimator=reinforce"], capsys)
+    assert lines == [
+        "train: rows of train.jsonl, played by own.py, rewarded by own.py",
+        "estimator: RL2's reinforce, gamma=0.9",
+        "tokens: own.py limits an episode, and actor.max_length_per_device=1000 a row",
+        f"note: {test}.path is not set: no evaluation takes place",
+    ]

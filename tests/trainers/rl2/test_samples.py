@@ -12,7 +12,8 @@ from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
 import gem_core
-from gem_core.errors import PolicyError
+from gem_core.errors import EnvError, PolicyError
+from gem_core.rollout import Episode, Turn
 from gem_core.tasks import TaskRow
 from tests.support import ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
@@ -125,9 +126,27 @@ def test_a_failing_environment_is_a_row_without_actions(
     played = Played(monkeypatch, tiny, Router(tokenizer), env="Failing")
     (row,) = played.play().state_dicts
     assert not any(row["action_mask"])
-    assert played.session.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
+    metrics = played.session.report("train", 1)
+    assert (metrics["gem/error_rate"], metrics["gem/retry_rate"]) == (1.0, 0.0)
+    assert "gem/return" not in metrics
     (episode,) = played.session.played
     assert (episode.env_id, episode.trainable) == ("rl2samples:Failing", False)
+
+
+def test_an_environment_of_the_mix_that_always_fails_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    session = Played(monkeypatch, tiny, Router(tokenizer)).session
+    turn = Turn([1], [2], None, 1.0, "", "", "stop")
+    good, other = (Episode(env, 0, [turn], True, False, "terminated") for env in ("good", "other"))
+    bad = Episode("bad", 0, [], False, False, "env_error", "step() failed: KeyError: 3", trainable=False)
+    session._finished = dict(enumerate([good, *[bad] * 8]))
+    assert session.report("eval", 3, list(range(9)))["gem/error_rate"] == pytest.approx(8 / 9)
+    session._finished = dict(enumerate([good, *[bad] * 8]))
+    with pytest.raises(EnvError, match=r"step 3: all 8 episodes of bad .*step\(\) failed: KeyError: 3"):
+        session.report("train", 3)
+    session._finished = {0: good, 1: other}
+    assert session.report("train", 4)["gem/played/other"] == 1
 
 
 def test_a_failing_environment_is_played_again(

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from gem_core.rollout import Episode, read_traces
-from tests.trainers import chaos, evidence
+from tests.trainers import chaos, evidence, marks
 from tests.trainers.rl2 import harness, spied
 from tests.trainers.rl2.measure import gem_seconds
 
@@ -43,13 +43,15 @@ def assert_steps_are_right(
     tokenizer: Any,
     model: Any,
     *,
-    episodes_per_step: int | None = 8,
+    episodes_per_step: int = 8,
+    or_more: bool = False,
     played: Sequence[Episode] | None = None,
     **options: Any,
 ) -> list[list[evidence.Played]]:
     """Check every update of a run of three steps and its metrics; return the trainable episodes by step.
 
     `played` contains the traces of a run in which some episodes fail; None for a run without failures.
+    `or_more` allows further episodes in a step, which `played` has to contain.
     """
     episodes = evidence.played(run.spy, tokenizer)
     updates, metrics = spied.updates(run.spy, model), harness.metrics_of(run)
@@ -59,11 +61,11 @@ def assert_steps_are_right(
         mine = evidence.assert_update_is_right(update, episodes, tokenizer, model, **options)
         logged = metrics[number]
         if played is None:
-            assert len(mine) == (episodes_per_step or len(mine))
+            assert len(mine) == episodes_per_step
             assert logged["gem/error_rate"] == 0
         else:
             of_step = [episode for episode in played if episode.metadata["step"] == number]
-            assert len(of_step) == episodes_per_step
+            assert len(of_step) == episodes_per_step or (or_more and len(of_step) > episodes_per_step)
             assert len(mine) == sum(episode.trainable for episode in of_step)
             chaos.assert_rates_are_right(logged, of_step)
             own = logged["scores/train" if "scores/train" in logged else "rewards/train"]
@@ -94,19 +96,27 @@ def test_three_steps_on_a_mix(
 ) -> None:
     """One of the environments fails in every possible way; the others are a new file and a new package."""
     words = [] if version == "index" else ["+gem.on_env_error=retry", "+gem.max_env_retries=1"]
+    mark = marks.TEMPLATE_KWARGS["mark"]
+    tokens = "rollout.train_sampling_params" if version == "index" else "rollout.train.sampling_params"
     run = harness.run_rl2(
         tmp_path,
-        warm,
+        marks.marked_model(warm, tmp_path),
         f"+gem.traces={tmp_path}/traces",
         f"+gem.step_timeout={chaos.STEP_TIMEOUT}",
         "trainer.test_freq=3",
+        "+adv.rebn.ddof=1",
+        f"+gem.system_prompt={marks.SYSTEM}",
+        f"+gem.template_kwargs.mark='{mark}'",
+        f"+gem.max_turns={marks.MAX_TURNS}",
+        f"{tokens}.max_new_tokens={marks.MAX_TOKENS}",
         *words,
         version=version,
         envs=[f"{chaos.CHAOS}=2", *own_ids],
         eval_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
     everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    steps = assert_steps_are_right(run, warm_tokenizer, model, played=everything)
+    steps = assert_steps_are_right(run, warm_tokenizer, model, played=everything, ddof=1)
+    marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     chaos.assert_every_failure_is_counted(everything, run.spy)
     traces = [calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids)
@@ -117,9 +127,9 @@ def test_three_steps_on_a_mix(
     else:
         assert sorted(found) == sorted(played)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
-    assert {(episode.env_id, episode.seed) for episode in evaluated} <= {
-        (env, seed) for env in (harness.GUESS, harness.MASTERMIND) for seed in range(4)
-    }
+    held = {(env, seed) for env in (harness.GUESS, harness.MASTERMIND) for seed in range(4)}
+    assert {(episode.env_id, episode.seed) for episode in evaluated} <= held
+    assert len(evaluated) >= 4
     last = harness.metrics_of(run)[3]
     assert last["gem/return/test"] == pytest.approx(
         sum(episode.total_reward for episode in evaluated) / len(evaluated)
@@ -164,10 +174,16 @@ def test_a_partial_rollout(tmp_path: Path, warm: Path, warm_tokenizer: Any, mode
         "rollout.train.prompts_per_rollout=4",
         "actor.optimizer.lr=1e-8",
         "actor.scheduler.min_lr=1e-8",
+        f"+gem.traces={tmp_path}/traces",
         version="tree",
     ).check()
     assert spied.join_aborted(run.spy)
-    assert_steps_are_right(run, warm_tokenizer, model, episodes_per_step=None)
+    played = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    steps = assert_steps_are_right(
+        run, warm_tokenizer, model, episodes_per_step=4, or_more=True, played=played
+    )
+    trained = [tuple(episode.token_ids) for step in steps for episode in step]
+    assert len(set(trained)) == len(trained) == len(played)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

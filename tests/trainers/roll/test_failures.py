@@ -17,6 +17,7 @@ from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
 from roll.pipeline.agentic.agentic_pipeline import compute_rollout_traj_metrics
 
 from gem_core.errors import EnvError
+from gem_core.rollout.sources import SourceLedger
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_rows import rollouts, troubled  # noqa: F401  a fixture
 
@@ -68,6 +69,7 @@ def test_a_batch_of_failed_episodes_names_the_environment_and_the_cause(batch: l
 
 def test_no_other_episode_is_dropped_because_of_them(batch: list[Any], tmp_path: Path) -> None:
     pipeline: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
+    pipeline._ledger = SourceLedger()
     rows_of_two = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 1}
     config = small_config(tmp_path, {"actor_train": {"training_args": rows_of_two, "infer_batch_size": 1}})
     pipeline.gem_options, pipeline.pipeline_config = GemOptions.from_config(config), config

@@ -13,17 +13,20 @@ from gem_roll import pipeline
 from gem_roll.failures import FAILED
 from gem_roll.options import GemOptions
 from gem_roll.pipeline import ReBNAgenticPipeline
-from gem_roll.rows import object_array
+from gem_roll.rows import EPISODE_JSON, object_array
 from roll.pipeline.agentic import agentic_pipeline
 from roll.pipeline.agentic.agentic_actor_worker import ActorWorker
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline, compute_train_data_metrics
 
-from gem_core.rollout import Episode
+from gem_core.errors import EnvError
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.failures import pack_outline
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_advantages import batch
 
 EPOCHS = 3
+TURN = Turn([1], [2], None, 1.0, "", "", "stop")
 MODES = ("copy", "delete", "auto", "random_sample")
 
 
@@ -36,6 +39,7 @@ def pipeline_of(folder: Path, update: int, micro: int, mode: str) -> Any:
         "actor_train": {"training_args": training, "infer_batch_size": 1},
     }
     made: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
+    made._ledger = SourceLedger()
     made.pipeline_config = small_config(folder, changed)
     made.gem_options = GemOptions.from_config(made.pipeline_config)
     made.actor_train = SimpleNamespace(dp_size=1)
@@ -120,3 +124,17 @@ def test_the_metrics_of_the_training_data_leave_copies_out(
     assert found[8]["critic/score/mean"] == found[8]["critic/rewards/mean"] == 1.5
     assert found[8]["tokens/response_length/min"] == 4
     assert agentic_pipeline.compute_train_data_metrics is compute_train_data_metrics
+
+
+def test_an_environment_of_the_mix_that_always_fails_ends_the_run(tmp_path: Path) -> None:
+    made = pipeline_of(tmp_path, 8, 1, "copy")
+    outline = pack_outline(Episode("good", 0, [TURN], True, False, "terminated"))
+    for failed in (0, 8):
+        data = collected(3, failed)
+        data.non_tensor_batch[EPISODE_JSON] = object_array([outline] * 3)
+        data.meta_info["global_step"] = failed
+        if failed:
+            with pytest.raises(EnvError, match=r"step 8: all 8 episodes of test:Raises are lost"):
+                made.adjust_batch(data, "copy")
+        else:
+            assert "gem/filled" not in made.adjust_batch(data, "copy").meta_info["metrics"]

@@ -24,6 +24,7 @@ from tensordict import TensorDict
 
 from gem_core.consistency import Played
 from gem_core.rollout import Episode
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers import estimators
 from tests.consistency.faults import (
     SEEN,
@@ -80,6 +81,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
     outlines = [Episode.from_dict(json.loads(text)) for text in data.non_tensor_batch[EPISODE_JSON]]
     rewards = data.batch["scores"].tolist()
     made_pipeline: Any = ReBNAgenticPipeline.__new__(ReBNAgenticPipeline)
+    made_pipeline._ledger = SourceLedger()
     made_pipeline.gem_options, made_pipeline.pipeline_config = GemOptions.from_config(config), config
     made_pipeline.actor_train = SimpleNamespace(dp_size=1)
     data = made_pipeline.adjust_batch(data)

@@ -11,7 +11,7 @@ import torch
 
 from gem_core.rollout import read_traces
 from gem_core.tasks import EnvChoice
-from tests.trainers import evidence
+from tests.trainers import evidence, marks
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
 from tests.trainers.roll.spied import updates as updates_of
@@ -104,19 +104,27 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
 
 
 def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+    limited = {
+        **BY_TURN,
+        "max_steps": marks.MAX_TURNS,
+        "max_tokens_per_step": marks.MAX_TOKENS,
+        "agent_system_template": marks.SYSTEM,
+    }
+    options = {"template_kwargs": marks.TEMPLATE_KWARGS, "estimator_options": {"ddof": 1}}
     changed = {
         "max_steps": 2,
         "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
-        "custom_envs": ROWS_OF_TURNS,
+        "custom_envs": {"gem": {**ROWS_OF_TURNS["gem"], **options}, "Guess": limited, "Mastermind": limited},
     }
-    run = harness.run_roll(tmp_path, warm, changed).check()
+    run = harness.run_roll(tmp_path, marks.marked_model(warm, tmp_path), changed).check()
+    marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     assert len(updates) == len(steps) == 2
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn", ddof=1)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
 
