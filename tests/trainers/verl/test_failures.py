@@ -113,6 +113,7 @@ def test_a_filter_compares_the_returns_of_episodes_with_turn_rows(queue: MemoryQ
         "+gem.rows=turn",
         "algorithm.filter_groups.enable=True",
         "algorithm.filter_groups.metric=gem/return",
+        "+algorithm.rebn.scope=trained",
     )
     texts = ["0.1 more", "0 more", "0"] * 2  # numpy's standard deviation of six times 0.1 is not 0
     play(trainer, {1: texts, 2: [*texts[:-1], "0.3"]}, samples=2)
