@@ -78,6 +78,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _load_writer(trainer: str) -> RecipeWriter:
     from gem_core.repro import write_reference
-    from gem_core.trainers.discovery import load_trainer
+    from gem_core.trainers.discovery import load_recipe_writer
 
-    return write_reference if trainer == REFERENCE else load_trainer(trainer).load_recipe_writer()
+    return write_reference if trainer == REFERENCE else load_recipe_writer(trainer)

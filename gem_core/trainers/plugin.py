@@ -266,23 +266,13 @@ class TrainerPlugin:
         return exporter
 
     def load_recipe_writer(self) -> RecipeWriter:
-        """Return the function that writes a run.
-
-        It raises `ConfigError` for options without an equivalent, and for an estimator that the trainer would
-        reject.
+        """Return the function that writes a run; it raises `ConfigError` for options without an equivalent.
 
         Raises:
             ConfigError: The plugin has no such function.
         """
         writer: RecipeWriter = self._load(self.recipe_writer, "recipe writer")
-
-        def check_and_write(recipe: Recipe, folder: Path) -> list[str]:
-            from gem_core.trainers.estimators import check_recipe
-
-            check_recipe(recipe, self.supported)
-            return writer(recipe, folder)
-
-        return check_and_write
+        return writer
 
     def load_recorder(self, learning: bool) -> Recorder:
         """Return the function that records learning runs or, if not `learning`, one step.

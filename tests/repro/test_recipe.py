@@ -27,7 +27,7 @@ from gem_core.errors import ConfigError, GemError
 from gem_core.eval.viewer import write_page
 from gem_core.repro import Recipe, read_settings, write_reference
 from gem_core.train.config import SUPPLIES, TrainConfig
-from gem_core.trainers.discovery import load_trainer
+from gem_core.trainers.discovery import load_recipe_writer, load_trainer
 from tests.docs.blocks import ROOT
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
 from tests.support import ScriptedEnv
@@ -171,7 +171,7 @@ REJECTED: list[tuple[str, dict[str, Any], str]] = [
 
 
 def loaded_writer(trainer: str) -> Any:
-    return write_reference if trainer == "reference" else load_trainer(trainer).load_recipe_writer()
+    return write_reference if trainer == "reference" else load_recipe_writer(trainer)
 
 
 @pytest.mark.parametrize(("trainer", "changed", "message"), REJECTED)

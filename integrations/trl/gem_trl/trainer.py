@@ -108,7 +108,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._evaluation: tuple[str, int | None] = ("eval", None)
         self._ledger: SourceLedger | None = None
         if self.choice.name != "grpo":  # for the model card
-            self._name, self._paper = f"{self.choice.name}, an estimator of gem-core", {}
+            self._name = f"{self.choice.name}, an estimator of gem-core"
+            self._paper: dict[str, str] = {}
             self._tag_names = ["trl", "gem-core", self.choice.name]
         super().__init__(**bound)
         if played and not self.use_vllm and getattr(self.accelerator.state, "fsdp_plugin", None) is not None:
