@@ -18,7 +18,15 @@ SUPPORTED = SupportedTrainer(
     versions=">=0.11.0,<0.12",
     hook="python -m gem_openrlhf.train_ppo_ray, or gem_openrlhf.hooks.setup as Ray's setup hook",
     hook_modules=("gem_openrlhf.train_ppo_ray", "gem_openrlhf.hooks", "gem_openrlhf.agent"),
-    own_estimators=("dr_grpo", "gae", "group_norm", "reinforce", "reinforce_baseline", "rloo"),
+    own_estimators=(
+        "dr_grpo",
+        "flash_reinforce",
+        "gae",
+        "group_norm",
+        "reinforce",
+        "reinforce_baseline",
+        "rloo",
+    ),
     supplies=(
         "group_ids",
         "lengths",

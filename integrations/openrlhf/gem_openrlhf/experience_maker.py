@@ -21,11 +21,10 @@ from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice, TurnLog
 from gem_core.trainers.facts import batch_turn_ids
 from gem_core.trainers.failures import batch_metrics
-from gem_openrlhf import SUPPORTED
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
 from gem_openrlhf.labels import Played, played_of
-from gem_openrlhf.options import GemOptions, check_args, check_turn_rewards
+from gem_openrlhf.options import GemOptions, check_args, check_turn_rewards, estimator_names
 
 SPANS = "the agent's spans, with the environment's reward for each turn"
 RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
@@ -62,7 +61,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        if name not in SUPPORTED.own_estimators or (name == "gae" and all(rows)):
+        if name in estimator_names() or (name == "gae" and all(rows)):
             check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:

@@ -123,7 +123,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     """
     reject_listed(SUPPORTED, args, {"always": True}, prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
-    if name in SUPPORTED.own_estimators:
+    if name not in estimator_names():
         unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(estimator_names())}"
         reject_changed(options, [(key, (None, {}), unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
         return

@@ -14,6 +14,7 @@ import json
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import NoneType
@@ -21,7 +22,6 @@ from typing import Any, get_args, get_origin
 
 from gem_core.errors import ConfigError
 from gem_core.rollout.vision import processor_problem
-from gem_core.trainers.estimators import unknown_estimator
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
 from gem_core.trainers.options import flag_fields, import_modules, reject_changed
@@ -74,12 +74,24 @@ def _flags_added() -> AbstractContextManager[None]:
         actions = {action.dest: action for action in parser._actions}
         if ESTIMATOR not in actions:  # another library's parser
             return parse_args(parser, *args, **kwargs)
+        import_named_modules(args[0] if args else kwargs.get("args"))
         add_flags(parser, actions[ESTIMATOR])
         parsed = parse_args(parser, *args, **kwargs)
         prepare(parsed)
         return parsed
 
     return replaced(argparse.ArgumentParser, "parse_args", parse)
+
+
+def import_named_modules(arguments: Sequence[str] | None) -> None:
+    """Import ``--gem.modules`` before the arguments are parsed, because one may register the estimator.
+
+    Args:
+        arguments: Arguments of the command; None means those of this process.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--gem.modules", dest="modules", nargs="+", default=())
+    import_modules(parser.parse_known_args(arguments)[0].modules, "--gem.modules")
 
 
 def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> None:
@@ -90,9 +102,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     """
     if not estimator.choices:
         raise unsupported(SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
-    names = ", ".join([*estimator.choices, *estimator_names()])
-    estimator.help = f"{estimator.help or 'advantage estimator'}: {names}, or a registered one"
-    estimator.choices = None  # `prepare` checks the name, after it has imported --gem.modules
+    estimator.choices = [*estimator.choices, *estimator_names()]
     group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):
         if flag.name == "estimator":
@@ -120,11 +130,7 @@ def prepare(parsed: argparse.Namespace) -> None:
     check_interface()
     args = hierarchize(parsed)
     name = args.algo.advantage.estimator
-    import_modules(args.gem.modules or (), "--gem.modules")  # one may register the estimator
-    if name not in (known := [*SUPPORTED.own_estimators, *estimator_names()]):
-        raise unknown_estimator(f"--{ESTIMATOR}", name, known)
-    own = name in SUPPORTED.own_estimators
-    options = GemOptions.load({**vars(args.gem), "estimator": None if own else name})
+    options = GemOptions.load({**vars(args.gem), "estimator": name if name in estimator_names() else None})
     check_args(args, options)
     agent = args.train.agent_func_path
     if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():

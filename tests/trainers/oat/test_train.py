@@ -352,7 +352,7 @@ def test_an_environment_that_always_fails_is_reported_in_one_line(tmp_path: Path
     (line,) = [line for line in run.output.splitlines() if "gem_oat: " in line]  # after Oat's progress bar
     assert re.search(
         r"episodes of this step: no episode is trainable: .* the first is test:Broken with seed \d+: "
-        r"step\(\) failed: ValueError: the board fell off the table$",
+        r"step\(\) failed: ValueError: the board fell off the table \(.*oat_envs\.py:\d+\)$",
         line,
     )
 

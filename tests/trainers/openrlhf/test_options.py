@@ -12,8 +12,8 @@ from unittest import mock
 
 import gem_openrlhf.agent
 import pytest
-from gem_openrlhf import train_ppo_ray
-from gem_openrlhf.options import VARIABLE, GemOptions
+from gem_openrlhf import SUPPORTED, train_ppo_ray
+from gem_openrlhf.options import VARIABLE, GemOptions, estimator_names
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core import register
@@ -38,6 +38,34 @@ def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
 def test_every_option_is_a_flag() -> None:
     names = {field.name for field in dataclasses.fields(GemOptions)} - {"estimator"}
     assert set(vars(parse(*REBN).gem)) == names
+
+
+def test_an_estimator_of_a_module_works_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    module = ("--gem.modules", "tests.trainers.own_estimator")
+    for name in ("against_the_best", "gem_against_the_best"):
+        flags = ("--algo.advantage.estimator", name, "--rollout.n_samples_per_prompt", "2", *module)
+        args = parse(*flags, "--gem.estimator_options", '{"scale": 2}')
+        options = GemOptions.load({**vars(args.gem), "estimator": name})
+        choice = options.estimator_choice(name)
+        assert (choice.estimator.name, choice.options) == ("against_the_best", {"scale": 2})
+        assert options.needs == ("group_ids",)
+        again = GemOptions.load(json.loads(options.to_text()))  # as in Ray's workers
+        assert again.estimator_choice(name) == choice
+    with pytest.raises(ConfigError, match=r"compares the episodes of a task; .*n_samples_per_prompt=1"):
+        parse("--algo.advantage.estimator", "against_the_best", *module)
+    with pytest.raises(ConfigError, match=r"--gem\.ddof is also in --gem\.estimator_options"):
+        parse(*REBN, "--gem.ddof", "1", "--gem.estimator_options", '{"ddof": 0}')
+    with pytest.raises(ConfigError, match=r"unknown option '--gem\.scale' of rebn"):
+        parse(*REBN, "--gem.estimator_options", '{"scale": 0}')
+    assert parse(*REBN, "--gem.estimator_options", '{"truncation": "mask"}').gem.scope is None
+
+
+def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse("--algo.advantage.estimator", "none")
+    message = capsys.readouterr().err
+    names = {name.strip(" '") for name in message.partition("choose from")[2].strip(" ()\n").split(",")}
+    assert {name for name in names if name not in estimator_names()} == set(SUPPORTED.own_estimators)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from gem_rl2 import ENV_PATH
-from gem_rl2.options import check_config, plays_gem, prepare, read_options
+from gem_rl2.options import check_config, choose_estimator, plays_gem, prepare, read_options
 from gem_rl2.rows import check_file, task_of, write
 from gem_rl2.upstream import SPLITS, find
 
@@ -35,9 +35,22 @@ def test_a_plain_gem_config_is_fine() -> None:
     assert options.modules == ("json",)
 
 
+@pytest.mark.parametrize("name", ["against_the_best", "gem_against_the_best"])
+def test_an_estimator_of_a_module_works_by_name(name: str) -> None:
+    words = ["+gem.modules=[tests.trainers.own_estimator]", f"adv.estimator={name}", f"+adv.{name}.scale=2"]
+    config, upstream = gem_config(*words, f"{RESPONSES}=2", f"{SECTION}.dynamic_filtering=false")
+    check_config(config, upstream)
+    choice = choose_estimator(config.adv)
+    assert (choice.estimator.name, choice.options) == ("against_the_best", {"scale": 2})
+    with pytest.raises(ConfigError, match="responses_per_prompt=1 every advantage would be 0"):
+        check_config(*gem_config(*words, f"{RESPONSES}=1"))
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["+adv.rebn.statistics=env"], r"rebn needs env_ids .*RL2 does not supply"),
+        (["+adv.rebn.truncation=mask"], r"unknown option 'adv.rebn.truncation' of rebn"),
         (["adv.estimator=rebm"], r"adv.estimator: unknown estimator 'rebm'. Did you mean rebn"),
         (["adv.gamma=1.5"], "adv.gamma=1.5: expected a number from 0 to 1"),
         (

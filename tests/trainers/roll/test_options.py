@@ -55,6 +55,19 @@ def test_the_options_of_the_section_are_read(tmp_path: Path) -> None:
     assert checked(tmp_path, {}).estimator == "rebn"
 
 
+def test_an_estimator_of_a_module_works_by_name(tmp_path: Path) -> None:
+    for name in ("against_the_best", "gem_against_the_best"):
+        section = {"estimator": name, "estimator_options": {"scale": 2}}
+        options = checked(tmp_path, envs(gem={**section, "modules": ["tests.trainers.own_estimator"]}))
+        choice = options.choose_estimator(ONE)
+        assert (choice.estimator.name, choice.options) == ("against_the_best", {"scale": 2})
+    for name in ("gem_opo", "gigpo", "rae", "reinforce_plus_plus", "grpo"):
+        assert checked(tmp_path, envs(gem={"estimator": name})).choose_estimator(ONE).name == name
+    for options_of_one in ({"statistics": "env"}, {"truncation": "mask"}, {"weight": "episode"}):
+        choice = checked(tmp_path, envs(gem={"estimator_options": options_of_one})).choose_estimator(ONE)
+        assert choice.scope == "trained"
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

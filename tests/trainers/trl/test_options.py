@@ -88,13 +88,38 @@ def test_options_of_the_engine_join_the_ones_of_the_user(monkeypatch: pytest.Mon
     assert kwargs["stop_token_ids"] == [9], "the user's own object stays unchanged"
 
 
+@pytest.mark.parametrize("name", ["against_the_best", "gem_against_the_best"])
+def test_an_estimator_of_a_module_works_by_name(name: str) -> None:
+    options = GemConfig(
+        estimator=name, estimator_options={"scale": 2}, modules=("tests.trainers.own_estimator",)
+    )
+    choice = options.checked().choose_estimator(played=True)
+    assert (choice.estimator.name, choice.options) == ("against_the_best", {"scale": 2})
+
+
+def test_estimators_of_the_states_of_an_episode_need_gems_rollouts() -> None:
+    for options, need in (
+        ({"estimator": "gigpo"}, "state_keys"),
+        ({"estimator": "rae"}, "agent_ids"),
+        ({"estimator_options": {"statistics": "env"}}, "env_ids"),
+    ):
+        config = GemConfig(**options)
+        assert config.checked().choose_estimator(played=True).needs[-1] == need
+        with pytest.raises(ConfigError, match=f"needs {need} .*TRL does not supply"):
+            config.choose_estimator(played=False)
+    masked = GemConfig(estimator_options={"truncation": "mask"})
+    assert masked.checked().choose_estimator(played=True).truncation == "mask"
+    with pytest.raises(ConfigError, match="unknown option"):
+        masked.choose_estimator(played=False)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"estimator": "rbn"}, "unknown estimator 'rbn'. Did you mean rebn"),
         (
             {"estimator": "gae"},
-            "gae needs values (a critic's value of each turn), which this trainer does not",
+            "gae needs values (a critic's value of each turn), which TRL does not",
         ),
         ({"estimator": "remax"}, "remax needs baselines"),
         ({"gamma": 1.5}, "gem.gamma=1.5: expected a number from 0 to 1"),

@@ -53,10 +53,12 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
         "modes = [get_trainer_cls(name).__module__ for name in names]\n"
         "import verl.experimental.agent_loop.agent_loop as loops\n"
         "from gem_verl import GemAgentLoopManager\n"
-        "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, loops._agent_loop_registry['gem']]))"
+        "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, loops._agent_loop_registry['gem']]))",
+        VERL_USE_EXTERNAL_MODULES="tests.trainers.own_estimator",
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
     assert (early, set(modes)) == (False, {"gem_verl.trainer"})
+    assert {"against_the_best", "gem_against_the_best"} <= set(names)
     assert {"rebn", "gem_rebn", "gem_grpo", "rae", "gem_gae"} <= set(names)
     assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
     assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1

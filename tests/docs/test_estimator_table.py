@@ -1,0 +1,59 @@
+"""The table of estimators and trainers says what the plugins declare."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from gem_core.advantages.registry import get_estimator
+from gem_core.errors import ConfigError
+from gem_core.trainers.discovery import load_trainer, trainer_names
+from gem_core.trainers.estimators import read_estimator
+from tests.docs.blocks import ROOT
+
+PAGE = ROOT / "docs" / "concepts" / "estimators.md"
+
+
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("estimator_table", ROOT / "tools" / "estimator_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_current() -> None:
+    """After changing what a plugin supplies, run tools/estimator_table.py on the page."""
+    text = PAGE.read_text("utf-8")
+    assert tool().fill(text) == text
+
+
+def test_a_cell_is_what_the_plugin_accepts() -> None:
+    written = {
+        cells[1]: cells[2:-1]
+        for line in PAGE.read_text("utf-8").splitlines()
+        if len(cells := [cell.strip() for cell in line.split("|")]) == 10
+    }
+    header = written.pop("estimator")
+    by_name = {load_trainer(name).supported.name: load_trainer(name).supported for name in trainer_names()}
+    assert set(header[1:]) == set(by_name)
+    accepted = 0
+    for label, cells in written.items():
+        name, _, option = label.partition(",")
+        if "`" not in cells[0] or "truncation" in name:
+            continue
+        options = {"statistics": option.partition('"')[2].partition('"')[0]} if option else {}
+        for trainer, cell in zip(header[1:], cells[1:], strict=True):
+            try:
+                choice = read_estimator(cell.strip("`"), options, trainer=by_name[trainer])
+            except ConfigError:
+                assert cell.startswith("no `"), (label, trainer)
+                with pytest.raises(ConfigError, match=f"needs {cell.split('`')[1]} "):
+                    read_estimator(f"gem_{name.strip('`')}", options, trainer=by_name[trainer])
+                continue
+            assert choice.estimator == get_estimator(name.strip("`"))
+            accepted += 1
+    assert accepted > 60

@@ -1,0 +1,100 @@
+"""Write the table of estimators and trainers in docs/concepts/estimators.md, from what the plugins declare.
+
+    python tools/estimator_table.py docs/concepts/estimators.md
+
+The part between ``<!-- estimators -->`` and ``<!-- end -->`` is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from gem_core.advantages.registry import get_estimator, list_estimators, names_in_trainer
+from gem_core.train.config import SUPPLIES
+from gem_core.trainers.discovery import load_trainer
+
+MARKED = re.compile(r"(<!-- estimators -->\n).*?(<!-- end -->)", re.DOTALL)
+REFERENCE = "`gem-core train`"
+
+
+def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each estimator of gem_core, and again with each option that changes its needs."""
+    for name in list_estimators():
+        estimator = get_estimator(name)
+        if not str(estimator.reference_function).startswith("gem_core.advantages."):
+            continue  # registered by another package
+        yield name, {}
+        for option, values in estimator.option_needs.items():
+            for value in values:
+                yield name, {option: value}
+
+
+def cell(name: str, options: dict[str, Any], own: Sequence[str], supplies: Sequence[str]) -> str:
+    """Return the name of an estimator in a trainer's config, or what the trainer does not supply."""
+    missing = [need for need in get_estimator(name).needs_with(options) if need not in supplies]
+    if missing:
+        return f"no {', '.join(f'`{need}`' for need in missing)}"
+    accepted = names_in_trainer(own)
+    return f"`{name if name in accepted else f'gem_{name}'}`"
+
+
+def table() -> str:
+    """Return the table."""
+    trainers = [(REFERENCE, None)] + [(trainer.name, trainer) for trainer in _supported()]
+    lines = ["| estimator | " + " | ".join(name for name, _ in trainers) + " |"]
+    lines.append("|---" * (1 + len(trainers)) + "|")
+    for name, options in rows():
+        estimator = get_estimator(name)
+        label = f"`{name}`" + "".join(f', `{option}="{value}"`' for option, value in options.items())
+        cells = [
+            cell(name, options, (), SUPPLIES)
+            if trainer is None
+            else cell(name, options, trainer.own_estimators, trainer.supplies_for(estimator))
+            for _, trainer in trainers
+        ]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    masks = [
+        "yes" if "truncated" in supplies else "except those with statistics" if "truncated" in rest else "no"
+        for supplies, rest in _of_stats(trainers)
+    ]
+    lines.append('| `truncation="mask"` | ' + " | ".join(masks) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _supported() -> list[Any]:
+    return [load_trainer(name).supported for name in ("verl", "openrlhf", "trl", "oat", "rl2", "roll")]
+
+
+def _of_stats(trainers: Sequence[tuple[str, Any]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Yield what each trainer supplies to estimators with statistics, and to the others."""
+    with_stats = get_estimator("rebn")
+    for _, trainer in trainers:
+        if trainer is None:
+            yield SUPPLIES, SUPPLIES
+        else:
+            yield trainer.supplies_for(with_stats), trainer.supplies
+
+
+def fill(text: str) -> str:
+    """Return a page with the table in its place."""
+    if not MARKED.search(text):
+        raise SystemExit("the page has no <!-- estimators --> ... <!-- end -->")
+    return MARKED.sub(lambda match: f"{match[1]}\n{table()}\n{match[2]}", text)
+
+
+def main() -> None:
+    """Rewrite a page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("page", type=Path)
+    page = parser.parse_args().page
+    page.write_text(fill(page.read_text("utf-8")), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
