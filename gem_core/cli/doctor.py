@@ -53,6 +53,7 @@ class TrainerStatus:
         hook_registered: Whether the hook works in this Python environment.
         problems: Reasons why a run would not use the plugin; empty if it would.
         warning: Warning that the installed version is newer than the tested versions; None if it is not.
+        supplies: What the trainer supplies to estimators besides rewards and mask.
     """
 
     name: str
@@ -65,6 +66,7 @@ class TrainerStatus:
     hook_registered: bool
     problems: list[str]
     warning: str | None = None
+    supplies: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -223,6 +225,7 @@ def _diagnose(name: str) -> TrainerStatus:
         hook_registered=hook_problem is None,
         problems=[problem for problem in (supported.problem(), hook_problem) if problem is not None],
         warning=supported.untested(),
+        supplies=supported.supplies,
     )
 
 
@@ -251,6 +254,7 @@ def _show_trainer(trainer: TrainerStatus) -> None:
         lines[0] += f": {trainer.name} {trainer.installed or ''}".rstrip()
         lines[0] += f" (supported: {trainer.supported}), plugin {trainer.plugin}"
         lines.append(f"hook: {trainer.hook} [{'works' if trainer.hook_registered else 'does not work'}]")
+        lines.append(f"supplies to estimators: {', '.join(trainer.supplies)}")
     lines += [*trainer.problems, *([trainer.warning] if trainer.warning else [])]
     _console.print_labeled(f"{trainer.status:7}", "\n  ".join(lines), STYLES[trainer.status])
 

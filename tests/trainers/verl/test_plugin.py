@@ -53,7 +53,8 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
         "modes = [get_trainer_cls(name).__module__ for name in names]\n"
         "import verl.experimental.agent_loop.agent_loop as loops\n"
         "from gem_verl import GemAgentLoopManager\n"
-        "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, loops._agent_loop_registry['gem']]))",
+        "agent_loop = loops._agent_loop_registry['gem']\n"
+        "print(json.dumps([early, sorted(ADV_ESTIMATOR_REGISTRY), modes, agent_loop]))",
         VERL_USE_EXTERNAL_MODULES="tests.trainers.own_estimator",
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
