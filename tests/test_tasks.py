@@ -61,9 +61,10 @@ def test_parse_rejects_with_an_example(text):
 NAMED = "game:GuessTheNumber-v0(max_number=50) as guess"
 
 
-def test_a_name_is_the_label_everywhere_and_changes_no_task():
-    named, plain = EnvChoice.parse(NAMED), EnvChoice.parse(NAMED.removesuffix(" as guess"))
-    assert (named.label, named.call, named.text) == ("guess", plain.label, NAMED)
+@pytest.mark.parametrize("text", [NAMED, "math:Arithmetic-v0(size=40) as guess"])
+def test_a_name_is_the_label_everywhere_and_changes_no_task(text):
+    named, plain = EnvChoice.parse(text), EnvChoice.parse(text.removesuffix(" as guess"))
+    assert (named.label, named.call, named.text) == ("guess", plain.label, text)
     assert (plain.label, plain.text) == (plain.call, plain.call)
     for split in ("train", "eval"):
         rows, others = (list(make_tasks([one, *MIX], 9, split=split)) for one in (named, plain))

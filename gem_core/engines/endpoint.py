@@ -192,13 +192,12 @@ class Endpoint:
 
     def _renames_limit(self, error: Exception, body: Mapping[str, Any]) -> bool:
         """Return whether the endpoint wants ``max_completion_tokens``, which later requests then hold."""
-        if getattr(error, "status_code", None) not in (400, 422) or "max_completion_tokens" not in _reason(
-            error
-        ):
+        wanted = "max_completion_tokens"
+        if getattr(error, "status_code", None) not in (400, 422) or wanted not in _reason(error):
             return False
-        if "max_tokens" not in body or "max_completion_tokens" in body or "max_tokens" in self._extra_body:
+        if "max_tokens" not in body or wanted in body or "max_tokens" in self._extra_body:
             return False
-        self._limit_name = "max_completion_tokens"
+        self._limit_name = wanted
         return True
 
     def _refusal(self, error: Exception, body: Mapping[str, Any]) -> ChatReply | None:
@@ -219,6 +218,7 @@ class Endpoint:
         if error.status_code == 404:
             raise ServiceError(
                 f"{self.address} has no model {self._model!r}, or the address is wrong: {text}"
+                f"{_advice(error, body)}"
             ) from None
         if code == "insufficient_quota":
             raise ServiceError(f"{self.address}: {text}") from None
@@ -246,11 +246,12 @@ def _advice(error: Exception, body: Mapping[str, Any]) -> str:
     """Return what to do if an error names a field of the request; empty if it names none."""
     text = f"{_reason(error)} {getattr(error, 'param', None) or ''}"
     named = [name for name in body if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
-    if not named or not hasattr(error, "status_code"):
+    if not hasattr(error, "status_code"):
         return ""
-    if named == ["tools"]:
-        return ". To send no tools, omit --native-tools"
-    name = next(name for name in named if name != "tools")
+    name = next((name for name in named if name != "tools"), None)
+    if name is None:
+        about_tools = "tools" in body and "tool" in text.lower()
+        return ". To send no tools, omit --native-tools" if about_tools else ""
     return (
         f". To leave out {name!r}, add --extra-body '{json.dumps({name: None})}'; another value than null is "
         "sent instead"

@@ -261,6 +261,30 @@ def test_an_error_that_names_a_field_says_how_to_leave_it_out(server, field, cap
     }
 
 
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (400, "Unrecognized request argument supplied: tools"),
+        (404, "No endpoints found that support tool use."),
+    ],
+)
+def test_an_endpoint_without_native_tools_says_which_option_to_omit(status, text):
+    async def once(url):
+        endpoint = Endpoint("m", base_url=url)
+        tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+        try:
+            await endpoint.reply(QUESTION, max_tokens=5, request_id="r", tools=[tool])
+        finally:
+            await endpoint.close()
+
+    with (
+        StubEndpoint(lambda request: (status, {"error": {"message": text}})) as endpoint,
+        pytest.raises(ServiceError, match=r"To send no tools, omit --native-tools$"),
+    ):
+        asyncio.run(once(endpoint.url))
+
+
 def test_fields_of_a_request_can_be_replaced():
     changed = {"temperature": 0.25, "max_tokens": None, "max_completion_tokens": 7, "stop": ["\n"]}
     with StubEndpoint(lambda request: "x" * 10_000) as endpoint:
