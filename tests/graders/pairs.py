@@ -873,6 +873,7 @@ x=0 ~ x=x
 -i ~ (10^{400})!
 (2i)! ~ 5
 \binom{i}{2} ~ 5
+\lfloor i \rfloor ~ 0
 # adversarial strings
  ~ 5
 ? ~ 5
