@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gem_core.core import Split
+from gem_core.rollout.limits import MAX_TURNS
 
 
 class SourceRows(NamedTuple):
@@ -86,13 +87,15 @@ def describe_budget(
     """Return a sentence about the tokens of an episode, and whether they fit into the trainer's limit.
 
     Args:
-        max_turns: Maximum number of turns; None if only the environment limits them.
+        max_turns: Maximum number of turns; None if the environment or `limit` ends an episode.
         max_tokens_per_turn: Maximum number of tokens of a response; None if only `limit` does.
         limit: Maximum number of tokens of an episode after its first prompt, observations included; None if
             there is no such limit.
         option: Name that a user writes for `limit`.
         with_prompt: Whether `limit` counts the tokens of the first prompt as well.
     """
+    if max_turns is None and limit is None:
+        max_turns = MAX_TURNS  # as in `EpisodeLimits`
     counted = "prompt and observations" if with_prompt else "observations"
     of_turn = max_tokens_per_turn if max_tokens_per_turn is not None else limit
     turns = (

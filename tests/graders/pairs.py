@@ -871,6 +871,9 @@ x=0 ~ x=x
 4 ~ 0/0
 5 ~ \csc 0
 -i ~ (10^{400})!
+(2i)! ~ 5
+\binom{i}{2} ~ 5
+\lfloor i \rfloor ~ 0
 # adversarial strings
  ~ 5
 ? ~ 5

@@ -40,7 +40,8 @@ def test_a_plan_is_text() -> None:
         (1, None, 1024, "1 turn of at most 1,024 sampled tokens, 1,024 in all; m=1,024 leaves 0"),
         (2, None, 1024, "2,048 in all, but it is cut"),
         (2, 10, None, "2 turns of at most 10 sampled tokens"),
-        (None, None, None, "any number of turns of any length"),
+        (None, None, None, "1,000 turns of any length"),
+        (None, 320, None, "1,000 turns of at most 320 sampled tokens"),
     ],
 )
 def test_the_budget_says_whether_an_episode_fits(turns, tokens, limit, expected) -> None:

@@ -1,0 +1,55 @@
+"""The ends of answers in the chat templates that TRL ships, with their own special tokens."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gem_core.rollout import AppendContext, RebuildContext
+from tests.rollout.tokenizers import bpe_tokenizer
+
+TEMPLATES = sorted(
+    Path(str(path))
+    for path in (resources.files("trl") / "chat_templates").iterdir()
+    if path.name.endswith(".jinja")
+)
+SPECIAL = re.compile("<[|\uff5c]?[\\w\u2581]+[|\uff5c]?>")
+ENDS = {
+    "cohere2": "<|END_OF_TURN_TOKEN|>",
+    "deepseekv3": "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "gemma3": "<end_of_turn>",
+    "gemma4_v5": "<turn|>",
+    "glm4moe": "<|user|>",
+    "gptoss": "<|return|>",
+    "llama3": "<|eot_id|>",
+    "muse_glimmer": "<|eot|>",
+    "phi3": "<|end|>",
+    "qwen3": "<|im_end|>",
+    "qwen3_training": "<|im_end|>",
+}
+"""Tokens that end an answer, as the model cards say; versions of TRL without a template skip its row."""
+
+
+def tokenizer_of(template: str) -> Any:
+    """Return a tokenizer with the special tokens in a template, and an end-of-sequence token of its own."""
+    tokenizer = bpe_tokenizer("none", template)
+    tokenizer.bos_token = "<|endoftext|>"
+    tokenizer.add_tokens(sorted({*SPECIAL.findall(template)}), special_tokens=True)
+    return tokenizer
+
+
+def end_of(kind: Any, path: Path) -> str:
+    tokenizer = tokenizer_of(path.read_text(encoding="utf-8"))
+    end = kind(tokenizer).extra_stop_id({tokenizer.eos_token_id})
+    return str(tokenizer.decode([end])) if end is not None else "the engine's own"
+
+
+@pytest.mark.parametrize("kind", [AppendContext, RebuildContext])
+def test_an_engine_stops_at_the_token_that_ends_an_answer(kind: Any) -> None:
+    known = {path.stem: path for path in TEMPLATES if path.stem in ENDS}
+    assert len(known) >= 6
+    assert {name: end_of(kind, path) for name, path in known.items()} == {name: ENDS[name] for name in known}
