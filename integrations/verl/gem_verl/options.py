@@ -67,6 +67,7 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
     sections = {
         "gem_grpo": choice.estimator.name == "grpo",
         "all collected turns": choice.scope == "collected",
+        "any estimator": True,
         "bypass mode": bypass,
         "estimator": not bypass,
     }
@@ -105,6 +106,9 @@ def check_config(config: Any) -> RowOptions:
         choice = read_algorithm(config.algorithm, name, own_mode=own_mode)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         check_loss(config, choice, options.row_kind)
+        correction = option_at(config.algorithm, "rollout_correction", {})
+        corrects = correction.get("bypass_mode") or correction.get("rollout_is")
+        reject_listed(SUPPORTED, config, {"log-probs of the engine": corrects})
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
         if choice.scope == "collected" and mode != "sync":
             limit = option_at(config, "trainer.v1.sampler.max_off_policy_threshold")

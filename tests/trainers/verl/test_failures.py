@@ -141,23 +141,29 @@ def test_validation_counts_a_failed_episode_in_its_error_rate_only(
     assert result["val-aux/num_turns/mean"] == 2.0
 
 
+@pytest.mark.parametrize("model", ["actor", "critic"])
 @pytest.mark.parametrize("mode", ["seq-mean-token-mean", "seq-mean-token-sum", "token-mean"])
-def test_a_loss_over_rows_divides_by_those_that_were_played(mode: str, queue: MemoryQueue) -> None:
+def test_a_loss_over_rows_divides_by_those_that_were_played(
+    mode: str, model: str, queue: MemoryQueue
+) -> None:
     from verl.trainer.ppo.core_algos import agg_loss
 
-    trainer = make_trainer("actor_rollout_ref.actor.ppo_mini_batch_size=4", "actor_rollout_ref.rollout.n=2")
+    sizes = ("actor_rollout_ref.actor.ppo_mini_batch_size=4", "critic.ppo_mini_batch_size=4")
+    trainer = make_trainer(*sizes, "actor_rollout_ref.rollout.n=2")
     play(trainer, {1: ["3", "break"], 2: ["5", "6"], 3: ["break"] * 2, 4: ["1", "2"]})
     batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=4)
     batch = upsample_batch_to_divisible_size(batch, 8, TOKENIZER.eos_token_id)
     seen = {}
 
-    def update_actor(given: KVBatchMeta) -> Any:
+    def update(given: KVBatchMeta) -> Any:
         seen.update(given.extra_info)
-        return {"metrics": {"mfu": [0.0]}}
+        output = {"metrics": {"mfu": [0.0]}}
+        return output if model == "actor" else SimpleNamespace(get=lambda: output)
 
-    trainer.actor_rollout_wg = SimpleNamespace(update_actor=update_actor)
-    trainer._update_actor(batch, {})
-    assert trainer.actor_rollout_wg.update_actor is update_actor
+    workers = SimpleNamespace(update_actor=update, train_mini_batch=update)
+    trainer.actor_rollout_wg = trainer.critic_wg = workers
+    (trainer._update_actor if model == "actor" else trainer._update_critic)(batch, {})
+    assert workers.update_actor is workers.train_mini_batch is update
     masks = [queue.rows["train"][key]["response_mask"].float() for key in batch.keys]
     mask = torch.nn.utils.rnn.pad_sequence(masks, batch_first=True)
     loss = torch.rand(mask.shape)

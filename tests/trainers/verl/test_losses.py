@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 import torch
 from gem_verl.options import check_config
+from tensordict import TensorDict
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
+from verl.utils import tensordict_utils as tu
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.utils.losses import ppo_loss
 
 from gem_core.errors import ConfigError
 from tests.trainers.verl.configs import verl_config
@@ -179,3 +184,74 @@ def test_weights_of_a_rollout_correction_are_passed(register: Callable[[str, Any
     check("mine", *REBN, "algorithm.rollout_correction.rollout_is=token")
     with pytest.raises(ConfigError, match=r"loss_mode=mine fails .*AssertionError"):
         check("mine", *REBN)
+
+
+def gradient_of_ppo_loss(advantages: torch.Tensor, mask: torch.Tensor, *overrides: str) -> torch.Tensor:
+    """Return the gradient of verl's whole loss by the log-probs of the responses, (rows, tokens)."""
+    actor = verl_config(*overrides, f"{ACTOR}.ppo_micro_batch_size_per_gpu=1").actor_rollout_ref.actor
+    rows, tokens = mask.shape
+    generator = torch.Generator().manual_seed(1)
+    old = -torch.rand(rows, tokens, generator=generator)
+    reference = old + 0.1 * torch.randn(rows, tokens, generator=generator)
+    fields = {
+        "prompts": torch.ones(rows, 1), "responses": mask, "response_mask": mask, "old_log_probs": old,
+        "ref_log_prob": reference, "advantages": advantages,
+    }  # fmt: skip
+    nested = {
+        name: torch.nested.as_nested_tensor([*values], layout=torch.jagged) for name, values in fields.items()
+    }
+    data = TensorDict(nested, batch_size=rows)
+    tu.assign_non_tensor(data, dp_size=1, batch_num_tokens=int(mask.sum()), global_batch_size=rows)
+    # The model's output for a token is at the place of the one before.
+    whole = torch.cat([old, torch.zeros(rows, 1)], 1).reshape(-1).requires_grad_()
+    output = {"log_probs": whole, "entropy": -whole}
+    loss, _ = ppo_loss(omega_conf_to_dataclass(actor), output, data)
+    (gradient,) = torch.autograd.grad(loss, whole)
+    return gradient.reshape(rows, tokens + 1)[:, :-1]
+
+
+ADDED = {
+    "nothing": [],
+    **{
+        f"KL {kind}": [
+            f"{ACTOR}.use_kl_loss=True",
+            f"{ACTOR}.kl_loss_type={kind}",
+            f"{ACTOR}.kl_loss_coef=0.5",
+        ]
+        for kind in ("kl", "abs", "mse", "low_var_kl", "k1", "k2", "k3", "k3+")
+    },
+    "entropy": [f"{ACTOR}.entropy_coeff=0.3"],
+    "scale": [f"{ACTOR}.loss_agg_mode=seq-mean-token-sum-norm", f"{ACTOR}.loss_scale_factor=50"],
+}
+"""Options that add a term to verl's loss, or scale it."""
+
+
+@pytest.mark.parametrize("option", ADDED)
+def test_added_terms_do_not_depend_on_the_advantages(option: str) -> None:
+    mask = torch.tensor([[1.0, 1, 0, 1, 1], [1, 0, 1, 1, 0]])
+    advantages = torch.tensor([[1.0, 1, 0, -0.25, -0.25], [-0.25, 0, 1, 1, 0]])
+    with_them = gradient_of_ppo_loss(advantages, mask, *ADDED[option])
+    without = gradient_of_ppo_loss(torch.zeros_like(mask), mask, *ADDED[option])
+    assert bool(without.any()) == option.startswith(("KL", "entropy"))
+    torch.testing.assert_close((with_them - without).sign(), -advantages.sign())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rollout_is": "token"},
+        {"rollout_is": "sequence"},
+        {"rollout_is": "token", "rollout_is_batch_normalize": True},
+        {"rollout_is": "token", "rollout_is_threshold": "0.5_2.0"},
+        {"rollout_is": "sequence", "rollout_is_threshold": "0.5_5.0", "rollout_is_batch_normalize": True},
+    ],
+)
+def test_weights_of_a_rollout_correction_have_no_sign(options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    old, rollout = (-torch.rand(6, 9, generator=generator) for _ in range(2))
+    mask = (torch.rand(6, 9, generator=generator) > 0.3).float()
+    result, changed, _ = compute_rollout_correction_and_rejection_mask(old, rollout, mask, **options)
+    weights = result.batch["rollout_is_weights"]
+    assert torch.equal(changed, mask)
+    assert weights.min() >= 0
+    assert weights.max() > 0

@@ -39,6 +39,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
         ([REBN, "+algorithm.rebn.scope=all"], "collected or trained"),
         ([REBN, "algorithm.gamma=1.5"], "a number from 0 to 1"),
+        ([REBN, "algorithm.use_pf_ppo=True"], "use_pf_ppo=True: verl reads it with its own gae only"),
         (["algorithm.adv_estimator=gem_grpo"], "rollout.n=1 every advantage would be 0"),
         (["algorithm.adv_estimator=gem_rloo"], "rollout.n=1 every advantage would be 0"),
         (
@@ -161,6 +162,14 @@ def test_a_correction_that_verls_v1_trainer_would_ignore(option: str) -> None:
     loss = "actor_rollout_ref.actor.policy_loss"
     own = f"+{loss}.rollout_correction"
     check(REBN, f"{loss}.loss_mode=bypass_mode", f"{own}.{option}", f"{own}.rollout_rs_threshold=2.0")
+
+
+@pytest.mark.parametrize("option", ["rollout_is=token", "bypass_mode=True"])
+def test_a_correction_needs_the_log_probs_of_the_engine(option: str) -> None:
+    without = "actor_rollout_ref.rollout.calculate_log_probs=False"
+    check(REBN, without)
+    with pytest.raises(ConfigError, match=r"calculate_log_probs=False: .*set it to True"):
+        check(REBN, without, f"algorithm.rollout_correction.{option}")
 
 
 def test_filtered_groups_are_accepted_on_request() -> None:
