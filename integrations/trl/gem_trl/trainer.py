@@ -150,7 +150,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             return output
         step = f"step {self.state.global_step + 1}"
         played = [row.episode for row in every_row if row.episode is not None]
-        if not stats.count:
+        if not any(row.turns.rewards for row in every_row):
             if any(episode.trainable for episode in played) or not played:
                 raise EnvError(f"{step}: no row is trained on: {every_row[0].lost}")
             raise nothing_trainable(played, step)

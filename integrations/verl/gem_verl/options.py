@@ -75,10 +75,16 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
     return choice
 
 
+def chosen_estimator(config: Any) -> EstimatorChoice | None:
+    """Return gem_core's estimator of a whole verl config; None if it is one of verl's own."""
+    name = str(config.algorithm.adv_estimator)
+    return read_algorithm(config.algorithm, name) if name in estimator_names() else None
+
+
 def needs_of(config: Any) -> tuple[Need, ...]:
     """Return what the estimator of a whole verl config needs; nothing if it is one of verl's own."""
-    name = str(config.algorithm.adv_estimator)
-    return read_algorithm(config.algorithm, name).needs if name in estimator_names() else ()
+    choice = chosen_estimator(config)
+    return () if choice is None else choice.needs
 
 
 def check_config(config: Any) -> RowOptions:

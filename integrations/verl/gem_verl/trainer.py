@@ -29,7 +29,7 @@ from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
 from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import check_dataset
-from gem_verl.options import TRAINER_MODES, check_config, needs_of
+from gem_verl.options import TRAINER_MODES, check_config, chosen_estimator
 
 expect_listed(SUPPORTED, "trainer")
 
@@ -133,7 +133,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
-        needs = needs_of(self.config)
+        choice = chosen_estimator(self.config)
+        needs = () if choice is None else choice.needs
         sessions, indices = [_session(key) for key in keys], [int(key.rsplit("_", 1)[1]) for key in keys]
         facts = unpack_facts(
             rows, sessions, indices, lambda: _column(batch, keys, "response_mask").to_padded_tensor(0)
@@ -149,7 +150,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         several = last_rows if copies and facts.episodes is None else None
         with replaced(estimators, "batch_facts", facts), replaced(estimators, "last_rows", several):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
-        turns = sum(len(episode.turns) for episode in episodes)
+        masked = choice is not None and choice.truncation == "mask"
+        turns = sum(len(one.turns) for one in episodes if not (masked and one.truncated))
         if all(rows) and facts.stats.count not in (0, turns):
             raise UnsupportedTrainer(
                 f"gem_verl: the response mask has {facts.stats.count} turns, but {turns} turns were "

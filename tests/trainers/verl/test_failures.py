@@ -12,6 +12,7 @@ import pytest
 import torch
 from gem_verl import loop as gem_loop
 from gem_verl.trainer import GemTrainer
+from omegaconf import open_dict
 from transfer_queue import KVBatchMeta
 from verl import DataProto
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -82,6 +83,41 @@ def test_the_others_get_the_advantages_they_would_get_without_it(
     assert metrics["gem/error_rate"] == pytest.approx(10 / 20)
     assert metrics["gem/return"] == pytest.approx(5.1)
     assert "4 of 4 episodes cannot be trained on" in caplog.text  # the prompt without any sample left
+
+
+def test_estimators_get_the_facts_about_the_episodes(queue: MemoryQueue) -> None:
+    trainer = make_trainer()
+    play(trainer, {1: ["3", "break", "8", "1"], 2: ["5", "5", "5", "9"]})
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=2)
+    rows = queue.rows["train"]
+    for row in rows.values():
+        row["old_log_probs"] = row["rollout_log_probs"]
+    best = next(key for key in batch.keys if float(rows[key]["rm_scores"].sum()) == 9)
+
+    def returns_and_advantages(name: str, *options: str) -> dict[str, tuple[float, float]]:
+        trainer.config.algorithm.adv_estimator = name
+        with open_dict(trainer.config):
+            trainer.config.algorithm[name] = dict(option.split("=") for option in options)
+        trainer._compute_advantage(batch, {})
+        return {
+            key: (float(rows[key]["rm_scores"].sum()), float(rows[key]["advantages"][0]))
+            for key in batch.keys
+        }
+
+    plain = returns_and_advantages("rebn")
+    by_env = returns_and_advantages("rebn", "statistics=env")  # one environment
+    assert [value for _, value in by_env.values()] == pytest.approx([value for _, value in plain.values()])
+    scores = [score for score, _ in plain.values()]
+    rae = returns_and_advantages("rae")
+    for score, advantage in rae.values():  # one agent
+        assert advantage == pytest.approx(score - (sum(scores) - score) / (len(scores) - 1), abs=1e-5)
+    rows[best]["extra_fields"]["gem"]["episode"] |= {"terminated": False, "truncated": True}
+    masked = returns_and_advantages("rebn", "truncation=mask")
+    rest = [score for key, (score, _) in masked.items() if key != best]
+    mean, std = np.mean(rest), np.std(rest)
+    for key, (score, advantage) in masked.items():
+        assert advantage == pytest.approx(0.0 if key == best else (score - mean) / std, abs=1e-5)
+    assert trainer.step_metrics(batch)["rebn/turns"] == 4 * len(scores) - 1
 
 
 def test_an_update_with_failed_episodes_only_names_the_environment_and_the_cause(
