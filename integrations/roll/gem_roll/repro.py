@@ -75,6 +75,7 @@ def _config(recipe: Recipe, groups: list[int]) -> dict[str, Any]:
 
 def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
     """Return ``custom_envs.<tag>`` for an environment."""
+    wrappers = ", ".join(filter(None, (source.env_kwargs.get("wrappers", ""), recipe.wrappers)))
     return {
         "env_type": PREFIX + source.env_id,
         "env_manager_cls": STEP if recipe.context == "rebuild" else TRAJECTORY,
@@ -82,7 +83,7 @@ def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
         "max_tokens_per_step": recipe.max_tokens_per_turn,
         "agent_system_template": recipe.system_prompt,
         "agent_template": "{observation}",
-        "env_config": source.env_kwargs | ({"wrappers": recipe.wrappers} if recipe.wrappers else {}),
+        "env_config": source.env_kwargs | ({"wrappers": wrappers} if wrappers else {}),
     }
 
 
