@@ -8,7 +8,8 @@ from gem_core.core import Split
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.options import option_at
 from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
-from gem_rl2.options import RL2_ESTIMATORS, choose_estimator, plays_gem, read_options
+from gem_rl2 import SUPPORTED
+from gem_rl2.options import choose_estimator, plays_gem, read_options
 from gem_rl2.rows import tasks_of
 from gem_rl2.upstream import SPLITS, Upstream
 
@@ -42,7 +43,7 @@ def plan_of(config: Any, upstream: Upstream) -> Plan:
         budget = f"{config.rollout.env_path} limits an episode, and actor.max_length_per_device={limit} a row"
     notes += describe_truncation(f"{upstream.sampling_section('train')}.", params)
     name = str(config.adv.estimator)
-    own = name in RL2_ESTIMATORS
+    own = name in SUPPORTED.own_estimators
     estimator = f"RL2's {name}, gamma={config.adv.gamma}" if own else choose_estimator(config.adv).summary
     return Plan(sources, estimator, [budget], notes)
 
