@@ -165,10 +165,14 @@ def test_the_plan_says_what_a_run_would_do(folder: Path, capsys: pytest.CaptureF
         "note: note_of_mine: nothing reads this option",
         "note: custom_envs.Other.mine: nothing reads this option",
     ]
+    more = folder / "more.jsonl"
     unplayed = make_tasks([EnvChoice("game:Wordle-v0")], 1)
-    tasks.write_text(tasks.read_text() + "".join(json.dumps(row) + "\n" for row in unplayed))
+    more.write_text(tasks.read_text() + "".join(json.dumps(row) + "\n" for row in unplayed))
+    OmegaConf.save(
+        OmegaConf.merge(OmegaConf.load(path), {"custom_envs": {"gem": {"tasks": str(more)}}}), path
+    )
     problem = str(problem_of("roll", [str(path)], capsys))
-    assert "tasks.jsonl, line 31: no tag has the environment game:Wordle-v0" in problem
+    assert "more.jsonl, line 31: no tag has the environment game:Wordle-v0" in problem
     assert problem_of("roll", [str(folder / "step.yaml")], capsys) is None
     lines = plan_of("roll", [str(folder / "step.yaml")], capsys)
     assert "estimator: ROLL's step_reinforce, gamma=1.0 per token" in lines
