@@ -877,6 +877,7 @@ x=0 ~ x=x
 # adversarial strings
  ~ 5
 ? ~ 5
+. ~ ,
 {} ~ 5
 () ~ 5
 \boxed{} ~ 5
