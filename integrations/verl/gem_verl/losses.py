@@ -42,7 +42,7 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowKind) -> None:
         ConfigError: The loss is unknown, fails, or pushes a token against its advantage.
     """
     import_external_libs(config.actor_rollout_ref.model.get("external_lib"))  # may register losses
-    mode = config.actor_rollout_ref.actor.policy_loss.loss_mode
+    mode = config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
     if mode not in POLICY_LOSS_REGISTRY:
         raise ConfigError(f"{OPTION}: {unknown('policy loss', mode, POLICY_LOSS_REGISTRY)}")
     differ = rows == "episode" and _turns_differ(choice)
