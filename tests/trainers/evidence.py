@@ -217,6 +217,7 @@ def assert_update_is_right(
     kl_coef: float = 0.0,
     collected: Iterable[str] | None = None,
     on_policy: bool = True,
+    others: Mapping[int, Played] | None = None,
 ) -> list[Played]:
     """Check rows, advantages, gradient, and weights of one update; return its episodes.
 
@@ -233,10 +234,13 @@ def assert_update_is_right(
             their turns after collecting them; None if each turn has a row.
         on_policy: Whether the engine sampled all rows with the weights of this update. False in asynchronous
             modes.
+        others: The episodes of rows that no spy environment named, by the `id` of the row.
     """
     rows = [row for row in update.rows if not row.is_pad]
     assert rows, f"all {len(update.rows)} rows only fill the batch: the update trains on nothing"
-    names = [name_in(row.prompt, tokenizer) for row in rows]
+    named = {number: str(number) for number in others or {}}
+    names = [named.get(id(row)) or name_in(row.prompt, tokenizer) for row in rows]
+    episodes = {**episodes, **{named[number]: played for number, played in (others or {}).items()}}
     mine = {name: episodes[name] for name in (names if collected is None else collected)}
     rewards = {name: list(episode.rewards) for name, episode in mine.items()}
     if kl_coef:

@@ -18,8 +18,8 @@ from gem_openrlhf.labels import task_of as openrlhf_task
 from gem_rl2.rows import rl2_row
 from gem_rl2.rows import task_of as rl2_task
 from gem_trl.dataset import prompt_task, task_prompt
-from gem_verl.dataset import GemDataset
 from gem_verl.rows import task_of as verl_task
+from gem_verl.rows import verl_row
 
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task, write_tasks
 from gem_core.trainers.tasks import read_tasks
@@ -35,12 +35,6 @@ def through_rows(row: Callable[[TaskRow], Any], task: Callable[[Any], TaskRow]) 
     return read
 
 
-def through_verl(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
-    data = GemDataset([source.label])
-    assert len(data) == tasks // 2
-    return [verl_task(data[number]) for _ in range(2) for number in range(len(data))]
-
-
 def through_oat(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     data = task_prompts([source], tasks, seed=0)
     return [read_task(json.loads(data[number][1])) for number in range(tasks)]
@@ -52,7 +46,7 @@ def through_roll(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
 
 
 PLUGINS: dict[str, Through] = {
-    "verl": through_verl,
+    "verl": through_rows(verl_row, verl_task),
     "openrlhf": through_rows(openrlhf_row, lambda row: openrlhf_task(row["label"])),
     "oat": through_oat,
     "rl2": through_rows(rl2_row, lambda row: rl2_task(row["extra_info"])),

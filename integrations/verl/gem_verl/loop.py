@@ -141,9 +141,10 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             max_response_tokens=rollout.response_length,
             request_id=_request_id(task, fields) if rollout.full_determinism else uuid4().hex,
         )
-        if not episode.trainable and not group.validating:
+        if not episode.trainable:
             await group.leave_out(episode, f"{uid}_{session}")
-            return []
+            if not group.validating:
+                return []
         # Step n is sampled with the weights of step n - 1; verl needs this number even if nothing was
         # sampled.
         version = int(fields.get("global_steps", 1)) - 1

@@ -15,7 +15,7 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknow
 from gem_core.trainers.options import RowOptions, option_at, reject_listed
 from gem_core.trainers.tasks import check_tasks
 from gem_verl import SUPPORTED
-from gem_verl.rows import AGENT_NAME, task_of
+from gem_verl.rows import AGENT_NAME, agent_of, task_of
 
 TRAINER_MODES = {f"gem_{mode}": mode for mode in ("sync", "colocate_async", "separate_async")}
 """Maps GEM's values of ``trainer.v1.trainer_mode`` to the modes of verl that they extend."""
@@ -149,7 +149,7 @@ def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: 
             option is not supported.
     """
     default = config.actor_rollout_ref.rollout.agent.default_agent_loop
-    played = (("", task_of(row)) for row in rows if (row.get("agent_name") or default) == AGENT_NAME)
+    played = (("", task_of(row)) for row in rows if agent_of(row.get("agent_name"), default) == AGENT_NAME)
     wrappers = read_options(config).wrappers
     if check_tasks(played, wrappers, no_images=lambda: images_unsupported(config), for_training=for_training):
         shares_gpus = not config.reward.reward_model.enable_resource_pool

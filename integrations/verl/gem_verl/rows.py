@@ -20,6 +20,17 @@ ROW_COLUMNS = ("agent_name", "extra_info")
 """The columns that `gem_verl.options.check_data` reads."""
 
 
+def agent_of(name: Any, default: str) -> str:
+    """Return the agent loop that plays a row.
+
+    Args:
+        name: Value of the column ``agent_name``. Where files are mixed, some rows lack it: None, NaN,
+            or empty, depending on what wrote or joined the files.
+        default: verl's ``default_agent_loop``.
+    """
+    return name if isinstance(name, str) and name.strip() else default
+
+
 def verl_row(task: TaskRow, split: Split | None = None) -> dict[str, Any]:
     """Return the row of a task.
 

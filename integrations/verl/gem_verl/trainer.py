@@ -8,7 +8,9 @@ failed episodes, out of the estimator and out of the means over rows.
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import Counter
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -21,15 +23,20 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import v1
 
 from gem_core.advantages.stats import ReturnStats
-from gem_core.errors import UnsupportedTrainer
+from gem_core.core import Split
+from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.facts import unpack_facts, unpack_outlines, unpack_played
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
 from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
-from gem_verl.dataset import check_dataset
+from gem_verl.dataset import explained
 from gem_verl.options import TRAINER_MODES, check_config, chosen_estimator
+from gem_verl.plan import make_plan
+
+logger = logging.getLogger("verl.gem")
 
 expect_listed(SUPPORTED, "trainer")
 
@@ -49,6 +56,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         estimators.register()  # also those that a module has registered since
         self.gem_options = check_config(config)
+        self._ledgers: dict[Split, SourceLedger] = {"train": SourceLedger(), "eval": SourceLedger()}
         self._reset_step()
         modes, agent = config.trainer.v1, config.actor_rollout_ref.rollout.agent
         with open_dict(config):
@@ -64,11 +72,13 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         self._stats = ReturnStats()
         self._failed_prompts: set[str] = set()
         self._finished_prompts: set[str] = set()
+        self._counts: Counter[str] = Counter()
 
     def _init_dataloader(self) -> None:
-        super()._init_dataloader()
-        check_dataset(self.config, self.train_dataset, for_training=True)
-        check_dataset(self.config, self.val_dataset, for_training=False)
+        with explained():
+            super()._init_dataloader()
+        for line in make_plan(self.config, self.train_dataset, self.val_dataset).lines():
+            logger.info("plan: %s", line)
 
     def _build_replay_buffer(self) -> Any:
         # verl distinguishes its own modes by this name.
@@ -94,8 +104,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             self._failed_prompts.clear()
         self._failed_prompts |= buffer.failure_keys["train"]
         limit = REPLACED_BATCHES * self.config.data.train_batch_size
-        if len(self._failed_prompts) >= limit and (failed := failures.take_failed()):
-            raise nothing_trainable(failed, f"{len(self._failed_prompts)} prompts one after the other")
+        if len(self._failed_prompts) >= limit and (lost := failures.take_lost()):
+            raise _nothing_left(lost, f"{len(self._failed_prompts)} prompts one after the other")
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
         self._rows = len(batch.keys)
@@ -126,12 +136,15 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         try:
             return super()._step_once(metrics, timing_raw, sample_batch_size)
         except RuntimeError as error:
-            if "no materializable trajectories" in str(error) and (failed := failures.take_failed()):
-                raise nothing_trainable(failed, f"step {self.global_steps}") from error
+            if "no materializable trajectories" in str(error) and (lost := failures.take_lost()):
+                raise _nothing_left(lost, f"step {self.global_steps}") from error
             raise
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         keys, pads = _split(batch)
+        lost = failures.take_lost()
+        self._episodes += [each.episode for each in lost if each.episode is not None]
+        self._count_sources(batch, keys, lost, len(pads))
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
         choice = chosen_estimator(self.config)
         needs = () if choice is None else choice.needs
@@ -159,9 +172,25 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             )
         if pads:
             _fill(pads, computed)
-        self._episodes += episodes + failures.take_failed()
+        self._episodes += episodes
         self._stats = self._stats.merge(facts.stats)
         return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info)
+
+    def _count_sources(self, batch: Any, keys: list[str], lost: list[failures.Lost], filled: int) -> None:
+        """Count the episodes of an update by source.
+
+        Raises:
+            EnvError: A source lost all of its episodes.
+        """
+        names = ["response_mask", "data_source"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
+        sources = list(data["data_source"]) if "data_source" in data else [failures.UNKNOWN] * len(keys)
+        rows = zip(keys, data["response_mask"].unbind(), sources, strict=True)
+        played = {_session(key): str(source) for key, mask, source in rows if mask.any()}
+        counts = self._ledgers["train"].close_step(
+            f"step {self.global_steps}", played.values(), [(each.source, each.cause) for each in lost], filled
+        )
+        self._counts.update(counts)
 
     def _update_critic(self, batch: Any, metrics: dict[str, Any]) -> Any:
         with _rows_counted(self.critic_wg, "train_mini_batch"):
@@ -180,7 +209,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
 
         With turn rows, they replace means that verl computes over rows.
         """
-        metrics = batch_metrics(self._episodes, self._stats)
+        metrics = batch_metrics(self._episodes, self._stats) | self._counts
         self._reset_step()
         keys, _ = _split(batch)
         if self.gem_options.row_kind == "turn" and keys:
@@ -195,6 +224,16 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
                     metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(totals))
         return metrics
 
+    def _validate(self) -> Any:
+        try:
+            return super()._validate()
+        except Exception as error:
+            lost = failures.take_lost("eval")
+            if not lost:
+                raise
+            what = f"validation after step {self.global_steps}"
+            raise EnvError(f"{what}: {len(lost)} episodes are lost: {lost[0].cause}") from error
+
     def _val_metrics_update(
         self, data_sources: Any, sample_uids: Any, infos: Any, sample_turns: Any, **options: Any
     ) -> Any:
@@ -202,7 +241,12 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         rewards = [None if fails else reward for reward, fails in zip(infos["reward"], failed, strict=True)]
         turns = [count for count, fails in zip(sample_turns, failed, strict=True) if not fails]
         infos = {**infos, "reward": rewards}  # verl's means skip None
-        return super()._val_metrics_update(data_sources, sample_uids, infos, turns, **options)
+        played = [str(source) for source, fails in zip(data_sources, failed, strict=True) if not fails]
+        lost = [(each.source, each.cause) for each in failures.take_lost("eval")]
+        step = f"validation after step {self.global_steps}"
+        counts = self._ledgers["eval"].close_step(step, played, lost)
+        metrics = super()._val_metrics_update(data_sources, sample_uids, infos, turns, **options)
+        return metrics | {f"val-aux/{name}": value for name, value in counts.items() if name != "gem/filled"}
 
 
 @v1.register_trainer("gem_sync")
@@ -218,6 +262,14 @@ class GemTrainerColocateAsync(GemTrainer, v1.PPOTrainerColocateAsync):  # type: 
 @v1.register_trainer("gem_separate_async")
 class GemTrainerSeparateAsync(GemTrainer, v1.PPOTrainerSeparateAsync):  # type: ignore[misc]
     """``gem_separate_async``: episodes are played on other GPUs during the update."""
+
+
+def _nothing_left(lost: list[failures.Lost], what: str) -> EnvError:
+    """Return the error that ends a run if all episodes of an update are lost."""
+    failed = [each.episode for each in lost if each.episode is not None]
+    if failed:
+        return nothing_trainable(failed, what)
+    return EnvError(f"{what}: all {len(lost)} episodes are lost: {lost[0].cause}")
 
 
 def _split(batch: Any) -> tuple[list[str], list[str]]:

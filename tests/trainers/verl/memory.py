@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -16,19 +16,21 @@ from typing import Any
 import pytest
 import torch
 import transfer_queue
+from gem_verl.dataset import GemDataset
 from gem_verl.manager import GemAgentLoopWorker
 from gem_verl.options import read_options
 from gem_verl.rows import AGENT_NAME, verl_row
 from gem_verl.trainer import GemTrainer
 from transfer_queue import KVBatchMeta
+from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import omega_conf_to_dataclass
-from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
 from gem_core import register
 from gem_core.core import Env
+from gem_core.rollout.sources import SourceLedger
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers.verl.configs import verl_config
@@ -60,7 +62,9 @@ class ScriptedServer:
     def __init__(self, texts: dict[int, list[str]]) -> None:
         self.texts = {seed: iter(answers) for seed, answers in texts.items()}
 
-    async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: Any) -> TokenOutput:
+    async def generate(
+        self, request_id: str, *, prompt_ids: list[int], sampling_params: Any, **more: Any
+    ) -> TokenOutput:
         seed = re.findall(r"task (\d+)\.", TOKENIZER.decode(prompt_ids))[0]
         ids = TOKENIZER.encode(next(self.texts[int(seed)]) + "<|im_end|>", add_special_tokens=False)
         version = {"min_global_steps": 0, "max_global_steps": 0}  # of the weights
@@ -124,6 +128,7 @@ def make_trainer(*overrides: str, mode: str = "gem_sync") -> GemTrainer:
     trainer = kind.__new__(kind)
     words = (f"trainer.v1.trainer_mode={mode}", "actor_rollout_ref.rollout.name=vllm", "algorithm.gamma=1.0")
     trainer.config = verl_config(*words, *overrides)
+    trainer._ledgers = {"train": SourceLedger(), "eval": SourceLedger()}
     trainer._reset_step()
     trainer.gem_options = read_options(trainer.config)
     trainer.replay_buffer = trainer._build_replay_buffer()
@@ -153,32 +158,48 @@ def play_tasks(
     model_type: str = "qwen2",
     agent_name: str = AGENT_NAME,
 ) -> None:
-    """Play tasks in verl's worker, and store their rows as verl does.
+    """Do the same as `play_rows` with the rows of tasks, by uid, for an agent loop."""
+    rows = {uid: verl_row(task) | {"agent_name": agent_name} for uid, task in tasks.items()}
+    for row in rows.values():
+        row["raw_prompt"] = row.pop("prompt")
+    options = {"tokenizer": tokenizer, "model_type": model_type}
+    play_rows(trainer, rows, server, samples=samples, validate=validate, **options)
+
+
+def play_rows(
+    trainer: GemTrainer,
+    rows: Mapping[str, dict[str, Any]],
+    server: Any,
+    *,
+    samples: Mapping[str, int],
+    validate: bool = False,
+    tokenizer: Any = TOKENIZER,
+    model_type: str = "qwen2",
+) -> None:
+    """Play rows in verl's worker, and store what its agent loops return as verl does.
 
     Args:
         trainer: Trainer whose config applies.
-        tasks: Tasks by uid.
+        rows: Rows of a dataset by uid.
         server: Stand-in for verl's inference servers.
         samples: Number of episodes of each task, by uid.
         validate: Whether the episodes belong to a validation.
         tokenizer: Tokenizer of the server.
         model_type: Type of its model, by which verl chooses how to continue a conversation.
-        agent_name: Agent loop that plays them.
     """
     worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
-    worker.config = trainer.config
+    worker.config, worker._played = trainer.config, Counter()
     worker.rollout_config = omega_conf_to_dataclass(trainer.config.actor_rollout_ref.rollout)
     worker.llm_client, worker.tokenizer, worker.processor = server, tokenizer, None
-    worker.hf_model_type, worker.dataset_cls, worker.tools = model_type, RLHFDataset, []
+    worker.hf_model_type, worker.dataset_cls, worker.tools = model_type, GemDataset, []
     worker.model_config = SimpleNamespace(hf_config=SimpleNamespace(max_position_embeddings=600))
-    worker.reward_loop_worker_handles, worker.distillation_enabled = None, False
+    worker.reward_loop_worker_handles, worker.distillation_enabled = [_rewarding(trainer.config)], False
+    worker.mm_processor_kwargs = {}
     partition = "val" if validate else "train"
 
     async def run() -> None:
         prompts = []
-        for uid, task in tasks.items():
-            row = verl_row(task) | {"agent_name": agent_name}
-            row["raw_prompt"] = row.pop("prompt")
+        for uid, row in rows.items():
             tag = {"is_prompt": True, "status": "pending", "global_steps": 1}
             transfer_queue.kv_batch_put([uid], partition, tags=[tag])
             prompts.append(row | {"uid": uid, "global_steps": 1, "__rollout_n__": samples[uid]})
@@ -188,6 +209,15 @@ def play_tasks(
         await asyncio.gather(*runs)
 
     asyncio.run(run())
+
+
+def _rewarding(config: Any) -> Any:
+    """Return verl's own reward manager in the place of a Ray actor."""
+
+    async def compute_score(data: Any) -> Any:
+        return await NaiveRewardManager(config, TOKENIZER, None).run_single(data)
+
+    return SimpleNamespace(compute_score=SimpleNamespace(remote=compute_score))
 
 
 def update(trainer: GemTrainer, queue: MemoryQueue, prompts: int) -> Any:

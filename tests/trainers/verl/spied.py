@@ -71,8 +71,22 @@ def metrics_of(run: Run) -> list[dict[str, float]]:
     return [json.loads(line)["data"] for line in path.read_text().splitlines()]
 
 
-def assert_metrics_are_right(metrics: dict[str, float], episodes: list[Played], failed: int = 0) -> None:
-    """Check the common metrics of a step; `failed` more episodes have no row."""
-    evidence.assert_metrics_are_right(metrics, episodes, "critic/score/mean", failed=failed)
-    turns = sum(len(episode.rewards) for episode in episodes)
-    assert metrics["training/num_turns/mean"] == pytest.approx(2 * turns / len(episodes))
+def assert_metrics_are_right(
+    metrics: dict[str, float], episodes: list[Played], failed: int = 0, others: Sequence[Played] = ()
+) -> None:
+    """Check the common metrics of a step.
+
+    Args:
+        metrics: Metrics of the step.
+        episodes: The trainable episodes of environments.
+        failed: Number of further episodes, which have no row.
+        others: Rows of other agent loops, which count in verl's metrics and in the statistics of ReBN.
+    """
+    every = [*episodes, *others]
+    turns = sum(len(episode.rewards) for episode in every)
+    assert metrics["rebn/turns"] == turns
+    assert metrics["training/num_turns/mean"] == pytest.approx(2 * turns / len(every))
+    mean = sum(sum(episode.rewards) for episode in every) / len(every)
+    assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
+    of_games = sum(len(episode.rewards) for episode in episodes)
+    evidence.assert_metrics_are_right({**metrics, "rebn/turns": of_games}, episodes, failed=failed)

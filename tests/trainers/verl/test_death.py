@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import ray
+from gem_verl import failures
 from gem_verl.manager import GemAgentLoopManager, GemAgentLoopWorker
 from ray.exceptions import RayActorError
 
@@ -44,12 +45,14 @@ def test_a_worker_reports_a_dead_engine(error: Exception, monkeypatch: pytest.Mo
     monkeypatch.setattr(GemAgentLoopWorker.__base__, "_run_agent_loop", fail)
     worker = GemAgentLoopWorker.__new__(GemAgentLoopWorker)
     worker.rollout_config = SimpleNamespace(max_model_len=1)
+    use_memory_queue(monkeypatch)
 
     async def run() -> bool:
+        failures.group.set(failures.Group(samples=1, position_limit=1))
         watch = asyncio.create_task(worker.watch())
         await asyncio.sleep(0)
         with pytest.raises(type(error)):
-            await worker._run_agent_loop({}, {"validate": False})
+            await worker._run_agent_loop({}, {"validate": False}, uid="u", session_id=0)
         await asyncio.sleep(0)
         if watch.done():
             assert watch.exception() is error

@@ -318,5 +318,6 @@ def test_metrics_leave_out_the_rows_that_fill_a_batch(queue: MemoryQueue) -> Non
     alone, filled = found
     assert alone.keys() == filled.keys()
     assert len(alone) > 60
-    assert {name for name in alone if alone[name] != pytest.approx(filled[name])} == COUNT_FILL_ROWS
+    changed = {name for name in alone if alone[name] != pytest.approx(filled[name])}
+    assert changed == COUNT_FILL_ROWS | {"gem/filled"}
     assert alone["response_length/mean"] > 1

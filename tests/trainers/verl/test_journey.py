@@ -9,17 +9,18 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
+import numpy as np
 import pytest
 import ray
 
 from gem_core.cli import main
-from tests.docs.blocks import commands
+from gem_core.rollout import read_traces
+from tests.docs.blocks import blocks, commands, split_commands
 from tests.trainers import evidence
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 from tests.trainers.verl import harness
-from tests.trainers.verl.spied import updates
+from tests.trainers.verl.mixes import answered, guess, question, write
+from tests.trainers.verl.spied import metrics_of, updates
 
 PAGE = "docs/trainers/verl.md"
 USER = [
@@ -42,64 +43,72 @@ GENERATED = [
     "data.custom_cls.name=GemDataset",
     "data.val_files=['game:Mastermind-v0-easy']",
 ]
-
-
-def question(number: int, split: str) -> dict[str, Any]:
-    """Return a row with the columns that verl's preprocessing of GSM8K writes."""
-    text, answer = f"What is {number} + {number}?", str(2 * number)
-    return {
-        "data_source": "openai/gsm8k",
-        "prompt": [{"role": "user", "content": text}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": answer},
-        "extra_info": {"split": split, "index": number, "answer": f"#### {answer}", "question": text},
-    }
-
-
-def write_questions(count: int) -> None:
-    """Write the user's files in the current folder."""
-    Path("gsm8k").mkdir()
-    for split in ("train", "test"):
-        rows = [question(number, split) for number in range(count)]
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), f"gsm8k/{split}.parquet")
+GUESS = "game:GuessTheNumber-v0-easy"
+MAIN = ["python", "-m", "verl.trainer.main_ppo"]
+BEFORE, AFTER = (f'main_ppo "$@" algorithm.adv_estimator={name} ' for name in ("grpo", "gem_grpo"))
 
 
 @pytest.fixture
-def overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Make the user's files, follow the page, and return the overrides of its training command."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the user's files."""
     monkeypatch.chdir(tmp_path)
-    write_questions(16)
-    *exports, training = commands(PAGE, "game-train.parquet", OVERRIDES)
-    for words in exports:
-        assert words[:4] == ["gem-core", "export", "--to", "verl"]
-        assert main(words[1:]) == 0
-    assert training[:3] == ["python", "-m", "verl.trainer.main_ppo"]
-    return training[3:]
+    (tmp_path / "gsm8k").mkdir()
+    write("pandas", [question(number) for number in range(20)], tmp_path / "gsm8k", "train")
+    write("datasets", [question(number, "test") for number in range(8)], tmp_path / "gsm8k", "test")
+    return tmp_path
+
+
+def documented(text: str, start: list[str], values: dict[str, str] = OVERRIDES) -> list[str]:
+    """Return the arguments of the page's command in the block that contains a text."""
+    (words,) = commands(PAGE, text, values)
+    assert words[: len(start)] == start
+    return words[len(start) :]
 
 
 def test_the_page_is_accepted_and_mistakes_are_named(
-    overrides: list[str], capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before, after = documented(BEFORE, MAIN), documented(AFTER, MAIN)
+    start = ["gem-core", "doctor", "--trainer", "verl", "--"]
+    assert documented('doctor --trainer verl -- "$@"', start) == after
+    assert problem_of("verl", before, capsys) is None
     mistakes = {
         ("+gem.max_turn=3",): "unknown option 'gem.max_turn'",
         ("algorithm.gama=0.9",): "gama",
         ("algorithm.gamma=1.2",): "algorithm.gamma=1.2: expected a number from 0 to 1",
         ("trainer.v1.trainer_mode=gem_synk",): "Unknown trainer 'gem_synk'",
+        (
+            "trainer.v1.trainer_mode=sync",
+        ): "name no agent loop only if no other row names one; use trainer.v1",
         ("algorithm.adv_estimator=gem_gpro",): "gem_grpo",
         ("algorithm.norm_adv_by_std_in_grpo=False",): "has no effect on gem_grpo",
         ("data.train_batch_size=7",): "ppo_mini_batch_size",
         ("data.val_files=[gsm8k/none.parquet]",): "none.parquet",
+        (f"data.train_files=['gsm8k/train.parquet=2','{GUESS}']",): "a file has no weight",
         ("+gem.wrappers=concatenate",): "concatenate",
-        (*GENERATED, "data.train_files=['game:GuesTheNumber-v0']"): "GuessTheNumber",
-        (*GENERATED, "data.train_files=['game:GuessTheNumber-v0(max_numbr=9)']"): "max_numbr",
+        ("data.train_files=[gsm8k/train.parquet,'game:GuesTheNumber-v0']",): "GuessTheNumber",
+        ("data.train_files=['game:GuessTheNumber-v0(max_numbr=9)']",): "max_numbr",
     }
-    check_mistakes("verl", overrides, mistakes, capsys)
+    check_mistakes("verl", after, mistakes, capsys)
     assert not ray.is_initialized()
 
 
-def test_the_short_check_of_the_page_is_a_command() -> None:
-    (words,) = commands(PAGE, "gem-core doctor --trainer verl", OVERRIDES)
-    assert words[1:5] == ["doctor", "--trainer", "verl", "--"]
+def test_the_readme_shows_the_words_of_the_page() -> None:
+    (code,) = [block.code for block in blocks("README.md") if "GemDataset" in block.code]
+    (shown,) = [words for words in split_commands(code) if words[:3] == MAIN]
+    assert set(shown[3:]) - {"..."} <= {*documented(AFTER, MAIN)}
+
+
+def test_the_plan_of_the_page_is_that_of_the_doctor(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The numbers of rows are those of GSM8K, which the files of this test do not have."""
+    assert main(["doctor", "--trainer", "verl", "--", *documented(AFTER, MAIN)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    (shown,) = [block.code for block in blocks(PAGE) if "plan estimator" in block.code]
+    for count, own in (("7,473", "20"), ("1,495", "4"), ("1,319", "8")):
+        assert f"{count} rows" in shown
+        shown = shown.replace(f"{count} rows", f"{own} rows")
+    assert out[out.index("plan train") :] == " ".join(shown.split())
+    assert round(0.2 * 7473) == 1495
 
 
 def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,18 +125,54 @@ def test_a_server_must_answer(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.full
-def test_questions_and_a_game_are_trained_in_one_batch(
+@pytest.mark.timeout(1200)
+def test_all_rows_of_a_step_are_trained_in_three_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: Path, warm_tokenizer: Any
 ) -> None:
-    """The batch consists of two questions and two games, with two samples each."""
+    """Each step is an epoch of 8 questions and 8 games, two samples each, with their own rewards."""
     monkeypatch.chdir(tmp_path)
-    write_questions(2)
-    values = {'"$@"': "", "--num 2000": "--num 2", "--num 128": "--num 2"}
-    *exports, training = commands(PAGE, "game-train.parquet", values)
-    assert all(main(words[1:]) == 0 for words in exports)
-    gem = [word.replace("[", f"[{tmp_path}/").replace(",", f",{tmp_path}/") for word in training[3:]]
-    run = harness.run_verl(tmp_path / "run", warm, "trainer.total_training_steps=1", gem=gem).check()
-    (update,) = updates(run.spy)
-    played = evidence.played(run.spy, warm_tokenizer)
-    assert len(update.rows) == 8
-    assert len(played) >= 4  # validation plays, too
+    write("pandas", [guess(number) for number in range(8)], tmp_path, "train")
+    write("datasets", [guess(number) for number in range(4)], tmp_path, "test")
+    values = {'"$@"': "", "gsm8k/": f"{tmp_path}/", "easy=0.2": "easy=1"}
+    run = harness.run_verl(
+        tmp_path / "run",
+        warm,
+        "data.train_batch_size=16",
+        "trainer.total_epochs=3",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=16",
+        f"+gem.traces={tmp_path}/traces",
+        gem=documented(AFTER, MAIN, values),
+    ).check()
+    games = evidence.played(run.spy, warm_tokenizer)
+    traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
+    groups = {tuple(episode.episode_row().token_ids): episode.metadata["group"] for episode in traces}
+    before, *steps = metrics_of(run)
+    assert before["val-aux/gem/played/lighteval/MATH"] == 4
+    assert {f"val-core/{name}/mean@1" for name in ("lighteval/MATH/acc", f"{GUESS}/reward")} <= before.keys()
+    scores: list[float] = []
+    for update, metrics in zip(updates(run.spy), steps, strict=True):
+        answers = answered(run.spy, update, warm_tokenizer)
+        returns: dict[Any, list[float]] = {}
+        of_row: dict[int, tuple[Any, float]] = {}
+        for row in update.rows:
+            assert any(row.mask)
+            if id(row) in answers:
+                group, score = tuple(row.prompt), answers[id(row)].rewards[0]
+                scores.append(score)
+            else:
+                group = groups[tuple(row.prompt + row.response)]
+                score = sum(games[evidence.name_in(row.prompt, warm_tokenizer)].rewards)
+            of_row[id(row)] = group, score
+            returns.setdefault(group, []).append(score)
+        assert (len(update.rows), len(answers), len(returns)) == (32, 16, 16)
+        assert {len(of_group) for of_group in returns.values()} == {2}
+        for row in update.rows:
+            group, score = of_row[id(row)]
+            advantage = (score - np.mean(returns[group])) / (np.std(returns[group]) + 1e-8)
+            assert row.advantages == pytest.approx([advantage * on for on in row.mask], abs=1e-5)
+        for source in ("lighteval/MATH", GUESS):
+            assert (metrics[f"gem/played/{source}"], metrics[f"gem/failed/{source}"]) == (16, 0)
+        mean = np.mean([score for _, score in of_row.values()])
+        assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
+    assert len(steps) == 3
+    assert set(scores) == {0.0, 1.0}

@@ -30,6 +30,7 @@ from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import TEMPLATES, bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.verl.configs import verl_config
+from tests.trainers.verl.memory import use_memory_queue
 
 
 class Endless(Env):
@@ -80,6 +81,11 @@ class ScriptedServer:
         logprobs = [-0.01 * n for n, _ in enumerate(ids, start=len(self.calls))]
         steps = {"min_global_steps": 6, "max_global_steps": 6, "global_steps": 6}
         return TokenOutput(token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields=steps)
+
+
+@pytest.fixture(autouse=True)
+def queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_memory_queue(monkeypatch)
 
 
 def play(

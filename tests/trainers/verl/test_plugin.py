@@ -65,6 +65,16 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
     assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1
 
 
+def test_the_manager_may_be_the_first_module_that_a_process_imports() -> None:
+    done = python(
+        "import gem_verl.manager\n"
+        "from verl.trainer.ppo.v1 import get_trainer_cls\n"
+        "print(get_trainer_cls('gem_sync').__module__)"
+    )
+    assert "cannot be imported" not in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "gem_verl.trainer"
+
+
 def test_the_manager_class_alone_is_enough() -> None:
     done = python(
         "from verl.utils.import_utils import load_class_from_fqn\n"
@@ -117,10 +127,11 @@ def test_a_reward_model_that_would_replace_the_rewards_of_environments_is_reject
 
     monkeypatch.setattr(PPOTrainerSync, "_init_dataloader", load)
     trainer = GemTrainerSync.__new__(GemTrainerSync)
-    trainer.config, trainer.gem_options = verl_config(*model), read_options({})
+    mode = "trainer.v1.trainer_mode=gem_sync"
+    trainer.config, trainer.gem_options = verl_config(*model, mode), read_options({})
     with pytest.raises(ConfigError, match="would replace the rewards of the environments"):
         trainer._init_dataloader()
-    trainer.config = apart
+    trainer.config = verl_config(*model, "reward.reward_model.enable_resource_pool=True", mode)
     trainer._init_dataloader()
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
+from gem_core.cli import main
 from gem_core.rollout import read_traces
 from tests.trainers import evidence
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.spies.gem_trouble import chaos_counts
 from tests.trainers.verl import harness
 from tests.trainers.verl.measure import gem_seconds
+from tests.trainers.verl.mixes import answered, guess, write
 from tests.trainers.verl.spied import assert_metrics_are_right, metrics_of
 from tests.trainers.verl.spied import updates as updates_of
 from tests.trainers.verl.test_docs import COMMANDS
@@ -44,11 +46,21 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     own_ids: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The other environments are new ones, a class in a file and an installed package.
+    """Each step is an epoch of 12 rows of files, 8 questions and 4 games, and of 10 tasks of environments.
 
-    The model is a base model, whose end-of-sequence token does not end the answers of its chat template.
+    The other environments are new ones, a class in a file and an installed package. The model is a base
+    model, whose end-of-sequence token does not end the answers of its chat template.
     """
     file, package = own_ids
+    files = [
+        write("pandas", [guess(number) for number in range(4)], tmp_path),
+        write(
+            "datasets", [guess(number, agent_name="single_turn_agent") for number in range(4, 8)], tmp_path
+        ),
+        f"{tmp_path}/exported.parquet",
+    ]
+    assert main(["export", "--to", "verl", "--env", GUESS, "--num", "4", "--out", files[-1]]) == 0
+    envs = [f"{file}=0.1", f"{package}=0.1", f"{CHAOS}(p=0.1,hang=6)=0.4", f"{ENDLESS}=0.2"]
     run = harness.run_verl(
         tmp_path,
         with_banner(base, tmp_path / "model"),
@@ -57,9 +69,12 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         "+data.apply_chat_template_kwargs.banner='Banner. '",
         "+gem.system_prompt='Say a number.'",
         "+gem.max_turns=3",
-        f"data.train_files=['{file}','{package}','{CHAOS}(p=0.1,hang=6)=4','{ENDLESS}=2']",
-        "data.train_batch_size=6",
-        "actor_rollout_ref.actor.ppo_mini_batch_size=6",
+        f"data.train_files={[*files, *envs]}",
+        f"data.val_files={[files[0], GUESS, MASTERMIND]}",
+        "+data.seed=0",  # the tasks are of all four environments
+        "data.train_batch_size=22",
+        "trainer.total_epochs=3",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=22",
         "+gem.step_timeout=2",
         "+gem.on_env_error=retry",
         "+gem.max_env_retries=1",
@@ -72,23 +87,36 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     before, *steps = metrics_of(run)
     assert len(updates) == len(steps) == 3
-    trained = []
+    trained, scores = [], []
     for number, (update, metrics) in enumerate(zip(updates, steps, strict=True), start=1):
         collected = [episode for episode in traces if episode.metadata["step"] == number]
         failed = sum(not episode.trainable for episode in collected)
-        assert len(update.rows) == len(collected) == 12
+        assert (len(update.rows), len(collected)) == (44, 28)
         assert sum(row.is_pad for row in update.rows) == failed
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
+        answers = answered(run.spy, update, warm_tokenizer)
+        assert len(answers) == 16
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1, others=answers)
         assert any(any(row.advantages) for row in update.rows)
-        assert_metrics_are_right(metrics, mine, failed)
+        games = [episode for episode in mine if episode not in answers.values()]
+        assert_metrics_are_right(metrics, games, failed, others=[*answers.values()])
         dumped = (tmp_path / "rollouts" / f"{number}.jsonl").read_text().splitlines()
         rows = [row for row in map(json.loads, dumped) if not row["uid"].startswith("pad")]
-        assert (len(dumped), len(rows)) == (12, 12 - failed)
-        returns = sorted(episode.total_reward for episode in collected if episode.trainable)
-        assert sorted(row["score"] for row in rows) == pytest.approx(returns, abs=1e-6)
+        assert (len(dumped), len(rows)) == (44, 44 - failed)
+        scored = [answer.rewards[0] for answer in answers.values()]
+        returns = [episode.total_reward for episode in collected if episode.trainable]
+        assert sorted(row["score"] for row in rows) == pytest.approx(sorted(returns + scored), abs=1e-6)
+        scores += scored
+        assert metrics["gem/played/lighteval/MATH"] == 16
+        assert metrics[f"gem/played/{GUESS}"] == 8
+        assert sum(metrics[name] for name in metrics if name.startswith("gem/failed/")) == failed
+        assert metrics["gem/filled"] == failed
         again = sum(episode.env_retries > 0 for episode in collected)
-        assert metrics["gem/retry_rate"] == pytest.approx(again / 12)
-        trained += mine
+        assert metrics["gem/retry_rate"] == pytest.approx(again / 28)
+        trained += games
+    assert set(scores) == {0.0, 1.0}
+    assert before["val-aux/gem/played/lighteval/MATH"] == 4
+    assert 0 <= before["val-core/lighteval/MATH/acc/mean@1"] <= 1
+    assert "plan: train: 8 rows of lighteval/MATH, played by single_turn_agent" in run.output
     chaos = chaos_counts(run.spy)
     fatal = sum(count for (call, _), count in chaos.items() if call != "close")
     assert fatal == sum(episode.env_retries + (not episode.trainable) for episode in traces)
@@ -102,7 +130,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert max(len(episode.rewards) for episode in episodes.values()) == 3
     assert {len(e.turns) for e in traces if e.env_id == ENDLESS} == {3}
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
-    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS)
+    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS, GUESS)
     ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
@@ -211,6 +239,7 @@ def test_a_penalty_in_the_reward(tmp_path: Path, warm: Path, warm_tokenizer: Any
     assert len(updates) == 3
     for update in updates:
         assert_update_is_right(update, episodes, warm_tokenizer, model, kl_coef=0.5)
+    assert run.output.count("train episodes: {'gem/filled': 0.0, 'gem/played/") == 2  # by the manager
     gaps = [abs(a - b) for row in updates[-1].rows for a, b in zip(row.old, row.reference or [], strict=True)]
     assert max(gaps) > 1e-3  # the penalty was not zero
 

@@ -1,0 +1,326 @@
+"""`gem-core doctor` says what plays and rewards each row, and rejects rows that nothing plays or rewards."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from gem_verl.options import MANAGER
+from gem_verl.preflight import check, check_composed
+from omegaconf import OmegaConf
+
+from gem_core.cli import main
+from gem_core.trainers.plan import Plan, SourceRows
+from tests.trainers.verl.configs import verl_config
+from tests.trainers.verl.mixes import question, write
+
+GUESS = "game:GuessTheNumber-v0-easy"
+DATASET = ["data.custom_cls.path=pkg://gem_verl.dataset", "data.custom_cls.name=GemDataset"]
+GRPO = "algorithm.adv_estimator=gem_grpo"
+SYNC, MANAGED = "trainer.v1.trainer_mode=gem_sync", f"+{MANAGER}=gem_verl.GemAgentLoopManager"
+USER = [
+    "data.train_batch_size=8",
+    "data.max_prompt_length=512",
+    "data.max_response_length=1024",
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B-Instruct",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=8",
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1",
+    "actor_rollout_ref.rollout.name=vllm",
+    "actor_rollout_ref.rollout.n=4",
+    "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1",
+    "trainer.n_gpus_per_node=1",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with files of questions and of a game."""
+    monkeypatch.chdir(tmp_path)
+    write("pandas", [question(n) for n in range(16)], tmp_path, "train")
+    write("datasets", [question(n, "test") for n in range(8)], tmp_path, "test")
+    assert main(["export", "--to", "verl", "--env", GUESS, "--num", "4", "--out", "game.parquet"]) == 0
+    return tmp_path
+
+
+def plan_of(*words: str, train: str = "train.parquet", val: str = "test.parquet") -> Plan:
+    config = verl_config(*USER, f"data.train_files=[{train}]", f"data.val_files=[{val}]", *words)
+    OmegaConf.resolve(config)
+    return check_composed(config)
+
+
+def rejection_of(*words: str, **files: str) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011  verl's own errors have any type
+        plan_of(*words, **files)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_the_plan_says_what_plays_and_rewards_each_row(folder: Path) -> None:
+    plan = plan_of(
+        *DATASET, SYNC, GRPO, "+gem.max_turns=12", "+gem.max_tokens_per_turn=320",
+        train=f"train.parquet,game.parquet,'{GUESS}=0.2'", val=f"test.parquet,'{GUESS}'",
+    )  # fmt: skip
+    score = "verl's score of this data_source"
+    assert plan.sources == [
+        SourceRows("train", "openai/gsm8k", "single_turn_agent", score, 16),
+        SourceRows("train", GUESS, "gem", "the environment", 4 + 4),
+        SourceRows("eval", "openai/gsm8k", "single_turn_agent", score, 8),
+        SourceRows("eval", GUESS, "gem", "the environment", 256),
+    ]
+    assert plan.estimator == "gem_grpo(gamma=1.0), compares the episodes of a task"
+    assert plan.budget == [
+        "an episode has 12 turns of at most 320 sampled tokens, 3,840 in all, but it is cut at "
+        "data.max_response_length=1,024 tokens, observations included (agent loop gem)",
+        "a response of another agent loop has at most data.max_response_length=1,024 tokens",
+        "prompts of files with more than data.max_prompt_length=512 tokens lose their first tokens",
+    ]
+    assert plan.notes == []
+
+
+def test_questions_alone_need_nothing_of_gem_core(folder: Path) -> None:
+    plan = plan_of("algorithm.adv_estimator=grpo", "data.filter_overlong_prompts=True")
+    assert [source.player for source in plan.sources] == ["single_turn_agent"] * 2
+    assert plan.estimator == "verl's own grpo"
+    assert plan.budget[-1].endswith("are left out of the data")
+
+
+GAMES = f"'{GUESS}'"
+FILES = "train.parquet,game.parquet"
+
+
+TRAIN, MIX = "train.parquet", f"train.parquet,{GAMES}"
+OWN_SYNC, AGENT = "trainer.v1.trainer_mode=sync", "actor_rollout_ref.rollout.agent"
+NO_PLAYER = {
+    "a game in verl's mode": ([*DATASET, OWN_SYNC], GAMES, "gem needs GEM's manager; .*gem_sync"),
+    "a mix in verl's mode": (
+        [*DATASET, OWN_SYNC], MIX, "verl plays rows that name no agent loop only if"
+    ),
+    "a game's file in verl's mode": ([OWN_SYNC], "game.parquet", "nothing plays 4 train rows of game"),
+    "an asynchronous mode": (
+        [*DATASET, "trainer.v1.trainer_mode=colocate_async"], GAMES, "trainer_mode=gem_colocate_async"
+    ),
+    "another manager": (
+        [SYNC, f"+{MANAGER}=verl.trainer.ppo.v1.AgentLoopManagerTQ"], "game.parquet", "needs GEM's manager"
+    ),
+    "no manager": ([SYNC, f"+{MANAGER}=nowhere.Manager"], TRAIN, "nowhere"),
+    "a misspelled agent loop": (
+        [SYNC], "agent.parquet", "nothing plays 2 train rows of openai/gsm8k: .*'single_turn_agnet'"
+    ),
+    "a misspelled default": (
+        [SYNC, f"{AGENT}.default_agent_loop=tool_agnt"], TRAIN, "'tool_agnt'. Did you mean tool_agent"
+    ),
+    "no agent loops": ([SYNC, f"{AGENT}.agent_loop_config_path=no.yaml"], TRAIN, "no.yaml"),
+    "no class": ([SYNC, f"{AGENT}.agent_loop_config_path=bad.yaml"], TRAIN, "bad.yaml: .*nowhere"),
+    "no tools": (
+        [SYNC, "actor_rollout_ref.rollout.multi_turn.function_tool_path=no.py"], TRAIN, "no.py"
+    ),
+}  # fmt: skip
+NO_REWARD = {
+    "an unknown source": (
+        [SYNC], "mine.parquet", "nothing rewards 2 train rows of my/math: .*data_source='my/math'"
+    ),
+    "no source": ([SYNC], "unsourced.parquet", "nothing rewards 2 train rows .* naive reads data_source"),
+    "no truth": ([SYNC], "truthless.parquet", "naive reads reward_model.ground_truth"),
+    "no function": ([SYNC, "reward.custom_reward_function.path=no.py"], TRAIN, "no.py"),
+    "the old section": (
+        [SYNC, "custom_reward_function.path=reward.py"], TRAIN, "write reward.custom_reward"
+    ),
+    "the old model": ([SYNC, "reward_model.enable=True"], TRAIN, "write reward.reward_model"),
+    "an old manager": ([SYNC, "reward.reward_manager.name=prime"], TRAIN, "prime"),
+}  # fmt: skip
+NO_ROWS = {
+    "other types": ([SYNC], "train.parquet,game.parquet", "cannot join these files, .* differ .*GemDataset"),
+    "no prompts": (
+        [SYNC, "data.prompt_key=question", *DATASET], MIX, "data.prompt_key=question"
+    ),
+    "no file": ([SYNC, *DATASET], f"trian.parquet,{GAMES}", "trian.parquet"),
+}  # fmt: skip
+PLANTED = {**NO_PLAYER, **NO_REWARD, **NO_ROWS}
+
+
+@pytest.mark.parametrize(("words", "train", "message"), PLANTED.values(), ids=PLANTED)
+def test_rows_that_nothing_plays_or_rewards_are_rejected(
+    folder: Path, words: list[str], train: str, message: str
+) -> None:
+    write("pyarrow", [question(n, agent_name="single_turn_agnet") for n in range(2)], folder, "agent")
+    write("pandas", [question(n, data_source="my/math") for n in range(2)], folder, "mine")
+    unsourced = {"prompt": question(1)["prompt"], "reward_model": {"ground_truth": "1"}}
+    write("pandas", [unsourced] * 2, folder, "unsourced")
+    write("pandas", [question(n, reward_model={"style": "rule"}) for n in range(2)], folder, "truthless")
+    (folder / "bad.yaml").write_text("- name: mine\n  _target_: nowhere.Loop\n")
+    (folder / "reward.py").write_text("def compute_score(**given):\n    return 1.0\n")
+    found = rejection_of(GRPO, *words, train=train)
+    assert re.search(message, found), found
+
+
+def test_what_a_user_adds_is_accepted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reward function, an agent loop of one's own, and verl's mode with GEM's manager."""
+    write("pandas", [question(n, data_source="my/math", agent_name="mine") for n in range(2)], folder, "mine")
+    (folder / "reward.py").write_text("def compute_score(**given):\n    return 1.0\n")
+    (folder / "own_loop.py").write_text(
+        "from verl.experimental.agent_loop.agent_loop import AgentLoopBase\n"
+        "class Loop(AgentLoopBase):\n    async def run(self, sampling_params, **fields): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+    (folder / "loops.yaml").write_text("- name: mine\n  _target_: own_loop.Loop\n")
+    words = [
+        *DATASET,
+        MANAGED,
+        "algorithm.adv_estimator=grpo",
+        "trainer.v1.trainer_mode=sync",
+        "reward.custom_reward_function.path=reward.py",
+        "actor_rollout_ref.rollout.agent.agent_loop_config_path=loops.yaml",
+    ]
+    plan = plan_of(*words, train=f"train.parquet,mine.parquet,{GAMES}")
+    assert {(source.source, source.player, source.reward) for source in plan.sources} == {
+        ("openai/gsm8k", "single_turn_agent", "compute_score in reward.py"),
+        ("my/math", "mine", "the agent loop, or else compute_score in reward.py"),
+        (GUESS, "gem", "the environment"),
+    }
+
+
+def test_the_rows_of_a_dataset_of_ones_own_are_not_judged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The class adds what verl's reward manager needs, but its rows of environments are checked."""
+    (folder / "own_data.py").write_text(
+        "from verl.utils.dataset.rl_dataset import RLHFDataset\n"
+        "class Own(RLHFDataset):\n"
+        "    def __getitem__(self, item):\n"
+        "        return super().__getitem__(item) | {'data_source': 'openai/gsm8k'}\n"
+    )
+    own = ["data.custom_cls.path=own_data.py", "data.custom_cls.name=Own", GRPO, SYNC]
+    write("pandas", [question(n, data_source="my/math") for n in range(2)], folder, "mine")
+    plan = plan_of(*own, train="mine.parquet")
+    assert str(plan.sources[0]) == (
+        "train: 2 rows of Own, played by the agent loop that a row names, or else single_turn_agent, "
+        "rewarded by the agent loop, or else verl's score of this data_source"
+    )
+    write("pyarrow", [{**question(1), "agent_name": "gem"}], folder, "broken")
+    assert "env_id is missing" in rejection_of(*own, train="broken.parquet")
+
+
+ROLLOUT = "actor_rollout_ref.rollout"
+NOTED = {
+    "top_p": ([f"{ROLLOUT}.top_p=0.8"], TRAIN, "rollout.top_p=0.8: .* fewer tokens than the log-probs cover"),
+    "top_k": ([f"{ROLLOUT}.top_k=20"], TRAIN, "rollout.top_k=20: .* fewer tokens than the log-probs cover"),
+    "options of games": (["+gem.max_turns=3"], TRAIN, "gem.max_turns has no effect: .* plays no row"),
+    "a reward of questions": (
+        ["reward.custom_reward_function.path=reward.py", *DATASET], GAMES, "function has no effect"
+    ),
+    "a weight in validation": ([*DATASET], GAMES, f"weight of {GUESS} has no effect on validation"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "train", "note"), NOTED.values(), ids=NOTED)
+def test_options_with_another_effect_than_their_name_suggests_are_noted(
+    folder: Path, words: list[str], train: str, note: str
+) -> None:
+    (folder / "reward.py").write_text("def compute_score(**given):\n    return 1.0\n")
+    val = f"'{GUESS}=0.5'" if "validation" in note else GAMES if train == GAMES else "test.parquet"
+    (found,) = plan_of(GRPO, SYNC, *words, train=train, val=val).notes
+    assert re.search(note, found), found
+
+
+@pytest.mark.parametrize(
+    ("source", "known"),
+    [
+        ("openai/gsm8k", True),
+        ("lighteval/MATH", True),
+        ("math_dapo", True),
+        ("aime2024", True),
+        ("codecontests", True),
+        ("hiyouga/geometry3k", True),
+        ("searchR1_nq", True),
+        ("GSM8K", False),
+        ("openai/gsm8k ", False),
+        ("", False),
+        (GUESS, False),
+    ],
+)
+def test_the_sources_that_verl_scores_are_known(source: str, known: bool) -> None:
+    from gem_verl.plan import _score_problem
+
+    problem = _score_problem(source)
+    assert (problem is None or "ModuleNotFoundError" in problem) is known
+
+
+CONFIG = """
+hydra:
+  searchpath:
+    - pkg://verl.trainer.config
+defaults:
+  - ppo_trainer
+  - _self_
+data:
+  train_batch_size: 8
+  max_response_length: 777
+  train_files: [train.parquet]
+  val_files: [test.parquet]
+algorithm:
+  adv_estimator: rebn
+  gamma: 0.9
+"""
+
+
+@pytest.fixture
+def own_config(folder: Path) -> Path:
+    (folder / "config").mkdir()
+    (folder / "config" / "mine.yaml").write_text(CONFIG)
+    return folder / "config"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--config-path={}", "--config-name=mine"],
+        ["--config-path", "{}", "--config-name", "mine.yaml"],
+        ["-cp", "{}", "-cn", "mine"],
+        ["--config-dir={}", "--config-name=mine"],
+        ["--run", "-cd", "config", "-cn", "mine"],
+    ],
+)
+def test_the_files_of_the_command_are_read(own_config: Path, flags: list[str]) -> None:
+    words = [word.format(own_config) for word in flags]
+    plan = check([*words, *USER[3:], SYNC, "algorithm.gamma=0.5"])
+    assert plan.estimator.startswith("rebn(gamma=0.5)")
+    assert "max_response_length=777" in plan.budget[0]
+
+
+def test_verls_other_config_is_read(folder: Path) -> None:
+    files = ["data.train_files=train.parquet", "data.val_files=test.parquet"]
+    plan = check(["--config-name=ppo_megatron_trainer", *USER, *files, "algorithm.adv_estimator=grpo"])
+    assert plan.estimator == "verl's own grpo"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--config-nam=mine"], "--config-nam"),
+        (["--config-name=none"], "none"),
+        (["--config-path=/nowhere"], "nowhere"),
+        (["--config-dir=nowhere"], "--config-dir=nowhere: there is no such folder"),
+        (["-m"], "--multirun does not start one run"),
+        (["--multirun", "algorithm.gamma=0.9,1"], "--multirun does not start one run"),
+        (["--cfg", "job"], "--cfg does not start one run"),
+        (["--info"], "--info does not start one run"),
+        (["--help"], "--help does not start one run"),
+        (["algorithm.gama=0.9"], "gama"),
+        (["--gamma=0.9"], "--gamma"),
+    ],
+)
+def test_flags_that_do_not_start_one_run_are_rejected(folder: Path, words: list[str], message: str) -> None:
+    files = ["data.train_files=train.parquet", "data.val_files=test.parquet"]
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        check([*USER, *files, *words])
+    assert message in str(caught.value)
+
+
+def test_the_doctor_prints_the_plan(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*USER, *DATASET, SYNC, "algorithm.adv_estimator=gem_grpo"]
+    files = [f"data.train_files=['train.parquet','{GUESS}=0.25']", "data.val_files=[test.parquet]"]
+    assert main(["doctor", "--trainer", "verl", "--", *words, *files]) == 0
+    out = capsys.readouterr().out
+    assert f"plan train: 4 rows of {GUESS}, played by gem, rewarded by the environment" in " ".join(
+        out.split()
+    )
