@@ -82,7 +82,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         f"trainer.rollout_data_dir={tmp_path}/rollouts",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    assert evidence.share_of_stops(episodes) > 0.9
+    assert evidence.share_of_stops(episodes) > 0.7  # the rest reaches the limit of 24 tokens
     updates = updates_of(run.spy)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     before, *steps = metrics_of(run)
