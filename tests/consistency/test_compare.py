@@ -141,7 +141,7 @@ def test_the_command(
     assert "not run" in shown  # the other trainers
     assert "equal <span class='number'>(1.0e-07)</span>" in page.read_text()
     assert (
-        main(["consistency", "--records", str(tmp_path), "--trainers", "verl,oat"]) == FAILED
+        main(["consistency", "--records", str(tmp_path), "--trainers", "verl", "oat"]) == FAILED
     )  # oat has no record
     capsys.readouterr()
     assert (

@@ -155,7 +155,7 @@ def test_the_command_prints_a_table_and_writes_a_page(
     assert "learn &lt;verl&gt;" in text
     assert "http" not in text
     assert "Margin: ±0.060" in text
-    assert main([*command, "--trainers", "verl,oat"]) == FAILED  # oat has no run
+    assert main([*command, "--trainers", "verl", "oat"]) == FAILED  # oat has no run
     capsys.readouterr()
     write_runs(tmp_path, "oat", shifted(0.2))
     assert main([*command, "--json"]) == FAILED
@@ -176,5 +176,5 @@ def test_a_named_trainer_needs_runs_in_every_task(tmp_path: Path, capsys: pytest
             write_runs(tmp_path, trainer, task=task)
     command = ["consistency", "--level", "4", "--records", str(tmp_path / RUNS), "--trainers"]
     assert main([*command, "verl"]) == OK
-    assert main([*command, "verl,oat"]) == FAILED
+    assert main([*command, "verl", "oat"]) == FAILED
     assert "not run" in capsys.readouterr().out

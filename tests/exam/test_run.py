@@ -261,8 +261,8 @@ def test_wrong_arguments_are_errors() -> None:
 def test_the_command_prints_a_table_and_json(capsys) -> None:
     from gem_core.cli import main
 
-    argv = ["exam", "rebn", "reinforce", "--tasks", "stop", "--stages", "initial", "--batch-sizes", "8,128",
-            "--budget", "3000", "--workers", "1"]  # fmt: skip
+    argv = ["exam", "rebn", "reinforce", "--tasks", "stop", "--stages", "initial", "--batch-sizes", "8",
+            "128", "--budget", "3000", "--workers", "1"]  # fmt: skip
     assert main(argv) == 0
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= 80
@@ -272,4 +272,4 @@ def test_the_command_prints_a_table_and_json(capsys) -> None:
     assert [c["estimator"] for c in document["certificates"][:1]] == ["rebn"]
     assert document["config"]["batch_sizes"] == [8, 128]
     assert main(["exam", "rebn", "--batch-sizes", "eight"]) == 2
-    assert "expected comma-separated numbers" in capsys.readouterr().err
+    assert "expected a whole number of at least 1" in capsys.readouterr().err
