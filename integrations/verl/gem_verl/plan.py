@@ -22,7 +22,7 @@ from gem_core.trainers.options import option_at, reject_listed
 from gem_core.trainers.plan import Plan, SourceRows, describe_budget, describe_truncation
 from gem_verl import SUPPORTED
 from gem_verl.dataset import GemDataset
-from gem_verl.options import MANAGER, TRAINER_MODES, check_data, estimator_names, read_algorithm, read_options
+from gem_verl.options import MANAGER, TRAINER_MODES, check_data, chosen_estimator, read_options
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, agent_of, verl_row
 
 VERL_LOOPS = ("single_turn_agent", "tool_agent")
@@ -69,9 +69,10 @@ def make_plan(config: Any, train: Any, val: Any) -> Plan:
     sources = [SourceRows(*kind, rows) for kind, rows in counts.items()]
     games = any(source.player == AGENT_NAME for source in sources)
     others = any(source.player != AGENT_NAME for source in sources)
+    choice = chosen_estimator(config)
     return Plan(
         sources,
-        _estimator(config),
+        f"verl's own {config.algorithm.adv_estimator}" if choice is None else choice.summary,
         [*_budget(config, games, others)],
         [*_notes(config, games, others, (train, val))],
     )
@@ -241,15 +242,6 @@ def _reward(config: Any, agent: str | None) -> str:
     else:
         text = "verl's score of this data_source"
     return text if agent in VERL_LOOPS else f"the agent loop, or else {text}"
-
-
-def _estimator(config: Any) -> str:
-    algorithm = config.algorithm
-    name = str(algorithm.adv_estimator)
-    if name in estimator_names():
-        own_mode = config.trainer.v1.trainer_mode in TRAINER_MODES
-        return read_algorithm(algorithm, name, own_mode=own_mode).summary
-    return f"verl's own {name}"
 
 
 def _budget(config: Any, games: bool, others: bool) -> Iterator[str]:
