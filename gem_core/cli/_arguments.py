@@ -41,7 +41,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Parser that reports a mistake in one line, with the closest name for a misspelled command."""
+    """Parser that takes whole flags only and reports a mistake in one line, with the closest name."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "allow_abbrev": False})
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (for help: {self.prog} --help)\n")

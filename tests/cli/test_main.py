@@ -115,3 +115,19 @@ def test_an_unknown_option_is_named_with_the_closest_one_and_the_help_of_its_com
     assert "gem-core new --help" in error
     assert main(["--nothing-like-it"]) == 2
     assert "unknown argument '--nothing-like-it' (for help: gem-core --help)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag", "close"),
+    [
+        (["train", "--episodes-per-ste", "8"], "--episodes-per-ste", "--episodes-per-step"),
+        (["train", "--gamm=0.9"], "--gamm=0.9", "--gamma"),
+        (["eval", "--env", "game:GuessTheNumber-v0", "--model", "x"], "--env", "--envs"),
+        (["--versio"], "--versio", "--version"),
+    ],
+)
+def test_an_abbreviated_flag_is_an_error(words, flag, close, capsys):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert f"unknown argument '{flag}'" in error
+    assert f"Did you mean {close}" in error

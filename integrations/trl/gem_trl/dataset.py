@@ -11,7 +11,7 @@ from typing import Any
 from gem_core._util.files import write_json_lines
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.tasks import EnvChoice, TaskRow, read_task
+from gem_core.tasks import EnvChoice, TaskRow, check_labels, read_task
 from gem_core.trainers.tasks import check_tasks, read_rows, split_tasks
 
 REMEDY = (
@@ -67,6 +67,7 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
     import datasets
 
     own = {number: part for number, part in enumerate(parts) if not isinstance(part, str)}
+    check_labels(EnvChoice.parse(part) for part in parts if isinstance(part, str))
     if not own:
         raise ConfigError(
             f"{name}={list(parts)}: expected at least one dataset; for environments alone, use tasks"
@@ -80,14 +81,15 @@ def mix(parts: Any, name: str, split: Split, *, seed: int = 0) -> Any:
         if isinstance(part, str):
             choice = EnvChoice.parse(part)
             wanted = max(1, round(choice.weight * rows))
-            chosen = split_tasks([choice.label], split, wanted, seed=seed, no_images=NO_IMAGES)
+            chosen = split_tasks([choice.text], split, wanted, seed=seed, no_images=NO_IMAGES)
             texts = [task_prompt(task)["prompt"] for task in chosen]
             prompts = texts if isinstance(form, datasets.Value) else [_message(text, form) for text in texts]
             columns = {"prompt": prompts, SOURCE: [EnvChoice.of(task).label for task in chosen]}
             features = datasets.Features({"prompt": form, SOURCE: datasets.Value("string")})
             made.append(datasets.Dataset.from_dict(columns, features=features))
         else:
-            source = part.info.dataset_name or f"{name}[{number}]"
+            named = part.info.dataset_name != part.info.builder_name  # "json" names no dataset
+            source = part.info.dataset_name if named else f"{name}[{number}]"
             made.append(part.add_column(SOURCE, [source] * len(part)))
     places = [
         ((row + 0.5) / len(part), number) for number, part in enumerate(made) for row in range(len(part))

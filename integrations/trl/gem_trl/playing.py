@@ -145,7 +145,8 @@ async def answer(policy: Policy, prompt_ids: list[int], max_tokens: float, reque
     if not made.token_ids:
         return Episode("", None, [], False, True, "empty_response", error="no answer", trainable=False)
     turn = Turn(prompt_ids, made.token_ids, made.logprobs, 0.0, "", "", made.finish_reason)
-    return Episode("", None, [turn], True, False, "terminated")
+    cut = made.finish_reason == "length"
+    return Episode("", None, [turn], not cut, cut, "truncated" if cut else "terminated")
 
 
 def columns(episodes: Sequence[Episode], pad_id: int) -> dict[str, list[Any]]:

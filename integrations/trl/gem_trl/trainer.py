@@ -37,7 +37,7 @@ NOT_BESIDE = (
     "estimator of gem_core"
 )
 NO_REWARD = "no reward function returned a reward"
-MASKED = "vllm_importance_sampling_mode masks it, because its importance ratio is out of range"
+MASKED = "vllm_importance_sampling_mode gives it the weight 0, because its importance ratio is out of range"
 
 
 class ScoredRow(NamedTuple):
@@ -109,8 +109,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._ledger: SourceLedger | None = None
         if self.choice.name != "grpo":  # for the model card
             self._name = f"{self.choice.name}, an estimator of gem-core"
-            self._paper: dict[str, str] = {}
             self._tag_names = ["trl", "gem-core", self.choice.name]
+            self._paper: dict[str, str] = {}
         super().__init__(**bound)
         if played and not self.use_vllm and getattr(self.accelerator.state, "fsdp_plugin", None) is not None:
             raise ConfigError("FSDP: the sampler needs whole weights in each process; use DDP or vLLM")

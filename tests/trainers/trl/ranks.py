@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from gem_trl.dataset import tasks
 
 from gem_core.rollout import Episode
@@ -26,6 +27,38 @@ ROWS = 6
 
 def lengths(episode: Episode) -> list[int]:
     return [len(turn.response_ids) for turn in episode.turns]
+
+
+def score(completion_ids: Any, **_: Any) -> list[float | None]:
+    """Reward the sum of the tokens; the answer of five tokens has no reward."""
+    return [None if len(ids) == 5 else sum(ids) / 100 for ids in completion_ids]
+
+
+def mixed(folder: Path) -> dict[str, Any]:
+    """Train on a prompt with a reward function, with all samples on rank 0, and on a game on both ranks."""
+    prompts = Dataset.from_dict({"prompt": ["<|user|>Hello.<|end|><|assistant|>"]})
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        harness.answer_by_row(monkeypatch)
+        trainer = harness.Spied(
+            harness.MODEL,
+            reward_funcs=score,
+            args=harness.config(
+                folder,
+                per_device_train_batch_size=ROWS,
+                gradient_accumulation_steps=1,
+                num_generations=4,
+                max_steps=1,
+                loss_type="grpo",
+                shuffle_dataset=False,
+            ),
+            train_dataset=[prompts, f"{harness.GAME}=2.0"],
+            gem=replace(harness.gem(), estimator="reinforce", max_turns=2),
+        )
+        trainer.train()
+    (metrics,) = trainer.logged("gem/return")
+    (loss,) = trainer.losses
+    rows = harness.rows_of_loss(loss)
+    return {"rows": rows, "metrics": metrics, "loss": float(loss["loss"])}
 
 
 def main() -> None:
@@ -60,6 +93,7 @@ def main() -> None:
             "episodes": [(e.seed, e.rewards, lengths(e), e.episode_row().token_ids) for e in episodes],
             "metrics": metrics,
         }
+    found["mix"] = mixed(folder)
     assert trainer.accelerator.num_processes == world
     torch.save(found, folder / f"rank-{trainer.accelerator.process_index}.pt")
     trainer.accelerator.wait_for_everyone()

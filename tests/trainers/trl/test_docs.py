@@ -22,10 +22,12 @@ MODEL = "Qwen/Qwen3-1.7B"
 SMALL = {**harness.SMALL, "max_steps": 1, "use_vllm": False, "num_generations": 2}
 
 
-def changed_script() -> list[str]:
-    """Return the lines of the documented script with its changes."""
-    (diff,) = [block.code for block in blocks(PAGE) if "+from gem_trl" in block.code]
-    return [line[1:] for line in diff.splitlines() if not line.startswith("-")]
+def changed_script(added: str) -> tuple[str, int]:
+    """Return the documented script that adds a line, with its changes, and the number of added lines."""
+    (diff,) = [block.code for block in blocks(PAGE) if f"\n+{added}" in block.code]
+    lines = diff.splitlines()
+    code = "\n".join(line[1:] for line in lines if not line.startswith("-"))
+    return code, sum(line.startswith("+") for line in lines)
 
 
 def small(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -41,11 +43,10 @@ def small(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 def test_ten_added_lines_make_a_script_with_several_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = changed_script()
-    added = [line for block in blocks(PAGE) for line in block.code.splitlines() if line.startswith("+")]
-    assert len(added) == 10
+    script, added = changed_script("from gem_trl import GemConfig, GemGRPOTrainer, tasks")
+    assert added == 10
     small(monkeypatch, tmp_path)
-    code = "\n".join(script).replace(MODEL, harness.MODEL).replace("10_000", "8")
+    code = script.replace(MODEL, harness.MODEL).replace("10_000", "8")
     names: dict[str, Any] = {}
     exec(compile(code, PAGE, "exec"), names)
     (entry,) = [entry for entry in names["trainer"].state.log_history if "rebn/turns" in entry]

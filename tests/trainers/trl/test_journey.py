@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.docs.blocks import blocks, commands
+from tests.docs.blocks import ROOT, blocks, commands
 from tests.trainers.preflight import check_mistakes, write_questions
 from tests.trainers.trl import harness
-from tests.trainers.trl.test_docs import MODEL, small
+from tests.trainers.trl.test_docs import MODEL, changed_script, small
 
 PAGE = "docs/trainers/trl.md"
 USER = shlex.split(
@@ -65,3 +65,29 @@ def test_the_script_of_the_page_trains_on_questions_and_a_game(
     assert 0 < sum("math:GSM8K" in prompt for prompt in prompts) < 16
     (entry,) = [entry for entry in trainer.state.log_history if "gem/turns" in entry]
     assert entry["gem/error_rate"] == 0
+
+
+@pytest.mark.usefixtures("rows")
+def test_a_run_of_the_user_with_a_game_beside_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The script of the page trains on every question with the user's reward function, and on the game."""
+    script, added = changed_script("    train_dataset=[rows")
+    assert added == 6
+    small(monkeypatch, tmp_path)
+    names: dict[str, Any] = {}
+    code = script.replace(MODEL, harness.MODEL).replace("trainer.train()", "trainer.shuffle_dataset = False")
+    exec(compile(code, PAGE, "exec"), names)
+    trainer = names["trainer"]
+    assert trainer.train_dataset["gem_source"].count("train_dataset[0]") == 16
+    trainer.train()
+    (entry,) = [entry for entry in trainer.state.log_history if "gem/turns" in entry]
+    counts = {name: value for name, value in entry.items() if "/played/" in name or "/failed/" in name}
+    assert counts == {
+        "gem/played/train_dataset[0]": 6, "gem/failed/train_dataset[0]": 0,
+        "gem/played/game:GuessTheNumber-v0-easy": 2, "gem/failed/game:GuessTheNumber-v0-easy": 0,
+    }  # fmt: skip
+    page = (ROOT / PAGE).read_text()
+    for name in ("rewards/exact/mean", "rewards/episode_return/mean", "gem/return", "gem/filled"):
+        assert name in entry
+        assert f"`{name}`" in page

@@ -12,6 +12,7 @@ import gem_trl
 import pytest
 from gem_trl import GemConfig, GemGRPOTrainer, episode_return, policies, rollout, tasks
 from gem_trl import trainer as gem_trainer
+from gem_trl.config import check_args
 from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
@@ -111,6 +112,31 @@ def test_estimators_of_the_states_of_an_episode_need_gems_rollouts() -> None:
     assert masked.checked().choose_estimator(played=True).truncation == "mask"
     with pytest.raises(ConfigError, match="unknown option"):
         masked.choose_estimator(played=False)
+
+
+CHANGED = [
+    {"top_p": 0.9},
+    {"top_k": 50},
+    {"min_p": 0.1},
+    {"repetition_penalty": 1.1},
+    *({"generation_kwargs": {name: 0.5}} for name in ("temperature", "top_p", "presence_penalty")),
+    {"generation_kwargs": {"bad_words": ["no"]}},
+    {"generation_kwargs": {"logit_bias": {5: -100.0}}},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGED, ids=str)
+def test_another_distribution_beside_an_importance_ratio(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="_correction would weigh each token by the ratio"):
+        make(tmp_path, use_vllm=True, **changes)
+    args = harness.config(tmp_path, use_vllm=True, vllm_importance_sampling_correction=False, **changes)
+    check_args(args, harness.gem().choose_estimator(played=True), played=True, own_rows=False)
+
+
+def test_the_policys_distribution_is_accepted_with_an_importance_ratio(tmp_path: Path) -> None:
+    same = {"temperature": 0.7, "top_p": 1.0, "generation_kwargs": {"top_k": -1, "temperature": 0.7}}
+    args = harness.config(tmp_path, use_vllm=True, **same)
+    check_args(args, harness.gem().choose_estimator(played=True), played=True, own_rows=False)
 
 
 @pytest.mark.parametrize(

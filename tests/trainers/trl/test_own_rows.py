@@ -238,6 +238,8 @@ def test_each_dataset_of_a_mix_is_a_source() -> None:
         "train_dataset[2]": 5,
         harness.GAME: 8,
     }
+    short = mix([questions(2), f"{harness.GAME} as guess=0.5", harness.OTHER], "train_dataset", "train")
+    assert sorted(set(short["gem_source"])) == [harness.OTHER, "guess", OWN]
     sets = mix({"a": [questions(2), harness.GAME], "b": questions(2)}, "eval_dataset", "eval")
     assert set(sets["a"]["gem_source"]) == {"eval_dataset['a'][0]", harness.GAME}
     assert "gem_source" not in sets["b"].column_names
@@ -250,6 +252,7 @@ def test_each_dataset_of_a_mix_is_a_source() -> None:
         ([questions(2), "game:Gues-v0"], "unknown environment 'game:Gues-v0'"),
         ([questions(2), f"{harness.GAME}=-1"], "expected a weight above 0"),
         ([questions(2), "test:Shades"], "test:Shades shows images"),
+        ([questions(2), f"{harness.GAME} as x", f"{harness.OTHER} as x"], "are named 'x'; change one name"),
         ([questions(2).remove_columns("prompt"), harness.GAME], "[0]: expected the column prompt"),
         ([questions(2, images=["x", "y"]), harness.GAME], "train_dataset[0] has images"),
         ([questions(2).to_iterable_dataset(), harness.GAME], "not IterableDataset"),

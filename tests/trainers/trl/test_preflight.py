@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from gem_core.cli import main
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = [
@@ -35,6 +37,11 @@ MISTAKES = {
     ("--gem_context", "rebuild"): "use append",
     ("--scale_rewards", "batch"): "use the options of the estimator",
     ("--num_generations", "3"): "3",  # TRL's own check
+    ("--gem_max_turn", "8"): "--gem_max_turn",  # an abbreviation may be another flag in another version
+    ("--gem_e", "game:Mastermind-v0"): "--gem_e",
+    ("--learning_rat", "1e-6"): "--learning_rat",
+    ("--gem_num_task=8",): "--gem_num_task",
+    ("--num_gen", "2"): "--num_gen",
 }
 
 
@@ -42,6 +49,61 @@ def test_mistakes_are_named_before_a_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_mistakes("trl", [*ACCEPTED, "--output_dir", str(tmp_path)], MISTAKES, capsys)
+
+
+def plan(words: list[str], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return the lines of the plan that the doctor prints."""
+    capsys.readouterr()
+    assert main(["doctor", "--trainer", "trl", "--", *words]) == 0
+    out = capsys.readouterr().out
+    lines = [line.split(maxsplit=1) for line in out.splitlines() if line.strip()]
+    return [line[1] for line in lines if line[0] == "plan"]
+
+
+def test_the_plan_says_what_plays_and_rewards_each_row(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    words = [
+        *ACCEPTED,
+        "--output_dir",
+        str(tmp_path),
+        "--gem_max_turns",
+        "12",
+        "--gem_max_tokens_per_turn",
+        "320",
+    ]
+    assert plan([*words, "--top_p", "0.9"], capsys) == [
+        "train: 8 rows of game:GuessTheNumber-v0-easy, played by gem_trl, rewarded by the environment",
+        "estimator: rebn(gamma=0.9), statistics of all turns collected for a step",
+        "tokens: an episode has 12 turns of at most 320 sampled tokens, 3,840 in all, but it is cut at "
+        "max_completion_length=512 tokens, observations included",
+        "note: top_p=0.9: responses come from another distribution than the policy's, which the loss uses",
+    ]
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [json.dumps({"prompt": f"What is {n}?", "solution": str(n)}) for n in range(40)]
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text("\n".join(rows))
+    own = [word for word in words if word not in ("--gem_num_tasks", "8")]
+    own += ["--dataset_name", str(data), "--reward_funcs", "think_format_reward", "--eval_strategy", "steps"]
+    own[own.index("--gem_env") + 1] = "game:GuessTheNumber-v0-easy=0.25"
+    assert plan([*own, "--eval_steps", "1", "--gem_eval_env", "game:GuessTheNumber-v0-easy=0.1"], capsys) == [
+        "train: 40 rows of data, played by gem_trl in one turn, rewarded by think_format_reward",
+        "train: 10 rows of game:GuessTheNumber-v0-easy, played by gem_trl, rewarded by the environment",
+        "eval: 40 rows of data, played by gem_trl in one turn, rewarded by think_format_reward",
+        "eval: 4 rows of game:GuessTheNumber-v0-easy, played by gem_trl, rewarded by the environment",
+        "estimator: rebn(gamma=0.9), statistics of all turns collected for a step",
+        "tokens: an episode has 12 turns of at most 320 sampled tokens, 3,840 in all, but it is cut at "
+        "max_completion_length=512 tokens, observations included",
+        "tokens: an answer to a prompt of your own has at most max_completion_length=512 tokens",
+    ]
+    number = own.index("--gem_env")
+    alone = plan([*own[:number], *own[number + 2 :], "--gem_estimator", "grpo"], capsys)
+    assert "train: 40 rows of train_dataset, played by TRL, rewarded by think_format_reward" in alone
+    assert not any("tokens:" in line for line in alone)
+    problem = problem_of("trl", [*own, "--gem_num_tasks", "8"], capsys)
+    assert "--gem_num_tasks: beside a dataset, the weight of an environment" in str(problem)
 
 
 def test_a_custom_environment_is_accepted(own_id: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,6 +84,27 @@ def test_a_group_may_be_on_two_ranks(ranks: list[dict[str, Any]], estimator: str
         assert part["metrics"]["gem/return"] == pytest.approx(mean)
 
 
+def test_own_rows_on_one_of_two_ranks(ranks: list[dict[str, Any]]) -> None:
+    parts = [rank["mix"] for rank in ranks]
+    rows = [row for part in parts for row in part["rows"]]
+    played = [row for row in rows if not row.is_pad]
+    lost = len(rows) - len(played)
+    assert lost == 1
+    for part in parts:
+        counts = {
+            name: value for name, value in part["metrics"].items() if "/played/" in name or "/fail" in name
+        }
+        own, game = "train_dataset[0]", "game:GuessTheNumber-v0-easy"
+        assert counts == {
+            f"gem/played/{own}": 4 - lost, f"gem/failed/{own}": lost,
+            f"gem/played/{game}": 8, f"gem/failed/{game}": 0,
+        }  # fmt: skip
+    # The mean over the played rows of all ranks, at a ratio of 1: each row contributes minus its advantages.
+    means = [np.mean([a for a, on in zip(row.advantages, row.mask, strict=True) if on]) for row in played]
+    assert any(means)
+    assert np.mean([part["loss"] for part in parts]) == pytest.approx(-np.mean(means), abs=1e-5)
+
+
 def expected(estimator: str, episodes: list[Any]) -> list[Any]:
     """Return the advantages of one process with these episodes."""
     seeds, rewards, lengths, _ = zip(*episodes, strict=True)

@@ -274,7 +274,7 @@ def with_vllm(trainer: harness.Spied, monkeypatch: pytest.MonkeyPatch) -> list[d
 
     harness.answer_by_row(monkeypatch)
     monkeypatch.setattr(policies, "SteppedVllmPolicy", Stepped)
-    trainer.use_vllm, trainer.vllm_generation = True, Colocated()
+    trainer.use_vllm, trainer.vllm_generation, trainer._last_loaded_step = True, Colocated(), 0
     return made
 
 
@@ -315,8 +315,13 @@ def test_an_episode_that_trl_masks_is_in_no_statistic(
 
     async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
         made = await answer(self, prompt_ids, max_tokens=max_tokens, request_id=request_id)
-        sampled = -60.0 if request_id in rare else 0.0  # vLLM's log-prob; the trainer's is between these
-        return Generation(made.token_ids, [sampled] * len(made.token_ids), made.finish_reason)
+        ids = torch.tensor([[*prompt_ids, *made.token_ids]])
+        with torch.no_grad():
+            logps = trainer.model(ids).logits[0, len(prompt_ids) - 1 : -1].log_softmax(-1)
+        sampled = [float(row[token]) for row, token in zip(logps, made.token_ids, strict=True)]
+        if request_id in rare:
+            sampled = [value - 5.0 for value in sampled]
+        return Generation(made.token_ids, sampled, made.finish_reason)
 
     monkeypatch.setattr(BatchingPolicy, "generate", generate)
     assert trainer.args.vllm_importance_sampling_mode == "sequence_mask"
@@ -336,7 +341,7 @@ def test_an_episode_that_trl_masks_is_in_no_statistic(
 def test_a_model_card_names_the_estimator(tmp_path: Path) -> None:
     options = harness.gem()
     harness.train(tmp_path, options=options, max_steps=1, save_strategy="steps", save_steps=1)
-    card = (tmp_path / "out" / "checkpoint-1" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
     assert "trained with rebn, an estimator of gem-core." in card
     assert "GRPO" not in card
     assert "- grpo\n" not in card

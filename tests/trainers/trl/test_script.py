@@ -59,14 +59,37 @@ def test_exported_tasks_and_a_config_file(tmp_path: Path) -> None:
     assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 8
 
 
+def score(completions: list[str], **_: Any) -> list[float]:
+    """A user's reward function, which the command imports."""
+    return [float(len(text)) for text in completions]
+
+
+def test_a_game_beside_a_dataset_with_reward_functions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    rows = [json.dumps({"prompt": f"<|user|>What is {n}?<|end|><|assistant|>"}) for n in range(8)]
+    (tmp_path / "data/train.jsonl").write_text("\n".join(rows))
+    grpo.main(
+        words(
+            tmp_path, "--dataset_name", str(tmp_path / "data"), "--reward_funcs", f"{__name__}.score",
+            "--gem_env", harness.GAME, "--gem_traces", str(tmp_path / "traces"), "--shuffle_dataset", "false",
+        )
+    )  # fmt: skip
+    assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 4  # of the eight rows of the step
+    logged = capsys.readouterr().out
+    for source in ("data", harness.GAME):
+        assert f"'gem/played/{source}': '4'" in logged
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         (["--gem_env", harness.GAME, "--gem_gamma", "2"], "--gem_gamma=2.0: expected a number from 0 to 1"),
         (["--gem_env", harness.GAME, "--min_p", "0.1"], "min_p=0.1: has no effect on the sampler"),
         (
-            ["--gem_env", harness.GAME, "--dataset_name", "x"],
-            "--gem_env names the tasks; omit --dataset",
+            ["--gem_env", harness.GAME, "--dataset_name", "x", "--gem_num_tasks", "9"],
+            "--gem_num_tasks: beside a dataset, the weight of an environment",
         ),
         (["--gem_env", "game:Gues-v0"], "unknown environment 'game:Gues-v0'"),
         (["--gem_env", harness.GAME, "--gem_modules", "no_such_module"], "--gem_modules no_such_module: "),
