@@ -63,6 +63,8 @@ class InfoKeys(TypedDict, total=False):
     """Whether the last action was a tool call."""
     tool_error: str
     """What went wrong in that tool call; absent when it worked."""
+    agent: str
+    """The agent that acts, if the episode is one side of an environment with several agents."""
     parsed_action: str
     """What the environment parsed from the response."""
     final_obs: Observation
