@@ -164,16 +164,12 @@ def test_a_source_without_any_reward_ends_the_run(beside: bool, tmp_path: Path) 
     trainer = harness.Spied(
         harness.MODEL,
         reward_funcs=none,
-        args=harness.config(tmp_path, max_steps=1, max_completion_length=16),
+        args=harness.config(tmp_path, max_steps=4, max_completion_length=16),
         train_dataset=[questions(2), f"{harness.GAME}=1.0"] if beside else questions(8),
         gem=harness.gem(),
     )
-    what = (
-        rf"all 4 episodes of {OWN.replace('[', '.')[:-1]}. are lost .none"
-        if beside
-        else "no row is trained on"
-    )
-    with pytest.raises(EnvError, match=f"step 1: {what}.*: no reward function returned a reward"):
+    what = "step 3: all 4 episodes of .* are lost" if beside else "step 1: no row is trained on"
+    with pytest.raises(EnvError, match=f"{what}.*: no reward function returned a reward"):
         trainer.train()
 
 
