@@ -131,7 +131,7 @@ def test_a_game_beside_rows_with_reward_functions(
     assert entry["rewards/length/mean"] == pytest.approx(sum(lengths) / 6)
     assert sorted(map(str, trainer._logs["extra"]["answer"])) == sorted([*"00224466", *["None"] * 8])
     if messages:
-        assert all("Add." in tokenizer.decode(row.prompt) for row in own)
+        assert all(tokenizer.decode(row.prompt).startswith("<|system|>Add.<|end|><|user|>") for row in own)
 
 
 def test_a_reward_model_scores_own_rows_only(tmp_path: Path, tokenizer: Any) -> None:
@@ -173,20 +173,24 @@ def test_a_source_without_any_reward_ends_the_run(beside: bool, tmp_path: Path) 
         trainer.train()
 
 
-def test_a_prompt_that_is_too_long_is_lost(tmp_path: Path, tokenizer: Any) -> None:
+def test_a_prompt_that_is_too_long_is_lost_and_an_answer_has_a_limit(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.answer_by_row(monkeypatch)
     data = questions(2)
     size = len(tokenizer(data[0]["prompt"])["input_ids"])
     long = Dataset.from_list([{**data[0], "prompt": "1 " * 200 + data[0]["prompt"]}, dict(data[1])])
     trainer = harness.Spied(
         harness.MODEL,
         reward_funcs=lambda prompts, **_: [float(len(prompts[0]))] * len(prompts),
-        args=harness.config(tmp_path, max_steps=1, shuffle_dataset=False),
+        args=harness.config(tmp_path, max_steps=1, shuffle_dataset=False, max_completion_length=3),
         train_dataset=[long, harness.GAME],
         gem=harness.gem(max_tokens=150 + size),
     )
     trainer.train()
     (entry,) = trainer.logged("gem/return")
     assert (entry[f"gem/played/{OWN}"], entry[f"gem/failed/{OWN}"], entry["gem/error_rate"]) == (2, 2, 0)
+    assert max(len(row.response) for row in rows_of(trainer)) == 3
 
 
 def test_evaluation_beside_own_rows(tmp_path: Path) -> None:

@@ -80,6 +80,8 @@ def test_the_loss_consumes_the_advantages_of_turns(
 ) -> None:
     trainer = harness.train(tmp_path, **{"max_steps": 1, **changes})
     assert_losses_are_right(trainer, times=changes.get("num_iterations", 1))
+    limit = changes.get("max_completion_length", 256)
+    assert max(len(row.response) for loss in trainer.losses for row in rows_of_loss(loss)) <= limit
     end, _, gradients = trainer.optimizer_steps[0]
     if any(loss["advantages"].any() for loss in trainer.losses[:end]):
         assert any(gradient.any() for gradient in gradients if gradient is not None)
