@@ -15,12 +15,13 @@ from gem_core.errors import ConfigError
 from gem_core.images import open_image
 from gem_core.rollout import Episode, Generation, rows_of
 from gem_core.rollout.vision import ImageProcessor, tokenizer_of
-from gem_core.tasks import EVAL_SEEDS, TaskRow
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers.interface import expect
 from gem_core.trainers.player import EpisodePlayer
 from gem_openrlhf import SUPPORTED
-from gem_openrlhf.labels import played_label, task_of
+from gem_openrlhf.labels import OwnLabel, names_task, played_label, task_of
 from gem_openrlhf.options import GemOptions
+from gem_openrlhf.own_rows import SingleTurnExecutor, play_own
 
 expect(
     SUPPORTED, AgentExecutorBase, "execute", "self", "prompt", "label", "sampling_params", "max_length",
@@ -59,7 +60,7 @@ class EnginePolicy:
 
 
 class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
-    """Plays the environment named in the label of a row.
+    """Plays the environment named in the label of a row, and leaves rows that name none to another agent.
 
     Your own agent file can set the options in Python:
 
@@ -69,20 +70,27 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
 
     Args:
         options: Fields of `GemOptions`. None uses the options of the command line.
+        others: Agent for the rows whose label names no task. None uses OpenRLHF's single-turn agent with the
+            option `remote_url`; without that option, such rows are errors.
 
     Raises:
         ConfigError: An option is not supported.
     """
 
-    def __init__(self, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any] | None = None, others: AgentExecutorBase | None = None
+    ) -> None:
         self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
         self._needs = GemOptions.from_environment().needs  # the trainer's, whatever `options` is
         self._player: EpisodePlayer | None = None
+        if others is None and self.options.remote_url:
+            others = SingleTurnExecutor(self.options.remote_url.split(","))
+        self._others = others
 
     async def execute(
         self,
         prompt: str,
-        label: str,
+        label: str | OwnLabel,
         sampling_params: Any,
         max_length: int,
         hf_tokenizer: Any,
@@ -90,25 +98,38 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         images: Any = None,
         **unused: Any,
     ) -> dict[str, Any]:
-        """Play one episode and return it as OpenRLHF's sample; see `lay_out`.
+        """Play one episode and return it as OpenRLHF's sample; see `lay_out` and `own_rows.play_own`.
 
         Args:
             prompt: Input of the row; OpenRLHF's evaluation uses it to find the row.
-            label: Task of the row, as written by `labels.openrlhf_row`.
+            label: Task of the row, as written by `labels.openrlhf_row`, or any other label.
             sampling_params: vLLM's sampling parameters; ``max_tokens``, set by
                 ``--rollout.max_new_tokens``, limits each response.
             max_length: Maximum number of tokens of the whole row (``--data.max_len``).
             hf_tokenizer: Tokenizer or processor of the model.
             llm_engine: See `EnginePolicy`.
-            images: None; the images of an episode come from its environment.
+            images: Images of the row. A task has none, because its images come from its environment.
             unused: Arguments that other versions of OpenRLHF pass.
 
         Raises:
-            ConfigError: The row names no task, or has images.
+            ConfigError: The row has no label, or names no task although no other agent was given, or it is a
+                task with images.
         """
+        tokenizer = tokenizer_of(hf_tokenizer)
+        if self._others is not None and label is not None and not names_task(label):
+            return await play_own(
+                self._others,
+                label,
+                pad_id=tokenizer.eos_token_id,
+                prompt=prompt,
+                sampling_params=sampling_params,
+                max_length=max_length,
+                hf_tokenizer=hf_tokenizer,
+                llm_engine=llm_engine,
+                images=images,
+            )
         if images:
             raise ConfigError("this row has images, but the images of an episode come from its environment")
-        tokenizer = tokenizer_of(hf_tokenizer)
         if self._player is None:
             self._player = EpisodePlayer(self.options, tokenizer, processor=hf_tokenizer)
         player, task = self._player, task_of(label)
@@ -157,15 +178,16 @@ def lay_out(
         needs: What the estimator needs.
     """
     (row,) = rows_of(episode, pad_id=pad_id)
+    total = episode.total_reward if episode.trainable else 0.0
     features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)
     return {
         "prompt": prompt,
-        "label": played_label(task, episode, row.spans, needs),
+        "label": played_label(EnvChoice.of(task).label, episode, row.spans, needs),
         "images": None,
         "mm_train_inputs": {name: torch.as_tensor(part) for name, part in features.items()} or None,
-        "reward": episode.total_reward if episode.trainable else 0.0,
-        "scores": float(episode.success and episode.trainable),
+        "reward": total,
+        "scores": total,  # what dynamic filtering compares
         "observation_tokens": row.token_ids,
         "action_ranges": row.spans,
         "rollout_log_probs": row.logprobs_or_zeros() if with_logprobs else None,

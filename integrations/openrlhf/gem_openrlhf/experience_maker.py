@@ -7,7 +7,7 @@ estimators, it only adds metrics and keeps failed episodes out of the baselines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,16 +18,24 @@ from openrlhf.utils.logging_utils import init_logger
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
+from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice, TurnLog
 from gem_core.trainers.facts import batch_turn_ids
 from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
-from gem_openrlhf.labels import Played, played_of
-from gem_openrlhf.options import GemOptions, check_args, check_turn_rewards, estimator_names
+from gem_openrlhf.labels import Played, played_of, source_of
+from gem_openrlhf.options import (
+    GAE_OF_BOTH,
+    GemOptions,
+    check_args,
+    check_turn_rewards,
+    estimator_names,
+)
 
 SPANS = "the agent's spans, with the environment's reward for each turn"
 RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
+BOTH = f"{SPANS}, and, in rows of another agent, {RUNS}"
 _log_turns = TurnLog(init_logger(__name__))  # only OpenRLHF's own loggers have a handler in its processes
 
 
@@ -44,6 +52,13 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         check_args(self.args, self.gem_options)
         if self.gem_options.estimator is not None:
             self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
+        self.gem_ledger, self.gem_steps = SourceLedger(), 0
+
+    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
+        """Do the same as OpenRLHF, also if only some of the samples have a metric."""
+        _fill_metrics(rollout_samples)
+        result: list[Any] = super().split_rollout_samples(rollout_samples)
+        return result
 
     @torch.no_grad()
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
@@ -53,21 +68,32 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             experiences: Micro-batches of the whole batch, of all data-parallel ranks.
 
         Raises:
-            EnvError: No episode of the batch is trainable; the message names the first one and its error.
+            ConfigError: The estimator is ``gae``, and only some of the rows come from gem_core's agent.
+            EnvError: No episode of the batch is trainable, or a source of rows lost all of its episodes; the
+                message names the first one and its error.
         """
         labels = [label for experience in experiences for label in experience.labels]
         require_tokens(labels, "a batch of --rollout.batch_size prompts")
         rows = [played_of(label) for label in labels]
+        trained = [bool(mask.any()) for experience in experiences for mask in experience.action_mask]
+        self.gem_steps += 1
+        sources = _count_sources(
+            self.gem_ledger, f"batch {self.gem_steps} of this run", labels, rows, trained
+        )
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        if name in estimator_names() or (name == "gae" and all(rows)):
+        kinds = {row is not None for row, on in zip(rows, trained, strict=True) if on}
+        if name == "gae" and len(kinds) > 1:
+            raise ConfigError(GAE_OF_BOTH)
+        if name in estimator_names() or (name == "gae" and True in kinds):
             check_turn_rewards(self.args)
             stats = self._estimate(name, experiences, rows)
         else:
             with failures_left_out(self.args, experiences, ~empty_rows(labels)):
                 experiences = super().compute_advantages_and_returns(experiences)
-        _add_metrics(experiences, rows, stats)
+        played = [row.episode for row in rows if row is not None and not row.is_own]
+        _add_metrics(experiences, batch_metrics(played, stats) | sources)
         return experiences
 
     def _estimate(self, name: str, experiences: list[Any], rows: Sequence[Played | None]) -> ReturnStats:
@@ -92,7 +118,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         if name == "gae":
             advantages = _whiten(advantages, batch.mask, scale=not advantage.no_std_norm)
         batch.give(advantages, result.returns, token_rewards)
-        _log_turns(name, result.stats, SPANS if all(rows) else RUNS)
+        _log_turns(name, result.stats, SPANS if all(rows) else BOTH if any(rows) else RUNS)
         return result.stats
 
 
@@ -167,9 +193,43 @@ def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> tor
     return whitened
 
 
-def _add_metrics(experiences: list[Any], rows: Sequence[Played | None], stats: ReturnStats | None) -> None:
+def _count_sources(
+    ledger: SourceLedger,
+    step: str,
+    labels: Sequence[Any],
+    rows: Sequence[Played | None],
+    trained: Sequence[bool],
+) -> dict[str, float]:
+    """Return the metrics of a ledger for the rows of a batch; `trained`: which rows have an action token."""
+    played, lost = [], []
+    for label, row, on in zip(labels, rows, trained, strict=True):
+        if on:
+            played.append(source_of(label))
+        else:
+            error = row.episode.error or row.episode.stop_reason if row else "no token was sampled"
+            lost.append((source_of(label), error))
+    return ledger.close_step(step, played, lost, filled=len(lost))
+
+
+def _fill_metrics(samples: Sequence[Any]) -> None:
+    """Give every sample every metric: the mean of the others, which does not change the mean over all.
+
+    A reward function may return ``extra_logs``, and an environment has none. OpenRLHF cannot batch samples
+    with different metrics.
+    """
+    values: dict[str, list[torch.Tensor]] = {}
+    for sample in samples:
+        for name, value in sample.info.items():
+            values.setdefault(name, []).append(value.float())
+    for name, given in values.items():
+        if len(given) < len(samples):
+            mean = torch.stack(given).mean(0)
+            for sample in samples:
+                sample.info[name] = sample.info[name].float() if name in sample.info else mean.clone()
+
+
+def _add_metrics(experiences: list[Any], metrics: Mapping[str, float]) -> None:
     """Store the metrics of the batch in every sample, because OpenRLHF logs the mean over the samples."""
-    metrics = batch_metrics([row.episode for row in rows if row is not None], stats)
     for experience in experiences:
         for name, value in metrics.items():
             experience.info[name] = torch.full((len(experience.action_mask),), float(value))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from gem_core.errors import ConfigError
 from gem_core.rollout import nothing_trainable
 from gem_core.trainers.failures import evaluation_logs
 from gem_openrlhf.labels import played_of
@@ -137,6 +138,8 @@ class _Groups:
         self._target = target
         self._group: list[Any] = []
         self._failed: list[str] = []
+        self.means: list[float] = []
+        """Mean score of each prompt; NaN if all of its samples failed."""
 
     def add(self, sample: Any) -> None:
         """Record a sample; the last sample of a prompt sets the scores of its failed samples.
@@ -154,6 +157,7 @@ class _Groups:
             scores = [one.scores for one in group if not _is_empty(one)] or [torch.tensor([torch.nan])]
             for one in failed:
                 one.scores = torch.stack(scores).float().mean(0)
+        self.means.append(float(torch.stack([one.scores for one in group]).float().mean()))
         labels = [label for one in group for label in one.labels]
         self._failed = self._failed + labels if len(failed) == len(group) else []
         if len(self._failed) >= self._target * self._samples:
@@ -165,6 +169,8 @@ def generate(original: Callable[..., Any]) -> Callable[..., Any]:
 
     OpenRLHF filters a prompt by the mean score of its samples. Failed samples get the mean of the others. If
     all samples failed, the mean is NaN, which no range contains, so OpenRLHF plays another prompt.
+
+    A filter that drops the whole dataset is an error, because OpenRLHF would end the run without an update.
     """
 
     @functools.wraps(original)
@@ -172,10 +178,26 @@ def generate(original: Callable[..., Any]) -> Callable[..., Any]:
         self: Any, dataloader_iter: Any, num_prompts: int, dynamic_filtering: bool, **generate_kwargs: Any
     ) -> Any:
         samples = generate_kwargs.get("n_samples_per_prompt", self.args.rollout.n_samples_per_prompt)
-        self.gem_groups = _Groups(samples, num_prompts) if dynamic_filtering else None
-        return original(self, dataloader_iter, num_prompts, dynamic_filtering, **generate_kwargs)
+        self.gem_groups = groups = _Groups(samples, num_prompts) if dynamic_filtering else None
+        result = original(self, dataloader_iter, num_prompts, dynamic_filtering, **generate_kwargs)
+        kept, _, exhausted = result
+        if groups is not None:
+            before = getattr(self, "gem_dropped", [])  # of the calls in which no prompt passed
+            self.gem_dropped = None if kept or before is None else before + groups.means
+            if exhausted and len(self.gem_dropped or ()) >= num_prompts:
+                raise _all_dropped(self.gem_dropped, self.args.algo.dynamic_filtering_range)
+        return result
 
     return collect
+
+
+def _all_dropped(means: Sequence[float], limits: Sequence[float]) -> ConfigError:
+    known = [mean for mean in means if mean == mean] or [float("nan")]
+    return ConfigError(
+        f"dynamic filtering dropped all {len(means)} prompts: it keeps those whose mean return is between "
+        f"{limits[0]:g} and {limits[1]:g}, both excluded, but the means are from {min(known):g} to "
+        f"{max(known):g}; set --algo.dynamic_filtering_range"
+    )
 
 
 def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,8 +220,9 @@ def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
     def compute(eval_dataloader: Any, samples_list: Any, n_samples_per_prompt: int) -> dict[str, Any]:
         scored = eval_samples(samples_list, n_samples_per_prompt)
         logs = dict(original(eval_dataloader, scored, n_samples_per_prompt))
-        rows = (row for sample in samples_list for row in map(played_of, sample.labels) if row is not None)
-        return logs | evaluation_logs(((row.source, row.episode) for row in rows), "eval_{env}_{metric}")
+        rows = (row for sample in samples_list for row in map(played_of, sample.labels))
+        played = ((row.source, row.episode) for row in rows if row is not None and not row.is_own)
+        return logs | evaluation_logs(played, "eval_{env}_{metric}")
 
     return compute
 

@@ -24,6 +24,7 @@ WRAPPERS = {
     "openrlhf.trainer.ppo_trainer": {
         "RemoteExperienceMaker": "experience_maker:GemExperienceMaker",
         "compute_eval_metrics": "failures:eval_metrics",
+        "prepare_datasets": "dataset:prepare_datasets",
         "BasePPOTrainer._compute_rollout_stats": "failures:rollout_stats",
     },
     "openrlhf.trainer.ppo_utils.samples_generator": {

@@ -19,7 +19,18 @@ from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.trajectory import Span
 from gem_core.tasks import EnvChoice, TaskRow, read_task
 
+OWN_SOURCE = "default"
+"""Source of the user's own rows without a ``datasource``, as in OpenRLHF."""
 _KEY = "gem_episode"
+
+
+class OwnLabel(NamedTuple):
+    """Label of one of the user's own rows, which OpenRLHF's agent plays, with the source of the row."""
+
+    source: str
+    """The row's ``datasource``."""
+    label: Any
+    """The label in the user's file."""
 
 
 class Played(NamedTuple):
@@ -28,7 +39,7 @@ class Played(NamedTuple):
     source: str
     """Name of the environment, as in the ``datasource`` of a row."""
     episode: Episode
-    """The episode without tokens and texts."""
+    """The episode without tokens and texts; without a seed for one of the user's own rows."""
     spans: list[Span]
     """Start and end of each turn's response in the row; empty if the episode is not trainable."""
 
@@ -36,6 +47,11 @@ class Played(NamedTuple):
     def is_empty(self) -> bool:
         """Whether the row has no sampled token."""
         return all(start == end for start, end in self.spans)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this is one of the user's own rows, which is `Played` only if it has no reward."""
+        return self.episode.seed is None
 
 
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
@@ -53,6 +69,15 @@ def write(rows: Iterable[TaskRow], path: str | Path) -> None:
     write_json_lines(path, map(openrlhf_row, rows))
 
 
+def names_task(label: Any) -> bool:
+    """Return whether a label is a task, perhaps a broken one, and not a label of the user's own."""
+    try:
+        fields = json.loads(label)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(fields, dict) and "env_id" in fields
+
+
 def task_of(label: Any) -> TaskRow:
     """Return the task of a row.
 
@@ -68,10 +93,18 @@ def task_of(label: Any) -> TaskRow:
         ) from None
 
 
-def played_label(task: TaskRow, episode: Episode, spans: list[Span], needs: Collection[Need] = ()) -> str:
-    """Return the label of a played sample, with what the estimator needs."""
-    outline, source = without_tokens(episode, needs).to_dict(), EnvChoice.of(task).label
+def played_label(source: str, episode: Episode, spans: list[Span], needs: Collection[Need] = ()) -> str:
+    """Return the label of a played sample, with what the estimator needs; `source` as in `Played`."""
+    outline = without_tokens(episode, needs).to_dict()
     return json.dumps({_KEY: outline, "source": source, "spans": spans})
+
+
+def source_of(label: Any) -> str:
+    """Return the source of a played sample: its environment, or the ``datasource`` of one's own row."""
+    played = played_of(label)
+    if played is not None:
+        return played.source
+    return label.source if isinstance(label, OwnLabel) else OWN_SOURCE
 
 
 def played_of(label: Any) -> Played | None:

@@ -20,9 +20,15 @@ from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknow
 from gem_core.trainers.options import PluginOptions, read_object, reject_changed, reject_listed
 from gem_openrlhf import SUPPORTED
 
+OF_OPENRLHF = ("estimator", "remote_url")
+"""Options that have flags in OpenRLHF."""
 ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope", "estimator_options")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
+GAE_OF_BOTH = (
+    "--algo.advantage.estimator gae works on the turns of gem_core's rows but on the tokens of your own, so "
+    "the two cannot share a batch; choose another estimator, or train on one of them"
+)
 ONE_ROW = "OpenRLHF trains on episode rows, and the turns of a rebuilt context share no prefix; use append"
 
 
@@ -41,6 +47,8 @@ class GemOptions(PluginOptions):
         ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
         eps: See `ddof`.
         min_std: See `ddof`.
+        remote_url: Reward function or servers for the user's own rows, as in ``--reward.remote_url``, which
+            OpenRLHF drops if there is an agent; `train_ppo_ray` passes it on in this option.
         scope: Turns over which ``rebn`` computes its statistics: all collected turns, the default, or the
             turns that pass a filter.
         estimator_options: Further options of the estimator, such as ``{"weight": "episode"}``, and
@@ -48,6 +56,7 @@ class GemOptions(PluginOptions):
     """
 
     estimator: str | None = None
+    remote_url: str | None = None
     ddof: int | None = None
     eps: float | None = None
     min_std: float | None = None

@@ -14,23 +14,23 @@ import json
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin
 
+from gem_core._util.messages import join_or
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
 from gem_core.trainers.options import flag_fields, import_modules, reject_changed
+from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_core.trainers.tasks import check_tasks, local_tasks
 from gem_openrlhf import SUPPORTED, TRAINER
+from gem_openrlhf.dataset import NO_LABEL_KEY, join_words, split_words
 from gem_openrlhf.hooks import check_interface
-from gem_openrlhf.labels import task_of
-from gem_openrlhf.options import VARIABLE, GemOptions, check_args, estimator_names
+from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, check_args, estimator_names
+from gem_openrlhf.preview import preview
 
 COMMAND = "openrlhf.cli.train_ppo_ray"
 ESTIMATOR = "algo.advantage.estimator"
@@ -45,29 +45,35 @@ def main() -> None:
     An unsupported flag prints one line to standard error and exits with code 2.
     """
     with errors_in_one_line(SUPPORTED):
-        _run()
+        _run([])
 
 
-def _run() -> None:
+def _run(plans: list[Plan]) -> None:
     SUPPORTED.require()
-    with _flags_added():
+    with _flags_added(plans):
         runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
 
 
-def check(arguments: list[str]) -> None:
+def check(arguments: list[str]) -> Plan:
     """Check the flags of this command up to the point at which OpenRLHF would start Ray.
+
+    Returns:
+        What the run would do.
 
     Raises:
         Exception: A run would reject them.
     """
     import ray
 
+    plans: list[Plan] = []
     with replaced(sys, "argv", [COMMAND, *arguments]), until_call(ray, "init"):
-        _run()
+        _run(plans)
+    (plan,) = plans
+    return plan
 
 
-def _flags_added() -> AbstractContextManager[None]:
-    """Add GEM's flags to OpenRLHF's parser when it is about to parse."""
+def _flags_added(plans: list[Plan]) -> AbstractContextManager[None]:
+    """Add GEM's flags to OpenRLHF's parser when it is about to parse, and append the plan of its flags."""
     parse_args = argparse.ArgumentParser.parse_args
 
     def parse(parser: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> Any:
@@ -76,8 +82,10 @@ def _flags_added() -> AbstractContextManager[None]:
             return parse_args(parser, *args, **kwargs)
         import_named_modules(args[0] if args else kwargs.get("args"))
         add_flags(parser, actions[ESTIMATOR])
+        parser.allow_abbrev = False
+        reject_abbreviations(sys.argv[1:], parser._option_string_actions)
         parsed = parse_args(parser, *args, **kwargs)
-        prepare(parsed)
+        plans.append(prepare(parsed))
         return parsed
 
     return replaced(argparse.ArgumentParser, "parse_args", parse)
@@ -94,6 +102,22 @@ def import_named_modules(arguments: Sequence[str] | None) -> None:
     import_modules(parser.parse_known_args(arguments)[0].modules, "--gem.modules")
 
 
+def reject_abbreviations(words: Iterable[str], known: Collection[str]) -> None:
+    """Reject the beginning of a flag, which argparse would take for the flag, perhaps one of another meaning.
+
+    Args:
+        words: Words of the command line.
+        known: All flags.
+
+    Raises:
+        ConfigError: A word is an abbreviation; the message names the flags.
+    """
+    names = {word.partition("=")[0] for word in words if word.startswith("--") and word != "--"}
+    for name in sorted(names.difference(known)):
+        if meant := [flag for flag in known if flag.startswith(name)]:
+            raise ConfigError(f"{name}: flags cannot be abbreviated; write {join_or(meant)}")
+
+
 def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> None:
     """Add ``--gem.*`` and the estimators to OpenRLHF's parser.
 
@@ -105,7 +129,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     estimator.choices = [*estimator.choices, *estimator_names()]
     group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):
-        if flag.name == "estimator":
+        if flag.name in OF_OPENRLHF:
             continue
         name, kind, values = f"--gem.{flag.name}", flag.kind, get_args(flag.kind)
         if NoneType in values:  # int | None
@@ -119,8 +143,14 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
             group.add_argument(name, type=kind, choices=values or None, default=flag.default, help=flag.help)
 
 
-def prepare(parsed: argparse.Namespace) -> None:
+def prepare(parsed: argparse.Namespace) -> Plan:
     """Check OpenRLHF's interface and all flags, and pass GEM's options to Ray's workers.
+
+    Args:
+        parsed: OpenRLHF's flags, completed by `add_environments`.
+
+    Returns:
+        What the run would do.
 
     Raises:
         GemError: A flag or a row of the data is not supported.
@@ -128,54 +158,37 @@ def prepare(parsed: argparse.Namespace) -> None:
     from openrlhf.utils.config import hierarchize
 
     check_interface()
+    add_environments(parsed)
     args = hierarchize(parsed)
     name = args.algo.advantage.estimator
-    options = GemOptions.load({**vars(args.gem), "estimator": name if name in estimator_names() else None})
+    of_openrlhf = (name if name in estimator_names() else None, args.reward.remote_url)
+    options = GemOptions.load({**vars(args.gem), **dict(zip(OF_OPENRLHF, of_openrlhf, strict=True))})
     check_args(args, options)
-    agent = args.train.agent_func_path
-    if agent and Path(agent).resolve() == TRAINER.file_path("agent").resolve():
-        check_data(args, options.wrappers)
+    plan = preview(args, options)
     os.environ[RAY_JOB] = json.dumps(with_runtime_env(json.loads(os.environ.get(RAY_JOB) or "{}"), options))
+    return plan
 
 
-def check_data(args: Any, wrappers: str = "") -> None:
-    """Build every environment of local data files once, so that errors in a row are reported before the run.
+def add_environments(parsed: argparse.Namespace) -> None:
+    """Complete the flags of a run whose lists of data contain environments.
 
-    Args:
-        args: OpenRLHF's flags.
-        wrappers: Wrappers around every environment.
+    Their ids get absolute paths, gem_core's agent plays them, and their tasks need a column for the label.
 
     Raises:
-        ConfigError: A row names no task, its environment cannot be built, or a training row selects an
-            evaluation item. The message names the file and the line.
+        ConfigError: The files have no such column.
     """
-    key = args.data.label_key
-    if not key:
-        raise ConfigError("the agent of gem_openrlhf needs the label of each row: --data.label_key label")
-    for paths, for_training in ((args.data.prompt_dataset, True), (args.eval.dataset, False)):
-        for path in map(str.strip, str(paths or "").split(",")):
-            # Rollout workers check files in other formats.
-            tasks = local_tasks(path, lambda row: task_of(row.get(key)))
-            check_tasks(
-                tasks, wrappers, no_images=lambda: images_unsupported(args), for_training=for_training
-            )
-
-
-def images_unsupported(args: Any) -> str | None:
-    """Return why OpenRLHF's model cannot take images; None if it can.
-
-    Args:
-        args: OpenRLHF's flags.
-    """
-    if getattr(args.data, "max_images_per_prompt", 0) < 1:
-        return (
-            "OpenRLHF's engines accept none without --data.max_images_per_prompt N; set N to the maximum "
-            "number of images in an episode"
-        )
-    from openrlhf.utils.utils import get_tokenizer
-
-    model = args.actor.model_name_or_path
-    return processor_problem(model, lambda: get_tokenizer(model, None))
+    lists = {name: split_words(getattr(parsed, name)) for name in ("data.prompt_dataset", "eval.dataset")}
+    if not any(envs for _, envs in lists.values()):
+        return
+    for name, (files, envs) in lists.items():
+        if envs:
+            setattr(parsed, name, join_words(files, envs))
+    if not getattr(parsed, "train.agent_func_path"):
+        setattr(parsed, "train.agent_func_path", str(TRAINER.file_path("agent")))
+    if getattr(parsed, "data.label_key") is None:
+        if any(files for files, _ in lists.values()):
+            raise ConfigError(NO_LABEL_KEY)
+        setattr(parsed, "data.label_key", "label")
 
 
 def with_runtime_env(job: dict[str, Any], options: GemOptions) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import gem_openrlhf.agent
 import torch
 from gem_openrlhf import train_ppo_ray
 from gem_openrlhf.options import VARIABLE, GemOptions
@@ -17,6 +18,9 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.config import hierarchize
+
+AGENT = ("--train.agent_func_path", gem_openrlhf.agent.__file__, "--data.label_key", "label")
+"""Flags of gem_core's agent."""
 
 
 class Parsed(Exception):
@@ -50,7 +54,7 @@ def parse(*words: str) -> Any:
 
 def _run(words: tuple[str, ...]) -> None:
     argv = ["train_ppo_ray", *words]
-    with mock.patch.object(sys, "argv", argv), train_ppo_ray._flags_added():
+    with mock.patch.object(sys, "argv", argv), train_ppo_ray._flags_added([]):
         runpy.run_module(train_ppo_ray.COMMAND, run_name="__main__", alter_sys=True)
 
 

@@ -71,7 +71,7 @@ SMALL = {
 def run_openrlhf(
     folder: Path,
     model: Path,
-    data: Path,
+    data: Path | str,
     flags: Mapping[str, str | None] | None = None,
     *,
     gem: Mapping[str, str | None] = GEM,
@@ -87,7 +87,7 @@ def run_openrlhf(
     Args:
         folder: Working folder, created if it is missing.
         model: Folder of the model.
-        data: JSON Lines file with one prompt per row; each prompt is used once.
+        data: List of data, such as a JSON Lines file with one prompt per row; each prompt is used once.
         flags: Flags without the leading ``--``; None for a switch.
         gem: See `GEM`.
         module: `OURS` or `THEIRS`.

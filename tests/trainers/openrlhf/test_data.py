@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from gem_openrlhf.labels import task_of, write
-from gem_openrlhf.train_ppo_ray import check_data
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 
@@ -17,7 +16,7 @@ from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.conftest import GAMES
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
-from tests.trainers.openrlhf.args import parse
+from tests.trainers.openrlhf.args import AGENT, parse
 
 
 def test_exported_rows_are_read_by_openrlhfs_own_dataset(tmp_path: Path) -> None:
@@ -26,7 +25,7 @@ def test_exported_rows_are_read_by_openrlhfs_own_dataset(tmp_path: Path) -> None
     words = [word for source in sources for word in ("--env", source)]
     assert main(["export", "--to", "openrlhf", *words, "--num", "20", "--out", str(path)]) == 0
     assert [file.name for file in tmp_path.iterdir()] == ["rows.jsonl"]
-    args = parse("--data.prompt_dataset", str(path), "--data.label_key", "label")
+    args = parse("--data.prompt_dataset", str(path), *AGENT)
     strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
     rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
     wanted = list(make_tasks([EnvChoice.parse(source) for source in sources], 20))
@@ -45,7 +44,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     def read(*words: str) -> list[Any]:
         path = tmp_path / "tasks.jsonl"
         assert main(["export", "--to", "openrlhf", "--env", source.label, "--out", str(path), *words]) == 0
-        args = parse("--data.prompt_dataset", str(path), "--data.label_key", "label")
+        args = parse("--data.prompt_dataset" if "eval" not in words else "--eval.dataset", str(path), *AGENT)
         strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
         rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
         return [task_of(rows[number][2]) for number in range(len(rows))]
@@ -57,10 +56,10 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
 def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
     source, path = source_of("service", tmp_path), tmp_path / "val.jsonl"
     write(make_tasks([source], 4, split="eval"), path)
-    words = ("--data.label_key", "label", "--data.prompt_dataset", str(path))
+    words = (*AGENT, "--data.prompt_dataset", str(path))
     with pytest.raises(
         ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is for evaluation only"
     ):
-        check_data(parse(*words))
+        parse(*words)
     write(make_tasks([source], 4), tmp_path / "train.jsonl")
-    check_data(parse(*words[:3], str(tmp_path / "train.jsonl"), "--eval.dataset", str(path)))
+    assert parse(*words[:-1], str(tmp_path / "train.jsonl"), "--eval.dataset", str(path))

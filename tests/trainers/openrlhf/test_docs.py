@@ -8,7 +8,7 @@ from pathlib import Path
 import gem_openrlhf.agent
 import pytest
 import yaml
-from gem_openrlhf.options import VARIABLE, GemOptions, check_args
+from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, check_args
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
 from tests.docs.blocks import ROOT, blocks
@@ -17,13 +17,14 @@ from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.args import parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
+from tests.trainers.preflight import write_questions
 
 OURS = ["python3", "-m", "gem_openrlhf.train_ppo_ray"]
 THEIRS = ["python3", "-m", "openrlhf.cli.train_ppo_ray"]
 
 USER = shlex.split(
     "--actor.model_name_or_path org/model --reward.model_name_or_path org/reward "
-    "--train.batch_size 128 --rollout.batch_size 1024 --rollout.n_samples_per_prompt 1 "
+    "--train.batch_size 128 --rollout.batch_size 1024 --rollout.n_samples_per_prompt 2 "
     "--data.prompt_dataset org/prompts --data.input_key messages --data.apply_chat_template "
     "--algo.kl.init_coef 0.01 --algo.advantage.is_correction_level token --train.colocate_all"
 )
@@ -77,20 +78,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "train.jsonl", [GUESS], 2)
     write_rows(tmp_path / "eval.jsonl", [GUESS], 2, split="eval")
+    write_questions(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize("words", commands(), ids=["words", "one-gpu", "eight-gpus"])
+@pytest.mark.parametrize("words", commands(), ids=["words", "own-run", "one-gpu", "eight-gpus"])
 def test_a_documented_command_is_accepted(words: list[str], here: Path) -> None:
     args = parse(*words)
-    assert args.algo.advantage.estimator == "rebn"
-    assert (args.data.prompt_dataset, args.data.label_key) == ("train.jsonl", "label")
+    assert args.algo.advantage.estimator == ("group_norm" if "group_norm" in words else "rebn")
+    assert args.data.label_key == ("answer" if "group_norm" in words else "label")
     assert _load_agent_executor(args.train.agent_func_path)
 
 
 def test_the_words_are_few() -> None:
     words = commands()[0]
-    assert len(words) - words.index("rebn") + 1 == 2 * 6
+    assert len(words) - words.index("rebn") + 1 == 2 * 3
 
 
 def test_the_hook_and_its_options_are_right(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,7 @@ def test_the_agent_file_of_the_page_is_accepted(tmp_path: Path) -> None:
 
 def test_the_page_names_every_option_and_rejection() -> None:
     page = (ROOT / "docs/trainers/openrlhf.md").read_text()
-    for name in GemOptions.__dataclass_fields__.keys() - {"estimator"}:
+    for name in GemOptions.__dataclass_fields__.keys() - {*OF_OPENRLHF}:
         assert f"`--gem.{name}`" in page
 
 

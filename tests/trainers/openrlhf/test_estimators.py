@@ -25,6 +25,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Episode, Turn
+from gem_core.rollout.trajectory import FinishReason
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import case, episode, golden_cases, standardized, turn_returns
 from tests.trainers.openrlhf import correction
@@ -34,10 +35,12 @@ from tests.trainers.openrlhf.harness import words
 CASES = [case for case in golden_cases() if any(e["trainable"] and e["rewards"] for e in case["episodes"])]
 
 
-def response(given: dict[str, Any], seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return the agent's result for one of the oracle's episodes."""
+def response(
+    given: dict[str, Any], seed: int = 0, finish: FinishReason = "stop", **changes: Any
+) -> dict[str, Any]:
+    """Return the agent's result for one of the oracle's episodes, whose responses ended in this way."""
     turns = [
-        Turn([1] * context, [2] * tokens, None, reward, "", "", "stop")
+        Turn([1] * context, [2] * tokens, None, reward, "", "", finish)
         for context, tokens, reward in zip(
             given["context_lengths"], given["response_lengths"], given["rewards"], strict=True
         )
@@ -118,6 +121,21 @@ def test_a_penalty_on_the_tokens_counts_in_its_turn() -> None:
         returns += turn_returns(rewards, 0.5)
     wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
     assert flat(by_turn(batches, given)) == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("coefficient", [0.5, -3.0])
+def test_openrlhfs_penalty_for_cut_responses_reads_the_agents_mark(coefficient: float) -> None:
+    given = [episode([0.5, 1.0]), episode([0.5, 1.0])]
+    words = (
+        "--algo.advantage.estimator",
+        "reinforce",
+        "--reward.stop_properly_penalty_coef",
+        str(coefficient),
+    )
+    maker = experience_maker(*words)
+    batch = experiences([response(given[0]), response(given[1], finish="length")])
+    maker.compute_advantages_and_returns([batch])
+    assert batch.info["reward"].tolist() == [1.5, 0.75 if coefficient > 0 else coefficient]
 
 
 def test_turns_of_another_agent_are_the_runs_of_its_mask() -> None:

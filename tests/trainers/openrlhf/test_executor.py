@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from gem_openrlhf.executor import GemExecutor
 from gem_openrlhf.labels import openrlhf_row, played_of
+from gem_openrlhf.options import VARIABLE, GemOptions
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 from vllm import SamplingParams
 from vllm.logprobs import Logprob
@@ -51,7 +52,9 @@ class ScriptedWorker:
         self.tokenizer, self.texts = tokenizer, texts
         self.calls: list[tuple[list[int], SamplingParams, list[int]]] = []
 
-    async def generate(self, prompt_ids: list[int], params: SamplingParams) -> RequestOutput:
+    async def generate(
+        self, prompt_ids: list[int], params: SamplingParams, multi_modal_data: None = None
+    ) -> RequestOutput:
         text = self.texts[len(self.calls) % len(self.texts)]
         whole = self.tokenizer.encode(text, add_special_tokens=False)
         ids = whole[: params.max_tokens]
@@ -155,6 +158,26 @@ def test_budgets() -> None:
     executor = GemExecutor({"max_turns": 2, "max_tokens_per_turn": 5})
     (response,), worker, _ = play("test:Endless", texts, executor=executor)
     assert [len(ids) for _, _, ids in worker.calls] == [5, 5]
+
+
+def test_the_prompt_has_the_system_prompt_and_the_variables_of_the_template(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The options travel as in a run: in the environment variable, to an agent without arguments."""
+    tokenizer = bpe_tokenizer("qwen3")
+    options = {"system_prompt": "Be brief.", "template_kwargs": {"enable_thinking": False}, "max_turns": 1}
+    monkeypatch.setenv(VARIABLE, GemOptions.load(options).to_text())
+    _, worker, _ = play("test:Endless", ["a<|im_end|>"], executor=GemExecutor(), tokenizer=tokenizer)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say something."}]
+    shown = [
+        tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, enable_thinking=on
+        )
+        for on in (False, True)
+    ]
+    assert shown[0] != shown[1]
+    ((prompt, _, _),) = worker.calls
+    assert tokenizer.decode(prompt) == shown[0]
 
 
 def test_without_a_correction_no_logprobs_are_kept() -> None:

@@ -13,7 +13,6 @@ from unittest import mock
 
 import gem_openrlhf
 import pytest
-import torch
 from gem_openrlhf import failures, hooks
 from gem_openrlhf.experience_maker import GemExperienceMaker
 from gem_openrlhf.failures import rollout_stats
@@ -22,12 +21,14 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-from gem_core.errors import EnvError, UnsupportedTrainer
+from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
 from tests.advantages.oracle import episode
 from tests.trainers.openrlhf.args import experiences, parse
 from tests.trainers.openrlhf.harness import CPU
 from tests.trainers.openrlhf.test_estimators import response
 from tests.trainers.processes import ROOT
+
+REPLACED = ("RemoteExperienceMaker", "compute_eval_metrics", "prepare_datasets")
 
 
 def module_like(**changes: Any) -> types.ModuleType:
@@ -36,7 +37,7 @@ def module_like(**changes: Any) -> types.ModuleType:
 
     module = types.ModuleType(original.__name__)
     trainer = type("BasePPOTrainer", (BasePPOTrainer,), {})
-    names = {name: getattr(original, name) for name in ("RemoteExperienceMaker", "compute_eval_metrics")}
+    names = {name: getattr(original, name) for name in REPLACED}
     for name, value in {**names, "BasePPOTrainer": trainer, **changes}.items():
         setattr(module, name, value)
     return module
@@ -63,7 +64,7 @@ def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed == [colorsys, colorsys]
 
 
-@pytest.mark.parametrize("name", ["RemoteExperienceMaker", "compute_eval_metrics", "BasePPOTrainer"])
+@pytest.mark.parametrize("name", [*REPLACED, "BasePPOTrainer"])
 def test_another_interface_is_rejected(name: str) -> None:
     for other in (None, lambda samples: None):
         with pytest.raises(UnsupportedTrainer, match=rf"{name}.*Supported versions: openrlhf>="):
@@ -129,10 +130,12 @@ def test_the_trainers_find_them_in_rays_workers() -> None:
     assert stats == ["gem_openrlhf.failures"] * 2
 
 
+FAILED = episode([5.0], trainable=False)
+
+
 def played_samples(*rewards: float | None) -> list[Any]:
     """Return samples of one row each; None means a failed episode."""
-    failed = episode([5.0], trainable=False)
-    given = [failed if reward is None else episode([reward]) for reward in rewards]
+    given = [FAILED if reward is None else episode([reward]) for reward in rewards]
     return [experiences([response(one, seed=seed)]) for seed, one in enumerate(given)]
 
 
@@ -141,9 +144,10 @@ def test_failed_episodes_are_not_in_the_metrics_of_a_rollout() -> None:
         _compute_rollout_stats = rollout_stats(BasePPOTrainer._compute_rollout_stats)
 
     trainer = Trainer.__new__(Trainer)
-    samples = played_samples(1.0, None, 3.0)
-    for sample in samples[:2]:
-        sample.truncated = torch.tensor([True])
+    samples = [
+        *(experiences([response(one, finish="length")]) for one in (episode([1.0]), FAILED)),
+        experiences([response(episode([3.0]))]),
+    ]
     result = trainer._compute_rollout_stats(samples)
     assert result == trainer._compute_rollout_stats([samples[0], samples[2]])
     assert result["rollout/reward_mean"] == 2.0
@@ -168,34 +172,41 @@ def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:
 
 
 class Generator(SamplesGenerator):  # type: ignore[misc]
-    """OpenRLHF's generator with GEM's hook and a stub of its engines."""
+    """OpenRLHF's generator with GEM's hook and a stub of its engines.
+
+    Args:
+        prompts: Returns of the samples of each prompt; None means a failed episode.
+        words: Further flags.
+    """
 
     _generate_vllm = failures.generate(SamplesGenerator._generate_vllm)
     _process_response_into_experience = failures.process_response(
         SamplesGenerator._process_response_into_experience
     )
 
-    def __init__(self, *prompts: tuple[float | None, ...]) -> None:
-        self.args = parse("--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "3")
+    def __init__(self, *prompts: tuple[float | None, ...], words: tuple[str, ...] = ()) -> None:
+        samples = str(len(prompts[0]))
+        self.args = parse(
+            "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", samples, *words
+        )
         self.prompts = [([""], [str(n)], [""], [None]) for n in range(len(prompts))]
-        failed = episode([5.0], trainable=False)
         self.answers = {
             str(n): [
-                response(failed if score is None else episode([1.0]), seed=n, scores=score or 0.0)
-                for score in scores
+                response(FAILED if total is None else episode([total - 1.0, 1.0]), seed=n)
+                for total in returns
             ]
-            for n, scores in enumerate(prompts)
+            for n, returns in enumerate(prompts)
         }
 
     def _dispatch_prompts_to_vllm(self, prompts: list[str], labels: Any, **unused: Any) -> list[str]:
         return list(prompts)
 
-    def collect(self, number: int) -> list[int]:
-        """Return the seeds of the samples that pass the filter."""
+    def collect(self, number: int, loader: Any = None) -> list[int]:
+        """Return the seeds of the samples that pass the filter; `loader` yields the prompts, or the rest."""
         with mock.patch.multiple(
             samples_generator.ray, wait=lambda refs, **_: (refs[:1], refs[1:]), get=self.answers.get
         ):
-            kept, _, _ = self._generate_vllm(iter(self.prompts), number, dynamic_filtering=True)
+            kept, _, _ = self._generate_vllm(loader or iter(self.prompts), number, dynamic_filtering=True)
         return [played.episode.seed for sample in kept for played in map(played_of, sample.labels) if played]
 
 
@@ -204,6 +215,42 @@ def test_failed_episodes_are_not_in_the_dynamic_filter() -> None:
     half = (None, 1.0, 0.0)
     generator = Generator((1.0, 1.0, None), (None, 0.0, None), half, (None, None, None), half, half)
     assert generator.collect(3) == [2, 2, 2, 4, 4, 4, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("returns", "limits", "kept"),
+    [
+        ((0.2, 0.8), None, True),  # an environment with graded rewards, which reports no success
+        ((0.0, 0.0), None, False),
+        ((1.0, 1.0), None, False),
+        ((0.9, 1.2), None, False),
+        ((-0.5, 0.5), None, False),
+        ((-0.5, 0.5), ("-1", "1"), True),
+        ((-2.0, -1.0), ("-1", "1"), False),
+        ((3.0, 4.0), ("3", "4"), True),
+        ((4.0, 4.0), ("3", "4"), False),
+        ((None, 0.4), None, True),
+        ((None, -0.4), None, False),
+    ],
+)
+def test_the_dynamic_filter_compares_the_mean_return(
+    returns: tuple[float | None, ...], limits: tuple[str, str] | None, kept: bool
+) -> None:
+    words = ("--algo.dynamic_filtering_range", *limits) if limits else ()
+    middle = sum(map(float, limits or ("0", "1"))) / 2
+    assert (0 in Generator(returns, (middle, middle), words=words).collect(2)) == kept
+
+
+def test_a_filter_that_drops_every_prompt_is_an_error() -> None:
+    generator = Generator((-1.0, -0.5), (2.0, 3.0), (1.0, None), (0.0, 0.0))
+    message = (
+        r"all 4 prompts: .* between 0 and 1, .* from -0\.75 to 2\.5; set --algo\.dynamic_filtering_range"
+    )
+    with pytest.raises(ConfigError, match=message):
+        generator.collect(2)
+    passes = Generator((0.0, 1.0), *[(0.0, 0.0)] * 3)
+    loader = iter(passes.prompts)
+    assert [len(passes.collect(1, loader)) for _ in range(2)] == [2, 0]  # an epoch may end without a prompt
 
 
 def test_failures_alone_do_not_use_up_the_dataset() -> None:

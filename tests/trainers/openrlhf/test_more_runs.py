@@ -249,7 +249,7 @@ def test_in_bfloat16(
 
 
 def test_the_documented_overrides_of_openrlhfs_own_command(
-    tmp_path: Path, warm: Path, tokenizer: Any, model: Any, rows: Path
+    tmp_path: Path, warm: Path, tokenizer: Any, model: Any
 ) -> None:
     from tests.trainers.openrlhf.test_docs import GPU_ONLY, commands, flags_of
 
@@ -257,7 +257,7 @@ def test_the_documented_overrides_of_openrlhfs_own_command(
     run = run_openrlhf(
         tmp_path,
         warm,
-        rows,
+        str(documented["data.prompt_dataset"]),
         {"data.max_samples": "4", "gem.wrappers": "spy", "ds.zero_stage": "2"},
         gem=documented,
     ).check()

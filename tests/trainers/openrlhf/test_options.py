@@ -13,18 +13,17 @@ from unittest import mock
 import gem_openrlhf.agent
 import pytest
 from gem_openrlhf import SUPPORTED, train_ppo_ray
-from gem_openrlhf.options import VARIABLE, GemOptions, estimator_names
+from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, estimator_names
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.support import ImageEnv
-from tests.trainers.openrlhf.args import experience_maker, parse
+from tests.trainers.openrlhf.args import AGENT, experience_maker, parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 
 REBN = ("--algo.advantage.estimator", "rebn")
-AGENT = ("--train.agent_func_path", gem_openrlhf.agent.__file__, "--data.label_key", "label")
 
 
 def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
@@ -36,7 +35,7 @@ def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
 
 
 def test_every_option_is_a_flag() -> None:
-    names = {field.name for field in dataclasses.fields(GemOptions)} - {"estimator"}
+    names = {field.name for field in dataclasses.fields(GemOptions)} - {*OF_OPENRLHF}
     assert set(vars(parse(*REBN).gem)) == names
 
 
@@ -94,7 +93,6 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
         ((*REBN, "--gem.modules", "json", "no_such_module"), r"--gem\.modules no_such_module: .*PYTHONPATH"),
-        ((*REBN, *AGENT[:2]), r"--data\.label_key label"),
     ],
 )
 def test_options_that_cannot_be_honored_are_rejected(words: tuple[str, ...], message: str) -> None:

@@ -2,44 +2,205 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import datasets
 import gem_openrlhf.agent
 import pytest
 import ray
 
+from gem_core.cli import main
+from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = (
     "--actor.model_name_or_path org/model --rollout.n_samples_per_prompt 4 --rollout.batch_size 64 "
+    "--train.batch_size 8 "
     "--algo.advantage.estimator rebn --algo.advantage.gamma 0.9 --algo.kl.init_coef 0 --vllm.num_engines 1 "
     f"--train.agent_func_path {gem_openrlhf.agent.__file__} --data.prompt_dataset train.jsonl "
     "--data.input_key input --data.label_key label --gem.max_turns 8"
 ).split()
 MISTAKES = {
-    ("--gem.max_turn", "8", "--gem.max_turns_", "8"): "--gem.max_turns_",
+    ("--gem.max_turns_", "8"): "unrecognized arguments: --gem.max_turns_",
     ("--algo.advantage.estimator", "rebm"): "invalid choice: 'rebm'",
     ("--algo.advantage.gamma", "1.2"): "gamma=1.2: expected a number from 0 to 1",
     ("--gem.wrappers", "concatenate"): "concatenate",
     ("--data.prompt_dataset", "wrong.jsonl"): "GuessTheNumber",
     ("--rollout.micro_batch_size", "999999"): "number of sample batches",  # OpenRLHF's own check
-}
+    ("--gem.max_tokens", "3"): "flags cannot be abbreviated; write --gem.max_tokens_per_turn",
+    ("--gem.max_tok=3",): "write --gem.max_tokens_per_turn",
+    ("--rollout.max_new", "64"): "--rollout.max_new: flags cannot be abbreviated; write",
+    ("--vllm.enforce",): "write --vllm.enforce_eager",
+    ("--data.input_ke", "input"): "write --data.input_key",
+    ("--data.input_key", "question"): "no column 'question', only input, label, datasource; set --data.",
+    ("--data.label_key", "answer"): "but --data.label_key is 'answer'; set it to 'label'",
+    ("--data.prompt_dataset", "own.jsonl"): "nothing else rewards the row; set --reward.remote_url",
+    ("--data.prompt_dataset", "train.jsonl,none.jsonl"): "none.jsonl: there is no such file",
+    ("--data.prompt_dataset", "text.jsonl"): "text.jsonl, line 2: ",
+    ("--data.prompt_dataset", "null.jsonl"): "null.jsonl, line 1: no label in the column 'label'",
+    ("--data.prompt_dataset", "broken.jsonl"): "broken.jsonl, line 1: the label",
+    ("--data.prompt_dataset", "own.json"): "own.json, row 1: the label 'a' names no task",
+    ("--data.prompt_dataset", "own.parquet"): "own.parquet, row 1: the label 'a' names no task",
+    ("--data.prompt_dataset", "train.jsonl,game:GuesTheNumber-v0"): "Did you mean game:GuessTheNumber-v0",
+    ("--data.prompt_dataset", "train.jsonl,game:GuessTheNumber-v0(max_number=5"): "is a parenthesis missing?",
+    ("--data.prompt_dataset", "train.jsonl,game:GuessTheNumber-v0=-1"): "expected a weight above 0",
+    ("--eval.dataset", "own.jsonl"): "own.jsonl, line 1: the label 'a' names no task",
+    ("--train.agent_func_path", "no_agent.py"): "no_agent.py: expected a .py file; gem-core's is",
+    ("--train.agent_func_path", "train.jsonl"): "expected a .py file",
+    ("--train.agent_func_path", ""): "line 1: nothing plays this task; add --train.agent_func_path",
+    ("--train.agent_func_path", "", "--reward.remote_url", "reward.py"): "nothing plays this task",
+    ("--train.agent_func_path", "", "--data.prompt_dataset", "own.jsonl"): "nothing rewards this row",
+    (
+        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "r.py",
+        "--data.max_samples", "2",
+    ): "--data.max_samples 2 leaves no row of default",
+    (
+        "--data.prompt_dataset", "train.jsonl,own.jsonl", "--reward.remote_url", "r.py",
+        "--algo.advantage.estimator", "gae",
+    ): "gae works on the turns of gem_core's rows",
+}  # fmt: skip
+"""Flags that are appended to accepted ones, and a part of the message."""
+
+
+def write_files(folder: Path) -> None:
+    """Write the data files of `ACCEPTED` and `MISTAKES`."""
+    write_rows(folder / "train.jsonl", [GUESS], 2)
+    rows = (folder / "train.jsonl").read_text()
+    own = {"input": "1 + 1?", "label": "a"}
+    files = {
+        "wrong.jsonl": rows.replace("GuessTheNumber", "GuesTheNumber"),
+        "own.jsonl": json.dumps(own) + "\n\n" + json.dumps(own | {"datasource": "sums"}) + "\n",
+        "own.json": json.dumps([own]),
+        "text.jsonl": rows.splitlines()[0] + "\nno JSON\n",
+        "null.jsonl": '{"input": "1 + 1?", "label": null}\n',
+        "broken.jsonl": json.dumps(own | {"label": '{"env_id": "game:GuessTheNumber-v0"}'}) + "\n",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    datasets.Dataset.from_list([own]).to_parquet(folder / "own.parquet")
 
 
 def test_mistakes_are_named_before_ray_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_rows(tmp_path / "train.jsonl", [GUESS], 2)
-    rows = (tmp_path / "train.jsonl").read_text()
-    (tmp_path / "wrong.jsonl").write_text(rows.replace("GuessTheNumber", "GuesTheNumber"))
+    write_files(tmp_path)
     with mock.patch.dict(os.environ):
         check_mistakes("openrlhf", ACCEPTED, MISTAKES, capsys)
     assert not ray.is_initialized()
+
+
+def plan_of(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Return the plan that doctor shows for accepted flags."""
+    capsys.readouterr()
+    with mock.patch.dict(os.environ):
+        code = main(["doctor", "--trainer", "openrlhf", "--json", "--", *words])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 0, report["problem"]
+    plan: dict[str, Any] = report["plan"]
+    plan["sources"] = [" | ".join(map(str, source.values())) for source in plan["sources"]]
+    return plan
+
+
+def test_the_plan_says_what_plays_and_rewards_each_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    (tmp_path / "mine.py").write_text("")
+    ours, theirs = "gem-core's agent", "OpenRLHF's single-turn agent"
+    plan = plan_of([*ACCEPTED, "--rollout.max_new_tokens", "300"], capsys)
+    assert plan["sources"] == [f"train | {GUESS} | {ours} | the environment | 2"]
+    assert plan["estimator"] == "rebn(gamma=0.9), statistics of all turns collected for a step"
+    assert plan["budget"] == [
+        "an episode has 8 turns of at most 300 sampled tokens, 2,400 in all, but it is cut at "
+        "--data.max_len=2,048 tokens, observations included; the first prompt counts, too"
+    ]
+    assert plan["notes"] == []
+    mix = ("--data.prompt_dataset", f"own.jsonl,own.parquet,{GUESS}=2", "--eval.dataset", f"own.json,{GUESS}")
+    plan = plan_of(
+        [*ACCEPTED, *mix, "--reward.remote_url", "reward.py", "--gem.max_tokens_per_turn", "32"], capsys
+    )
+    assert sorted(plan["sources"]) == sorted([
+        f"train | default | {theirs} | reward.py | 2",
+        f"train | sums | {theirs} | reward.py | 1",
+        f"train | {GUESS} | {ours} | the environment | 6",
+        f"eval | default | {theirs} | reward.py | 1",
+        f"eval | {GUESS} | {ours} | the environment | 1",
+    ])  # fmt: skip
+    assert "256 in all; --data.max_len=2,048 leaves 1,792" in plan["budget"][0]
+    assert plan["budget"][1] == (
+        f"{theirs} has one response; it has at most --data.max_len=2,048 tokens with its prompt"
+    )
+    plan = plan_of([*ACCEPTED, "--data.prompt_dataset", f"org/prompts,{GUESS}"], capsys)
+    assert plan["sources"] == [
+        f"train | {GUESS} | {ours} | the environment | None",
+        f"train | org/prompts | {ours}, or {theirs} if the label names no task | the environment | None",
+    ]
+    plan = plan_of([*ACCEPTED, "--train.agent_func_path", "mine.py"], capsys)
+    assert plan["sources"] == [f"train | {GUESS} | mine.py | mine.py | 2"]
+    own = (
+        "--data.prompt_dataset",
+        "own.jsonl",
+        "--train.agent_func_path",
+        "",
+        "--reward.model_name_or_path",
+        "org/rm",
+    )
+    plan = plan_of([*ACCEPTED, *own, "--algo.advantage.estimator", "group_norm"], capsys)
+    assert plan["sources"] == [f"train | {name} | {theirs} | org/rm | 1" for name in ("default", "sums")]
+    assert plan["estimator"] == "group_norm, OpenRLHF's own"
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (("--reward.remote_url", "reward.py"), "--reward.remote_url=reward.py rewards no row"),
+        (("--reward.model_name_or_path", "org/rm"), "--reward.model_name_or_path has no effect"),
+        (
+            ("--algo.dynamic_filtering_enable", "--gem.scope", "trained"),
+            "mean return between 0 and 1, both excluded (--algo.dynamic_filtering_range)",
+        ),
+        (
+            ("--rollout.top_p", "0.8", *harness.words(correction.flags("icepop"))),
+            "--rollout.top_p=0.8 samples from a part of the distribution",
+        ),
+        (
+            ("--algo.advantage.estimator", "group_norm", "--reward.overlong_buffer_len", "4"),
+            "--reward.overlong_buffer_len counts the observations",
+        ),
+        (("--train.batch_size", "6"), "2 samples at the end of an epoch do not fill an update"),
+        (("--data.prompt_probs", "1"), "--data.prompt_probs draws from the rows"),
+    ],
+)
+def test_the_plan_notes_options_with_another_effect(
+    words: tuple[str, ...],
+    note: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    (found,) = plan_of([*ACCEPTED, *words], capsys)["notes"]
+    assert note in found
+
+
+def test_no_note_without_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    mix = ("--data.prompt_dataset", f"own.jsonl,{GUESS}", "--reward.remote_url", "reward.py")
+    assert plan_of([*ACCEPTED, *mix, "--rollout.top_p", "0.8"], capsys)["notes"] == []
+    assert plan_of([*ACCEPTED, *mix, *harness.words(correction.flags("icepop"))], capsys)["notes"] == []
 
 
 def test_a_custom_environment_is_accepted(

@@ -26,7 +26,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 from ray.exceptions import RayActorError
 
 from gem_core.rollout import Episode, Turn
-from tests.trainers.openrlhf.args import parse
+from tests.trainers.openrlhf.args import AGENT, parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 
@@ -58,11 +58,11 @@ class Generator(SamplesGenerator):  # type: ignore[misc]
         number = task["index"]
         result = []
         for sample in range(SAMPLES):
-            turn = Turn([1], [2], None, 1.0, "", "", "stop")
+            reward = float(sample if number % 3 else 0)
+            turn = Turn([1], [2], None, reward, "", "", "stop")
             good = number % 5 != 0
             episode = Episode(GUESS, task["seed"], [turn], True, False, "terminated", trainable=good)
-            scores = float(sample if number % 3 else 0)
-            result.append({**lay_out(episode, task, "", pad_id=0, with_logprobs=False), "scores": scores})
+            result.append(lay_out(episode, task, "", pad_id=0, with_logprobs=False))
         return result
 
 
@@ -129,7 +129,7 @@ def flags(tmp_path: Path, *words: str) -> Any:
     """Return OpenRLHF's flags for `TASKS` tasks in `STEPS` steps."""
     args = parse(
         "--data.prompt_dataset", str(write_rows(tmp_path / "rows.jsonl", [GUESS], TASKS)),
-        "--data.label_key", "label", "--rollout.batch_size", str(TASKS // STEPS),
+        *AGENT, "--rollout.batch_size", str(TASKS // STEPS),
         "--rollout.n_samples_per_prompt", str(SAMPLES), *words,
     )  # fmt: skip
     args.rollout.vllm_generate_batch_size = args.rollout.batch_size  # the command sets these

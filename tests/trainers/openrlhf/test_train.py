@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,8 +14,8 @@ import pytest
 from gem_core.rollout import read_traces
 from tests.trainers import chaos, evidence
 from tests.trainers.evidence import assert_update_is_right
+from tests.trainers.openrlhf import questions
 from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
-from tests.trainers.openrlhf.data import write_rows
 from tests.trainers.openrlhf.harness import run_openrlhf
 from tests.trainers.openrlhf.logged import metrics_of
 from tests.trainers.openrlhf.measure import gem_seconds
@@ -27,7 +29,6 @@ pytestmark = [
     ),
     pytest.mark.timeout(1200),
 ]
-ENVS = [GUESS, MASTERMIND]
 
 
 def assert_metrics_are_right(metrics: dict[str, float], episodes: list[evidence.Played]) -> None:
@@ -41,7 +42,7 @@ def assert_weights_are_synced(run: Run) -> None:
     assert max(map(abs, result)) <= 1e-3
 
 
-def test_three_steps_on_a_mix(
+def test_three_steps_on_questions_and_games(
     tmp_path: Path,
     base: Path,
     tokenizer: Any,
@@ -49,22 +50,29 @@ def test_three_steps_on_a_mix(
     own_ids: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Train on an environment that fails in every way, in micro-batches of one row, OpenRLHF's default.
+    """Train on questions of a user's own, and on an environment that fails in every way.
 
-    The other environments are new ones, a class in a file and an installed package. With this seed some
-    resets and first steps raise and some hang, whatever the model answers. The model is a base model, whose
-    end-of-sequence token does not end the answers of its chat template.
+    The micro-batches have one row, OpenRLHF's default. The other environments are new ones, a class in a file
+    and an installed package. With this seed some resets and first steps raise and some hang, whatever the
+    model answers. The model is a base model, whose end-of-sequence token does not end the answers of its chat
+    template; OpenRLHF's own agent does not know the token that does.
     """
-    evaluated = write_rows(tmp_path / "eval.jsonl", ENVS, 4, split="eval")
+    words = ",".join([f"{chaos.CHAOS}=0.5", *(f"{own_id}=0.25" for own_id in own_ids)])
     run = run_openrlhf(
         tmp_path,
         base,
-        write_rows(tmp_path / "rows.jsonl", [f"{chaos.CHAOS}=2", *own_ids], 12, seed=7),
+        f"{tmp_path}/questions.jsonl,{words}",
         {
+            **questions.flags(tmp_path, 12, 4),
+            "rollout.batch_size": "8",
+            "train.batch_size": "16",
+            "train.micro_batch_size": "1",
+            "train.seed": "7",
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
-            "train.micro_batch_size": "1",
-            "eval.dataset": str(evaluated),
+            "gem.system_prompt": "Win!",
+            "gem.max_turns": "2",
+            "eval.dataset": f"{tmp_path}/held-out.jsonl,{GUESS}=0.5,{MASTERMIND}=0.5",
             "eval.steps": "3",
             "eval.n_samples_per_prompt": "1",
             "eval.temperature": "1",
@@ -78,15 +86,39 @@ def test_three_steps_on_a_mix(
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert len(traces) == 24
     assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, chaos.CHAOS)
-    trained = []
-    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
-        played = traces[8 * number : 8 * number + 8]
-        mine = assert_update_is_right(update, episodes, tokenizer, model)
-        assert sum(row.is_pad for row in update.rows) == 8 - len(mine)
-        assert_metrics_are_right(metrics, mine)
+    trained: list[evidence.Played] = []
+    rewards: list[float] = []
+    rest = iter(traces)
+    for update, metrics in zip(updates, steps, strict=True):
+        assert len(update.rows) == 16
+        of_questions = questions.asked(run, update, tokenizer)
+        mine = assert_update_is_right(update, episodes, tokenizer, model, others=of_questions)
+        games = [episode for episode in mine if not any(episode is one for one in of_questions.values())]
+        asked = len(of_questions)
+        played = list(islice(rest, 16 - asked))
+        assert 0 < asked < 16
+        assert sum(row.is_pad for row in update.rows) == sum(not episode.trainable for episode in played)
+        mean = fmean(sum(episode.rewards) for episode in mine)
+        assert metrics["rollout/reward_mean"] == pytest.approx(mean, abs=1e-6)
+        assert metrics["gem/return"] == pytest.approx(fmean(sum(e.rewards) for e in games), abs=1e-6)
+        assert metrics["rebn/turns"] == sum(len(episode.rewards) for episode in mine)
+        assert metrics["gem/turns"] == pytest.approx(fmean(len(episode.rewards) for episode in games))
         chaos.assert_rates_are_right(metrics, played)
-        assert metrics["reward"] == pytest.approx(metrics["gem/return"], abs=1e-6)
-        trained += mine
+        assert metrics["reward"] == pytest.approx(mean, abs=1e-6)
+        assert metrics["score"] == pytest.approx(mean, abs=1e-6)
+        assert metrics["asked"] == pytest.approx(1)  # the reward function's own metric
+        assert (metrics["gem/played/sums"], metrics["gem/failed/sums"]) == (asked, 0)
+        failed = sum(value for name, value in metrics.items() if name.startswith("gem/failed/"))
+        assert failed == metrics["gem/filled"] == sum(not episode.trainable for episode in played)
+        trained += games
+        rewards += [reward for one in of_questions.values() for reward in one.rewards]
+        for row in update.rows:
+            shown = tokenizer.decode(row.prompt)
+            assert row.is_pad or ("Win!" in shown) != questions.is_question(row, tokenizer)
+    assert len(rewards) == 24
+    assert max(len(episode.turns) for episode in traces) == 2
+    assert "max_turns" in {episode.stop_reason for episode in traces}
+    assert len(set(rewards)) > 8
     assert any(len(episode.rewards) > 1 for episode in trained)
     assert_weights_are_synced(run)
     assert run.output.count("taken from the agent's spans") == 1
@@ -94,16 +126,20 @@ def test_three_steps_on_a_mix(
     ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     watched = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
-    assert sorted(episode.seed or 0 for episode in watched) == [0, 1, 2, 3]
+    assert sorted(episode.seed or 0 for episode in watched) == [0, 0, 1, 1]
     (evaluated,) = metrics_of(run, "eval")
     for env_id in {episode.env_id for episode in watched}:
         returns = [episode.total_reward for episode in watched if episode.env_id == env_id]
         mean = pytest.approx(sum(returns) / len(returns), abs=1e-6)
         assert evaluated[f"eval_{env_id}_gem/return"] == mean
         assert evaluated[f"eval_{env_id}_pass1"] == mean  # OpenRLHF's name for the mean reward
+    asked_of = [questions.TEXT.format(n, n) for n in range(100, 104)]
+    answered = [r for query, r in questions.rewards_of(run).items() if any(q in query for q in asked_of)]
+    assert len(answered) == 4
+    assert evaluated["eval_sums_pass1"] == pytest.approx(fmean(answered), abs=1e-6)
     calm = [
         replace(e, env_id=GUESS, env_kwargs={}) if e.env_id in evidence.env_ids(chaos.CHAOS) else e
-        for e in traces[-8:]
+        for e in played
         if e.trainable
     ]
     spent, step = gem_seconds(calm, tokenizer), steps[-1]["timing/step_total"]
