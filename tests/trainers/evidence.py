@@ -199,10 +199,14 @@ def cosine(found: list[torch.Tensor | None], wanted: list[torch.Tensor]) -> floa
     return float(torch.nn.functional.cosine_similarity(left, right, dim=0))
 
 
-def share_of_stops(episodes: Mapping[str, Played]) -> float:
-    """Return the share of the engine's answers that a stop token ended."""
-    reasons = [request["finish_reason"] for episode in episodes.values() for request in episode.requests]
-    return reasons.count("stop") / len(reasons)
+def assert_answers_stop(episodes: Mapping[str, Played], tokenizer: Any) -> None:
+    """Check that the engine ends an answer where the chat template does, or at the length limit."""
+    (end,) = tokenizer.encode("<|end|>", add_special_tokens=False)
+    requests = [request for episode in episodes.values() for request in episode.requests]
+    assert not any(end in request["response"][:-1] for request in requests)
+    ended = [request["finish_reason"] for request in requests if request["response"][-1] == end]
+    assert set(ended) == {"stop"}
+    assert len(ended) > len(requests) / 4
 
 
 def assert_update_is_right(

@@ -80,7 +80,7 @@ def test_three_steps_on_questions_and_games(
         },
     ).check()
     episodes = evidence.played(run.spy, tokenizer)
-    assert evidence.share_of_stops(episodes) > 0.9
+    evidence.assert_answers_stop(episodes, tokenizer)
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
