@@ -1,7 +1,7 @@
 """The plan of a run: what `gem-core doctor --trainer NAME -- ARGUMENTS` prints for accepted arguments.
 
     Plan(
-        sources=count_rows([("train", "openai/gsm8k", "single_turn_agent", "verl's score by data_source")]),
+        sources=count_rows([("train", "openai/gsm8k", "single_turn_agent", "the trainer's score")]),
         estimator=choice.summary,
         budget=[describe_budget(12, 320, 1024, "data.max_response_length")],
     )

@@ -15,7 +15,7 @@ import gem_core.advantages
 from tests.docs.blocks import blocks
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
-(LOOP,) = [block.code for block in blocks("docs/concepts/rebn.md") if "optimizer.step()" in block.code]
+(LOOP,) = [block.code for block in blocks("docs/concepts/rebn.md") if "solved = []" in block.code]
 
 
 def solved() -> list[int]:
