@@ -115,7 +115,9 @@ def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[
     """
     if payload.slow:  # writing a megabyte in every form takes long
         forms = ((form, FORMS[form] % payload.text) for form in read if form not in _PROGRAMS)
-        likes = look_alikes(action, payload.text) if payload.alone else ()
+        # A program that the environment runs by design may use all of its time.
+        runs = payload.endless and not _PROGRAMS.isdisjoint(read)
+        likes = look_alikes(action, payload.text) if payload.alone and not runs else ()
         return {text: form for form, text in (*likes, *forms) if form not in _PROGRAMS}
     texts: dict[str, str] = {}
     every = wrapped(payload.text, action=action, answer=answer)
