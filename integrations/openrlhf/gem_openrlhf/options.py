@@ -139,6 +139,11 @@ def check_args(args: Any, options: GemOptions) -> None:
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
     reject_listed(SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
+    if "reward_components" in choice.needs and args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss:
+        raise ConfigError(
+            f"--algo.kl.init_coef={args.algo.kl.init_coef}: {name} reads the components of the rewards, "
+            "which do not contain the KL penalty; use --algo.kl.use_loss, or --algo.kl.init_coef 0"
+        )
     choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
     if args.algo.dynamic_filtering_enable:
         choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")

@@ -65,6 +65,7 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
     )
     bypass = option_at(algorithm, "rollout_correction.bypass_mode")
     sections = {
+        "components of rewards": "reward_components" in choice.needs,
         "gem_grpo": choice.estimator.name == "grpo",
         "all collected turns": choice.scope == "collected",
         "any estimator": True,

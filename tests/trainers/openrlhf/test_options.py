@@ -77,6 +77,10 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
             (*REBN, "--algo.advantage.no_std_norm"),
             r"no_std_norm=True: has no effect on rebn; use gem_reinforce",
         ),
+        (
+            ("--algo.advantage.estimator", "gem_gdpo", "--algo.kl.init_coef", "0.1"),
+            r"init_coef=0\.1: gem_gdpo reads the components",
+        ),
         ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma=1\.5: expected a number from 0 to 1"),
         (
             (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),

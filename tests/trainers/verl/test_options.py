@@ -39,6 +39,14 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
         ([REBN, "+algorithm.rebn.scope=all"], "collected or trained"),
         ([REBN, "algorithm.gamma=1.5"], "a number from 0 to 1"),
+        (
+            [
+                "algorithm.adv_estimator=gem_gdpo",
+                "algorithm.use_kl_in_reward=True",
+                "trainer.v1.trainer_mode=gem_sync",
+            ],
+            "use_kl_in_reward=True: has no effect on gem_gdpo",
+        ),
         ([REBN, "algorithm.use_pf_ppo=True"], "use_pf_ppo=True: verl reads it with its own gae only"),
         (["algorithm.adv_estimator=gem_grpo"], "rollout.n=1 every advantage would be 0"),
         (["algorithm.adv_estimator=gem_rloo"], "rollout.n=1 every advantage would be 0"),
