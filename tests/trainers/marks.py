@@ -22,6 +22,9 @@ def marked_model(model: Path, folder: Path) -> Path:
     copy = Path(shutil.copytree(model, folder / "marked"))
     tokenizer = AutoTokenizer.from_pretrained(copy)
     tokenizer.chat_template = "{{ mark }}" + tokenizer.chat_template
+    (copy / "chat_template.jinja").unlink(
+        missing_ok=True
+    )  # older versions of transformers write no such file
     tokenizer.save_pretrained(copy)
     return copy
 

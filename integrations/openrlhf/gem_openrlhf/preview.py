@@ -75,7 +75,9 @@ def _sources(split: Split, text: str | None, args: Any, options: GemOptions) -> 
         for_training=split == "train",
     )
     used = spread(rows, of_envs)[:limit]
-    for lost in {row.source for row in [*rows, *of_envs]} - {row.source for row in used}:
+    kept = {row.source for row in used}
+    sources = dict.fromkeys(row.source for row in [*rows, *of_envs])
+    if lost := " and ".join(source for source in sources if source not in kept):
         raise ConfigError(
             f"--data.max_samples {limit} leaves no row of {lost}: OpenRLHF uses the first {limit} rows of "
             "all files together; raise it, or put the rows of one file between those of the other"

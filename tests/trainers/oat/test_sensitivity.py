@@ -72,7 +72,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
     )  # fmt: skip
     found._player = EpisodePlayer(RolloutOptions(max_turns=scenario.MAX_TURNS, wrappers="named"), tokenizer)
     found._choice = read_estimator("rebn", {}, gamma=scenario.GAMMA)
-    found._max_total_tokens = scenario.TOKENS
+    found._max_total_tokens, found.eval_mode = scenario.TOKENS, False
     found._loop, found._thread = asyncio.new_event_loop(), thread
     found._waiting, found._steps, found._started, found._name = [], 0, 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate

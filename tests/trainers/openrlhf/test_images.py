@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from gem_openrlhf import train_ppo_ray
 from gem_openrlhf.executor import GemExecutor
 from gem_openrlhf.labels import openrlhf_row, played_of
+from gem_openrlhf.preview import images_unsupported
 from openrlhf.models.actor import Actor
 from openrlhf.utils import utils as openrlhf_utils
 from openrlhf.utils.vlm_utils import dedup_media_tokens, merge_mm_train_inputs
@@ -156,12 +156,12 @@ def flags(model: Any, most: int) -> Any:
 def test_policies_without_image_support_are_rejected(
     processor: Processor, tiny: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "--data.max_images_per_prompt N" in str(train_ppo_ray.images_unsupported(flags(tiny, 0)))
-    assert "has no processor of the Qwen2-VL family" in str(train_ppo_ray.images_unsupported(flags(tiny, 3)))
+    assert "--data.max_images_per_prompt N" in str(images_unsupported(flags(tiny, 0)))
+    assert "has no processor of the Qwen2-VL family" in str(images_unsupported(flags(tiny, 3)))
     # Folder of a vision model without its processor.
-    assert "cannot load the processor of " in str(train_ppo_ray.images_unsupported(flags(model, 3)))
+    assert "cannot load the processor of " in str(images_unsupported(flags(model, 3)))
     monkeypatch.setattr(openrlhf_utils, "get_tokenizer", lambda *args: processor)
-    assert train_ppo_ray.images_unsupported(flags(model, 3)) is None
+    assert images_unsupported(flags(model, 3)) is None
 
 
 def test_images_in_a_row_of_the_data_are_rejected(processor: Processor) -> None:

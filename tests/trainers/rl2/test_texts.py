@@ -142,7 +142,9 @@ def test_a_failing_environment_ends_its_trajectory_in_nan(
     assert len(made["rewards"]) == turns
     assert math.isnan(made["rewards"][-1])
     assert math.isnan(made["score"])
-    assert playing.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0}
+    name = f"rl2texts:{env}"
+    counts = {f"gem/played/{name}": 0.0, f"gem/failed/{name}": 1.0, "gem/filled": 0.0}
+    assert playing.report("train", 1) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.0, **counts}
 
 
 def test_a_response_without_a_token_and_a_row_with_a_prompt_are_rejected(tiny: Path) -> None:

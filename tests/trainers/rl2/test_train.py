@@ -34,6 +34,7 @@ CRITIC = {
     ],
 }
 """Options of the critic; the source tree has no defaults for its size."""
+ENDLESS = "test:Endless"
 OFTEN = chaos.CHAOS.replace("(", "(p=0.3,")
 """Fails more often, because an episode has few turns."""
 TOLERANCE = 1e-6
@@ -113,7 +114,7 @@ def test_three_steps_on_a_mix(
         f"{tokens}.max_new_tokens={marks.MAX_TOKENS}",
         *words,
         version=version,
-        envs=[f"{OFTEN}=2", *own_ids],
+        envs=[f"{OFTEN}=2", *own_ids, ENDLESS],
         eval_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
     everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
@@ -121,7 +122,7 @@ def test_three_steps_on_a_mix(
     marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     chaos.assert_every_failure_is_counted(everything, run.spy)
     traces = [calm(episode) for episode in everything if episode.trainable]
-    assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids)
+    assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids, ENDLESS)
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.episode_row().token_ids for episode in traces]
     if version == "index":  # its environments receive texts, so traces contain the ids of these texts

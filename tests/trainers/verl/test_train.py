@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from gem_core.cli import main
 from gem_core.rollout import read_traces
-from tests.trainers import evidence
+from tests.trainers import evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.spies.gem_trouble import chaos_counts
 from tests.trainers.verl import harness
@@ -28,14 +27,6 @@ pytestmark = [
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 CHAOS, ENDLESS = "test:Chaos-v0", "test:Endless"
-
-
-def with_banner(model: Path, folder: Path) -> Path:
-    """Return a copy of a model whose chat template begins with the variable ``banner``."""
-    shutil.copytree(model, folder)
-    template = folder / "chat_template.jinja"
-    template.write_text("{{ banner }}" + template.read_text())
-    return folder
 
 
 def test_three_steps_on_a_mix_with_environments_that_fail(
@@ -63,10 +54,10 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     envs = [f"{file}=0.1", f"{package}=0.1", f"{CHAOS}(p=0.1,hang=6)=0.4", f"{ENDLESS}=0.2"]
     run = harness.run_verl(
         tmp_path,
-        with_banner(base, tmp_path / "model"),
+        marks.marked_model(base, tmp_path),
         "trainer.v1.trainer_mode=gem_sync",
         "+algorithm.rebn.ddof=1",
-        "+data.apply_chat_template_kwargs.banner='Banner. '",
+        "+data.apply_chat_template_kwargs.mark='Banner. '",
         "+gem.system_prompt='Say a number.'",
         "+gem.max_turns=3",
         f"data.train_files={[*files, *envs]}",
