@@ -113,7 +113,7 @@ def test_a_text_without_its_end_was_cut(tiny: Path, tokenizer: Any, tmp_path: Pa
     assert (episode.seed, episode.metadata["step"], episode.metadata["index"]) == (7, 4, 3)
     assert metrics["gem/format_error_rate"] == pytest.approx(2 / 3)
     assert metrics["gem/return"] == 1.5
-    assert playing.report("train", 5) == {}
+    assert playing.report("train", 5) == {"gem/filled": 0.0}
 
 
 def test_both_limits_of_turns_end_an_episode(tiny: Path, tokenizer: Any) -> None:
