@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 from datasets import concatenate_datasets
+from gem_trl import policies
 from gem_trl.dataset import tasks
 
+from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, oracle
@@ -85,6 +87,23 @@ def test_the_loss_consumes_the_advantages_of_turns(
     end, _, gradients = trainer.optimizer_steps[0]
     if any(loss["advantages"].any() for loss in trainer.losses[:end]):
         assert any(gradient.any() for gradient in gradients if gradient is not None)
+
+
+def test_the_sampler_has_the_options_of_the_trainer(
+    tmp_path: Path, spy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+
+    class Recorded(BatchingPolicy):
+        def __init__(self, model: Any, **options: Any) -> None:
+            made.append(options)
+            super().__init__(model, **options)
+
+    monkeypatch.setattr(policies, "BatchingPolicy", Recorded)
+    harness.train(tmp_path, max_steps=1, temperature=0.7, top_p=0.8, top_k=5, seed=3)
+    found = {(options["temperature"], options["top_p"], options["top_k"]) for options in made}
+    assert found == {(0.7, 0.8, 5)}
+    assert all(options["seed"].startswith("3/") for options in made)
 
 
 @pytest.mark.parametrize("rows", [1, 4], ids="micro-batches of {}".format)
