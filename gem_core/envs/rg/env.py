@@ -148,8 +148,7 @@ class ReasoningGymEnv(DatasetEnv):
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if seed is not None or options is not None or self.place < 0:
             return super().reset(seed, options=options)
-        self._action_random = None  # a shortcut to the next item; the full path costs a tenth of a small one
-        self._running = True
+        self._running = True  # a shortcut to the next item; the full path costs a tenth of a small one
         place = self.place + 1
         self.place = self.index = place = place if place < self._items.size else 0
         self._item = item = self._items.get(place)
