@@ -34,8 +34,8 @@ class Service(MultiAgentEnv):
     user everything that the task requires, else 0; every earlier turn earns 0. An unreadable call sets
     ``info["invalid"]`` to "format", a rejected one sets ``info["tool_error"]``; both use up a turn and cost
     nothing else. The last info holds what is reported without a reward: the metric ``mentioned`` and the
-    criteria ``left_out``. The turn limit truncates. The assistant's oracle is the reference solution; the user's
-    oracle follows a script.
+    criteria ``left_out``. The turn limit truncates. The assistant's oracle is the reference solution; the
+    user's oracle follows a script.
 
     A domain may also require that the user agreed to every change before it was made, that enough was looked
     up if nothing is to be changed, and that a forbidden request is declined in words.
