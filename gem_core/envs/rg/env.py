@@ -51,11 +51,13 @@ _GLOBAL_DRAW = re.compile(
 _MADE_ELSEWHERE = {
     "codeio",
     "isomorphic_strings",
+    "knight_swap",
     "list_functions",
     "polynomial_multiplication",
     "ransom_note",
+    "word_ladder",
 }
-"""Datasets that draw from sets: a process with a fixed order of sets generates them."""
+"""Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata keys of a right answer, for datasets that accept many answers and name none."""

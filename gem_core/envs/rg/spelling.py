@@ -13,13 +13,14 @@ from collections.abc import Iterator
 CASE_COUNTS = frozenset(("codeio", "rubiks_cube"))
 """Datasets whose answers differ by case: strings in JSON, and moves of one or two layers."""
 
+_NO_DIGIT = re.compile(r"\D")
 _WORD = re.compile(r"[^\W\d_]+")
 _SEPARATORS = (
     (",", ","), ("{,}", r"\{,\}"), ("\\,", r"\\,"), ("'", "['\u2019]"), ("_", "_"),
     (" ", "[ \u00a0\u2009\u202f]"),
 )  # fmt: skip
 _GROUPS = tuple(
-    (mark, re.compile(rf"(?<![\d.])[1-9]\d{{0,2}}(?:{pattern}\d{{3}})+(?!\d)"), re.compile(pattern))
+    (mark, re.compile(rf"(?<![\d.])[1-9]\d{{0,2}}(?:{pattern}\d{{3}})+(?!\d)"))
     for mark, pattern in _SEPARATORS
 )
 
@@ -47,9 +48,9 @@ def spellings(answer: str, expected: str, name: str) -> Iterator[str]:
 
 
 def _without_separators(answer: str, expected: str) -> str:
-    for mark, number, separator in _GROUPS:
+    for mark, number in _GROUPS:
         if mark not in expected:
-            answer = number.sub(lambda match, separator=separator: separator.sub("", match[0]), answer)
+            answer = number.sub(lambda match: _NO_DIGIT.sub("", match[0]), answer)
     return answer
 
 

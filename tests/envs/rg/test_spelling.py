@@ -29,7 +29,7 @@ def answers(items):
 
 def test_case_and_separators_cost_nothing_in_any_dataset():
     lost, cases, numbers = [], 0, 0
-    for env, answer, row in answers(2):
+    for env, answer, row in answers(1):
         forms = {answer.lower(), answer.upper(), answer.title()} - {answer}
         if "," not in answer:
             forms |= {NUMBER.sub(lambda match: f"{int(match[0]):,}", answer)} - {answer}
@@ -37,8 +37,8 @@ def test_case_and_separators_cost_nothing_in_any_dataset():
         cases += answer.lower() != answer.upper()
         lost += [(env.spec.id, answer, form) for form in forms if env.grade(form, row).score < 1]
     assert lost == []
-    assert cases > 80
-    assert numbers > 10
+    assert cases > 40
+    assert numbers > 4
 
 
 def test_wrong_answers_stay_wrong():
