@@ -314,7 +314,7 @@ class Env(Closing):
             if type(seed) is not int or seed < 0:  # random.Random would take -1 for 1
                 seed = check_int("seed", seed, 0, optional=True)
             self.random.seed(seed)
-        self._action_random = None
+            self._action_random = None  # without a seed, the stream of the actions continues, too
         self._running = True
 
     def resume_episode(self, state: Mapping[str, Any]) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from gem_core.core import Observation
-from gem_core.data import Row, Rows
+from gem_core.data import Row
 from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
+from gem_core.envs.datasets.images import ask_with_images, check_rows, no_images, read_images
 from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
-from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import boxed_answer
 
 
@@ -54,8 +51,9 @@ class MathEnv(DatasetEnv):
             question_key: Column of the problem.
             answer_key: Column of the answer, or of a list of accepted answers.
             image_key: Column of the images; None if the problems have none. With images, the observation is a
-                list of content parts, with an image at each ``<image>`` of the problem. An image is the bytes
-                of a file (also in a dict, as on the hub), a data URL, or the name of a file next to the data.
+                list of content parts, with an image at each ``<image>`` of the problem (or ``<image 2>``, by
+                number), or all images first if it has no such marks. An image is the bytes of a file (also in
+                a dict, as on the hub), a data URL, or the name of a file next to the data.
             subset: Folder within the dataset; None if it has only one.
             streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
@@ -65,7 +63,8 @@ class MathEnv(DatasetEnv):
 
         Raises:
             ConfigError: The split, subset, or column does not exist.
-            DataError: The dataset cannot be found, reached, or read.
+            DataError: The dataset cannot be found, reached, or read, or a row has marks without images or
+                images without marks.
             MissingDependency: A package for the data or the grading is missing.
         """
         if symbolic:
@@ -79,15 +78,19 @@ class MathEnv(DatasetEnv):
         if image_key is not None:
             columns["image_key"] = image_key
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        if image_key is not None:
+            check_rows(self.rows, question_key, image_key)
 
     def question(self, row: Row) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)
-        if self.image_key is None:
-            return f"{problem}\n\n{self.instruction}"
-        images = row.get(self.image_key)
-        images = images if isinstance(images, list) else [images]
-        parts = [_image(image, self.rows) for image in images if image is not None]
-        return ask_with_images(problem, parts, self.instruction)
+        try:
+            if self.image_key is None:
+                no_images(problem, self.rows.columns)
+                return f"{problem}\n\n{self.instruction}"
+            parts = read_images(row.get(self.image_key), self.rows.name)
+            return ask_with_images(problem, parts, self.instruction)
+        except DataError as error:
+            raise DataError(f"{self.rows.name}: {error} (row {self.index})") from None
 
     parse = staticmethod(boxed_answer)
 
@@ -102,51 +105,3 @@ class MathEnv(DatasetEnv):
 
     def right_answer(self, row: Row) -> str:
         return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
-
-
-def ask_with_images(problem: str, images: list[dict[str, Any]], instruction: str) -> list[dict[str, Any]]:
-    """Return content parts: the text with an image at each ``<image>``, preceded by any remaining images."""
-    pieces = problem.split("<image>")
-    spare = max(0, len(images) - (len(pieces) - 1))
-    parts, rest = images[:spare], images[spare:]
-    for number, piece in enumerate(pieces):
-        if number and rest:
-            parts.append(rest.pop(0))
-        if piece.strip():
-            parts.append(text_part(piece.strip()))
-    return [*parts, text_part(instruction)]
-
-
-def _image(image: Any, rows: Rows) -> dict[str, Any]:
-    """Return the content part of an entry of an image column.
-
-    Raises:
-        DataError: The entry is not an image; the message names the dataset.
-    """
-    source = image
-    if isinstance(image, dict):  # the format of the hub: bytes, and the original file name
-        source = image.get("bytes") or image.get("path")
-    try:
-        if isinstance(source, str) and source.startswith("data:"):
-            return image_part(image_bytes(source))
-        if isinstance(source, str):
-            return image_part(_beside(rows.name, source).read_bytes())
-        return image_part(source)
-    except OSError as error:
-        raise DataError(f"{rows.name}: the image {source!r} cannot be read ({error.strerror})") from error
-    except DataError as error:
-        raise DataError(f"{rows.name}: {error}") from None
-
-
-def _beside(data: str, file: str) -> Path:
-    """Return the path of a file named in the rows, which must be inside the folder of the data.
-
-    Raises:
-        DataError: The file is outside of that folder.
-    """
-    place = Path(data).expanduser()
-    folder = (place if place.is_dir() else place.parent).resolve()
-    path = (folder / file).resolve()
-    if not path.is_relative_to(folder):
-        raise DataError(f"the image {file!r} is outside the folder of the data")
-    return path

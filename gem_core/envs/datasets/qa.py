@@ -19,9 +19,9 @@ class QaEnv(DatasetEnv):
     Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` if the question asks for it; the
     last one counts.
 
-    Rewards: 1 for an exact match with any reference, ignoring letter case, ASCII punctuation, articles,
-    whitespace, LaTeX around the answer (``\text{...}``), and ``Answer:`` in front; 0 for a wrong or missing
-    answer. One step.
+    Rewards: 1 for an exact match with any reference, ignoring letter case, punctuation, articles,
+    whitespace, the form of Unicode, LaTeX around the answer (``\text{...}``), and ``Answer:`` in front; 0
+    for a wrong or missing answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.
     """

@@ -30,6 +30,7 @@ from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
 from gem_core.envs.rg.conclusions import redrawn
 from gem_core.envs.rg.scorers import SCORERS, scorer
+from gem_core.envs.rg.spelling import spellings
 from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, plain, undecorated
 
@@ -50,11 +51,13 @@ _GLOBAL_DRAW = re.compile(
 _MADE_ELSEWHERE = {
     "codeio",
     "isomorphic_strings",
+    "knight_swap",
     "list_functions",
     "polynomial_multiplication",
     "ransom_note",
+    "word_ladder",
 }
-"""Datasets that draw from sets: a process with a fixed order of sets generates them."""
+"""Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata keys of a right answer, for datasets that accept many answers and name none."""
@@ -148,8 +151,7 @@ class ReasoningGymEnv(DatasetEnv):
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if seed is not None or options is not None or self.place < 0:
             return super().reset(seed, options=options)
-        self._action_random = None  # a shortcut to the next item; the full path costs a tenth of a small one
-        self._running = True
+        self._running = True  # a shortcut to the next item; the full path costs a tenth of a small one
         place = self.place + 1
         self.place = self.index = place = place if place < self._items.size else 0
         self._item = item = self._items.get(place)
@@ -192,11 +194,7 @@ class ReasoningGymEnv(DatasetEnv):
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
-        answer = row["answer"]
-        for key in _EXAMPLES if answer is None else ():
-            answer = answer or row["metadata"].get(key)
-        if isinstance(answer, (dict, list)):  # its parser expects JSON
-            answer = json.dumps(answer)
+        answer = _expected(row)
         return None if answer is None else f"\\boxed{{{answer}}}"
 
     def random_answer(self, row: Row, random: Random) -> str:
@@ -274,17 +272,25 @@ class _Items:
         The unchanged answer comes first, because spaces and stars may be part of a drawing.
         """
         score = self._scored(answer, row)
-        if score == 1.0 or answer.isalnum():
+        if score == 1.0:
             return score
         tried = {answer}
-        for reading in _READINGS:
-            text = reading(answer)
+        for text in self._readings(answer, row):
             if text not in tried:
                 tried.add(text)
                 score = max(score, self._scored(text, row))
                 if score == 1.0:
                     break
         return score
+
+    def _readings(self, answer: str, row: Row) -> Iterator[str]:
+        """Yield the answer without decoration, and in other spellings that mean the same."""
+        texts = [answer] if answer.isalnum() else list(dict.fromkeys(read(answer) for read in _READINGS))
+        yield from texts
+        expected = _expected(row)
+        if expected is not None:
+            for text in texts:
+                yield from spellings(text, expected, row["metadata"].get("source_dataset", self.name))
 
     def _scored(self, answer: str, row: Row) -> float:
         """Return the score; an answer that makes the dataset's code fail is wrong."""
@@ -295,6 +301,16 @@ class _Items:
             return min(1.0, max(0.0, float(score)))
         except Exception:  # its parsers raise any exception
             return 0.0
+
+
+def _expected(row: Row) -> str | None:
+    """Return a right answer of an item as text, or None if the package states none."""
+    answer, metadata = row.get("answer"), row.get("metadata", {})
+    for key in _EXAMPLES if answer is None else ():
+        answer = answer or metadata.get(key)
+    if isinstance(answer, (dict, list)):  # its parser expects JSON
+        answer = json.dumps(answer)
+    return None if answer is None else str(answer)
 
 
 @lru_cache
