@@ -225,8 +225,10 @@ def _stream(inputs: Any, expected: Any) -> tuple[str, str]:
 
 
 def _text(value: Any) -> str:
+    """Return a text, or the lines of a list; a line can be a list of words."""
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "\n".join(map(str, value))
+        lines = (line if isinstance(line, list | tuple) else [line] for line in value)
+        return "\n".join(" ".join(map(str, line)) for line in lines)
     return str(value)
 
 

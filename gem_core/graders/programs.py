@@ -32,6 +32,8 @@ _WALL = 20
 """Wall-clock limit as a multiple of the limit of CPU time."""
 _LEAST_WALL = 60.0
 _CPU_SECONDS = 5.0
+_MEMORY = 2**30
+"""Address space, in bytes; programs that recurse deeply reserve half of it for the stack of a thread."""
 
 
 class Report(NamedTuple):
@@ -53,7 +55,7 @@ class Report(NamedTuple):
 def program_limits(cpu_seconds: float) -> ProgramLimits:
     """Return the limits of a test: of CPU time, and of wall-clock time for a program that only waits."""
     wall_seconds = max(_LEAST_WALL, _WALL * cpu_seconds)
-    return replace(ISOLATED, cpu_seconds=cpu_seconds, wall_seconds=wall_seconds)
+    return replace(ISOLATED, cpu_seconds=cpu_seconds, wall_seconds=wall_seconds, memory_bytes=_MEMORY)
 
 
 def run_tests(

@@ -46,7 +46,7 @@ def call(code, arguments, expected, name="f"):
         "print(12)\nexit(0)",
         "import os\nprint(12, flush=True)\nos._exit(0)",
         "import threading\nthreading.Thread(target=lambda: print(12)).start()",
-        "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
+        "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**29)\n"
         "t = threading.Thread(target=lambda: print(12))\nt.start()\nt.join()",
         "import atexit, io, sys\nsys.stdout = out = io.StringIO()\n"
         "atexit.register(lambda: sys.__stdout__.write(out.getvalue()))\nprint(12)",

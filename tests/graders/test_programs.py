@@ -24,10 +24,11 @@ def report(code, tests=DOUBLE, **kwargs):
         json.dumps(DOUBLE),
         [{"input": i, "output": o} for i, o in zip(DOUBLE["inputs"], DOUBLE["outputs"], strict=True)],
         {"inputs": [["1"], ["2"]], "outputs": [["2"], ["4"]]},
+        {"inputs": [[[1, 1]], [2]], "outputs": [["2 2"], [4]]},
     ],
 )
 def test_every_form_of_tests_is_read(tests):
-    result = report(RIGHT, tests)
+    result = report("print(*[2 * int(w) for w in input().split()])", tests)
     assert result.passed == result.tests == len(read_tests(tests).tests)
     assert result.feedback == ""
 

@@ -111,8 +111,8 @@ def differences(
         database: File of a database.
         target: File of the database that it should be like.
         probes: SQL that must have the same effect on both.
-        tables: Tables whose unique keys are compared. None means all. Only probes show those of a new table,
-            since a trigger or an index with a condition can have the same effect.
+        tables: Tables whose unique keys and triggers are compared. None means all. Only probes show those of
+            a new table, since a trigger or an index with a condition can have the same effect.
     """
     return _differing(_state(database, probes, tables), _state(target, probes, tables))
 
@@ -144,8 +144,10 @@ def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
 def _state(path: Path, probes: Iterable[str], tables: Collection[str] | None) -> dict[str, Any]:
     state: dict[str, Any] = {}
     with opened(path) as link:
-        listed = link.execute("SELECT type, name FROM sqlite_master ORDER BY name").fetchall()
-        for kind, name in listed:
+        listed = link.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
+        for kind, name, table in listed:
+            if kind == "trigger" and (tables is None or table in tables):
+                state[f"triggers of {table}"] = True  # whatever their number: probes show what they do
             if name.startswith("sqlite_") or kind not in ("table", "view"):
                 continue
             state[f"{kind} {name}"] = _outcome(link, f"SELECT * FROM {_quoted(name)}")

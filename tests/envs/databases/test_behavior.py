@@ -129,3 +129,11 @@ def test_unique_keys_of_existing_tables_are_compared_and_other_indexes_are_not(t
     assert differences(one, other) == ["unique keys of t"]
     build(one, "CREATE TABLE t (a, b); CREATE UNIQUE INDEX i ON t(a) WHERE b;")
     assert differences(one, other) == ["unique keys of t"]
+
+
+def test_a_trigger_that_nobody_asked_for_is_a_difference(tmp_path):
+    task = task_named("restock")
+    table = re.search(r"CREATE TABLE (\w+_products)", task.setup)[1]
+    trigger = f"CREATE TRIGGER t AFTER UPDATE ON {table} BEGIN DELETE FROM {table}; END;"
+    assert wrong(tmp_path, task, task.solution) == []
+    assert wrong(tmp_path, task, task.solution + trigger) == [f"triggers of {table}"]

@@ -13,6 +13,7 @@ from gem_core.envs.terminal.tasks.records import same_json
 from gem_core.errors import EnvError
 from gem_core.sandbox.levels import self_check
 from gem_core.sandbox.shell import File, ShellResult, open_shell
+from tests.mutants.terminal import judged
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason
@@ -175,3 +176,11 @@ def test_a_program_that_computes_for_ever_is_wrong():
         result = shell.run("ulimit -t 1\n{\npython3 -c 'while True: pass'\n} 2> /dev/null", seconds=600)
     assert result.ending == "ok"
     assert result.status != 0
+
+
+@pytest.mark.parametrize("name", ["statistics", "slugs", "sizes_by_ending", "validate"])
+def test_hidden_input_refuses_every_wrong_mutant(name):
+    task = SOURCE.task(SOURCE.names.index(name), 1)
+    verdicts = judged(name, SOURCE, task)
+    assert len(verdicts) >= 10
+    assert [kind for kind, paid in verdicts.items() if paid] == []

@@ -82,6 +82,7 @@ for line in sys.stdin:
         f"{words[4]}'s --- {words[5]} __ {words[6]}",
         "a" * (longest - 1) + " b", "A" * (longest + 5), f"9 {words[7].upper()} (1/2)", f"({words[8]})",
         "b" * longest, "c" * (longest - 1), f"... {'d' * (longest + 2)}", "", f"-_{sign}", "Z0 a9 [`{^@",
+        "x-ray fox", "x" * (longest + 4),
         "caf\u00e9 na\u00efve", "e" * (longest - 2) + "  -f",
     ]  # fmt: skip
     return Task(
