@@ -30,7 +30,6 @@ class Ball(NamedTuple):
 
 def ball(value: Fraction | int) -> Ball:
     """Return the ball of a rational number."""
-    value = Fraction(value)
     if value.denominator == 1:
         re = +Decimal(value.numerator)
         return Ball(re, _ZERO, _ZERO if re == value.numerator else _ulp(re))

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping
-from decimal import Decimal, localcontext
+from decimal import Decimal, getcontext, localcontext
 from fractions import Fraction
+from functools import lru_cache
+from hashlib import blake2b
 from typing import TypeAlias
 
 from gem_core.graders import balls
 from gem_core.graders.balls import Ball, Unclear, ball
-from gem_core.graders.expressions import Tree, children
+from gem_core.graders.expressions import EXPRESSIONS, Tree, children
 
 Number: TypeAlias = Fraction | Ball
 _LARGEST = 20_000
 """Maximum number of bits of a power that is computed exactly."""
 _MOST_TERMS = 300
 """Maximum number of terms of a sum or product that is computed term by term."""
-WHOLE_POINTS = range(4, 9)
+WHOLE_POINTS = range(25, 41)
 """Points at which all variables are whole numbers; at the points 0 to 3 they are fractions."""
+WIDE_POINTS = range(9, 25)
+"""Points at which variables have large values of both signs, which tell step functions apart."""
 ROUGH = 30
 """Digits of a first comparison."""
 
@@ -136,14 +139,27 @@ def _name(name: str, point: int) -> Number:
         pi = balls.pi()
         return Ball(pi, Decimal(0), pi.scaleb(-len(pi.as_tuple().digits) + 1))
     if name == "e":
-        return balls.exp(ball(1))
+        return _e(getcontext().prec)
     if name == "i":
         return Ball(Decimal(0), Decimal(1), Decimal(0))
     if name == "infty":
         raise ValueError("infinity is not a number")
-    draw = zlib.crc32(f"{name} {point}".encode())
+    return _sample(name, point)
+
+
+@lru_cache(maxsize=64)
+def _e(_: int) -> Ball:
+    """Return e with the precision of the context, which is the argument."""
+    return balls.exp(ball(1))
+
+
+@lru_cache(maxsize=4096)
+def _sample(name: str, point: int) -> Fraction:
+    draw = int.from_bytes(blake2b(f"{name} {point}".encode(), digest_size=4).digest(), "big")
     if point in WHOLE_POINTS:
         return Fraction(draw % 20 + 2)
+    if point in WIDE_POINTS:
+        return Fraction(draw % 9_999_991 - 5_000_000, 65_537)
     value = Fraction(draw % 99_991 + 31_013, 65_537)
     return -value if point == 3 or (point == 2 and draw & 1) else value
 
@@ -292,7 +308,7 @@ def _operator(name: str, parts: tuple[Tree, ...], point: int, bound: _Bound) -> 
         return _repeated(name, parts, point, bound)
     if name not in ("gcd", "lcm", "max", "min", "bmod", "Re", "Im", "conjugate"):
         raise Opaque
-    if any(_free(part, bound) for part in parts):
+    if any(part[0] not in EXPRESSIONS or _free(part, bound) for part in parts):
         raise Opaque
     values = [_value(part, point, bound) for part in parts]
     if name in ("Re", "Im", "conjugate"):

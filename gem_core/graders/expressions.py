@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -52,7 +53,7 @@ class ExpressionReader(Tokens):
                 sign = self.need("*", "/")
                 tree = (sign, expression(tree), expression(self.factor()))
             elif tree[0] in EXPRESSIONS and self.starts_atom():
-                if self.kind == "number" and self.tokens[self.at - 1][0] in ("number", "word"):
+                if self.kind == "number" and self.tokens[self.at - 1][0] in ("number", "word", "sub"):
                     raise Unreadable  # 5 5 and x2 are no products
                 right = self.power()
                 if tree[0] == "v" and right[0] not in EXPRESSIONS:  # P(X = 2)
@@ -337,7 +338,7 @@ class ExpressionReader(Tokens):
         if not variable.isalpha():
             raise Unreadable
         fresh = ("v", f"bound {_nesting(body) + 1}")
-        return ("o", name, (fresh, *limits, _renamed(body, variable, fresh)))
+        return ("o", name, (fresh, *limits, renamed(body, variable, fresh)))
 
     def matrix(self, name: str) -> Tree:
         if name not in ("pmatrix", "bmatrix", "matrix", "array", "Bmatrix", "smallmatrix"):
@@ -352,7 +353,7 @@ class ExpressionReader(Tokens):
                 rows.append([])
             elif not self.take("&"):
                 break
-        if self.kind != "end" or len({len(row) for row in rows}) != 1:
+        if self.tokens[self.at] != ("end", name) or len({len(row) for row in rows}) != 1:
             raise Unreadable
         self.at += 1
         return ("matrix", rows)
@@ -388,15 +389,34 @@ def rebuilt(tree: Tree, operands: tuple[Tree, ...]) -> Tree:
     return ("o", tree[1], operands) if kind == "o" else (kind, *operands)
 
 
-def _renamed(tree: Tree, name: str, fresh: Tree) -> Tree:
-    if tree == ("v", name):
+def renamed(tree: Any, name: str, fresh: Tree) -> Any:
+    """Return a tree of any kind with another variable, also in indices such as a_k.
+
+    Raises:
+        Unreadable: It is not clear whether an index has the variable.
+    """
+    if isinstance(tree, list):
+        return [renamed(part, name, fresh) for part in tree]
+    if not isinstance(tree, tuple):
+        return tree
+    if tree[:1] != ("v",):
+        return tuple(renamed(part, name, fresh) for part in tree)
+    if tree[1] == name:
         return fresh
-    return rebuilt(tree, tuple(_renamed(part, name, fresh) for part in children(tree)))
+    letter, _, index = tree[1].partition("_")
+    if name not in index:
+        return tree
+    if "\\" in index or len(name) > 1:
+        raise Unreadable
+    return ("v", f"{letter}_{index.replace(name, f'<{fresh[1]}>')}")
+
+
+_BOUND = re.compile(r"bound (\d+)")
 
 
 def _nesting(tree: Tree) -> int:
     if tree[0] == "v":
-        return int(tree[1][6:]) if tree[1].startswith("bound ") else 0
+        return max((int(level) for level in _BOUND.findall(tree[1])), default=0)
     return max((_nesting(part) for part in children(tree)), default=0)
 
 

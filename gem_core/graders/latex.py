@@ -21,17 +21,21 @@ import re
 
 from gem_core.graders.expressions import DEEPEST, EXPRESSIONS, ExpressionReader, Tree, expression, fail
 from gem_core.graders.tokens import RELATIONS, Unreadable
+from gem_core.graders.units import UNITS
 
 LONGEST = 1000
 """Maximum number of characters of an answer to read."""
 
 MOST_SETS = 12
 """Maximum number of set brackets in a text; each may be read twice, also within another."""
+_SIGN = re.compile(r"\\[pm][pm](?![A-Za-z])")
 _SCALES = {"c": "celsius", "f": "fahrenheit"}
 _CONDITION = frozenset(("for", "if", "when", "where", "whenever", "provided", "given", "with", "such"))
 """Words that begin a condition."""
 _FILLERS = frozenset(("that", "all", "any", "every", "some"))
 """Words after them."""
+_FOLDED = frozenset(UNITS) | {"am", "pm", "per", "yes", "no", "is", "a", "an", "the", "of", "in"}
+"""Short words that are equal in any case."""
 _OTHERWISE = frozenset(("otherwise", "else"))
 _LINKED = frozenset(("and", "or", ""))
 
@@ -41,7 +45,7 @@ def read(text: str) -> Tree | None:
     if not text or len(text) > LONGEST:
         return None
     try:
-        if "\\pm" in text or "\\mp" in text:
+        if "\\" in text and _SIGN.search(text):
             return _both_signs(text)
         return _AnswerReader(text).answer()
     except (Unreadable, ValueError, IndexError):
@@ -50,10 +54,10 @@ def read(text: str) -> Tree | None:
 
 def _both_signs(text: str) -> Tree | None:
     r"""Return the values of a text with ``\\pm``, read once for each sign."""
-    if any(part.count("\\pm") + part.count("\\mp") > 1 for part in re.split(r"[,;]|and|or", text)):
+    if any(len(_SIGN.findall(part)) > 1 for part in re.split(r"[,;]|and|or", text)):
         return None  # the signs may be independent
-    plus = read(text.replace("\\pm", "+").replace("\\mp", "-"))
-    minus = read(text.replace("\\pm", "-").replace("\\mp", "+"))
+    plus = read(_SIGN.sub(lambda match: "+" if match[0] == "\\pm" else "-", text))
+    minus = read(_SIGN.sub(lambda match: "-" if match[0] == "\\pm" else "+", text))
     if plus is None or minus is None:
         return None
     if plus[0] == minus[0] == "given" and plus[2] == minus[2]:
@@ -66,6 +70,20 @@ def _joined(plus: Tree, minus: Tree) -> Tree:
         others = [item for item in minus[3] if item not in plus[3]]  # items without a sign are in both
         return (*plus[:3], [*plus[3], *others])
     return ("seq", "", "", [plus, minus])
+
+
+def _folded(word: str) -> str:
+    """Return a word in lower case, except for symbols such as mW and MW."""
+    return word.casefold() if len(word) > 3 or word.casefold() in _FOLDED else word
+
+
+def _in_lower_case(text: str) -> str:
+    """Return words in lower case; a single letter is a name, except for the article at the start."""
+    first, *rest = text.split()
+    if rest:
+        first = first.casefold() if len(first) > 1 or len(rest[0]) > 1 else first
+        return " ".join([first, *(word.casefold() if len(word) > 1 else word for word in rest)])
+    return first.casefold()
 
 
 def is_condition(tree: Tree) -> bool:
@@ -82,7 +100,7 @@ class _AnswerReader(ExpressionReader):
             and (len(self.tokens) > 2 or self.kind == "words")
             and not self.lists_letters()
         ):
-            return ("text", " ".join(" ".join(value for _, value in self.tokens[:-1]).split()).casefold())
+            return ("text", _in_lower_case(" ".join(value for _, value in self.tokens[:-1])))
         tree = self.statement()
         return tree if self.kind == "end of text" else fail()
 
@@ -140,6 +158,10 @@ class _AnswerReader(ExpressionReader):
             word = self.tokens[self.at][1].strip().casefold() if self.kind == "words" else None
             if word in _LINKED:
                 self.at += 1
+            elif comma and self.kind in ("row", "end"):  # a comma at the end of a line
+                self.at = start
+                self.links = links
+                return items
             elif not comma:
                 self.links = links
                 return items
@@ -211,7 +233,7 @@ class _AnswerReader(ExpressionReader):
         elif tree[0] == "f" and tree[1] == "deg" and not self.depth:
             tree, unit = tree[2], "degree"
             if self.kind == "words" and not self.before_condition():  # of Celsius
-                unit = f"degree {_SCALES.get(words := self.words(), words)}"
+                unit = f"degree {_SCALES.get(words := self.words().casefold(), words)}"
         elif self.kind == "words" and not self.before_condition():
             unit = self.words()
             if unit in ("percent", "per cent"):
@@ -247,7 +269,7 @@ class _AnswerReader(ExpressionReader):
                 break
             words.append(self.tokens[self.at][1].replace("/", " per "))
             self.at += 1
-        return " ".join(" ".join(words).split()).casefold()
+        return " ".join(_folded(word) for word in " ".join(words).split())
 
     def unit_power(self) -> str:
         brace = self.take("{")
@@ -271,11 +293,15 @@ class _AnswerReader(ExpressionReader):
             marked = self.take(",") | self.take("&")
             marked = self.condition_word() or marked
             condition: Tree | None = None
-            if self.kind == "words" and self.words().strip(" .,") in _OTHERWISE:
+            if self.kind == "words":
+                if self.words().strip(" .,") not in _OTHERWISE:
+                    raise Unreadable
                 conditional = True
             elif marked and self.kind not in ("row", "end"):
                 condition = self.listed(self.items())
                 conditional = True
+            elif conditional:
+                raise Unreadable
             lines.append((value, condition))
             if not self.take(","):
                 self.take(";")
@@ -283,6 +309,8 @@ class _AnswerReader(ExpressionReader):
                 self.at += 1
             elif self.kind != "end":
                 raise Unreadable
+        if self.tokens[self.at][1] != name:
+            raise Unreadable
         self.at += 1
         if not conditional:
             return ("seq", "", "", [value for value, _ in lines]) if lines else fail()

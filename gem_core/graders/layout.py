@@ -17,13 +17,23 @@ _UNICODE = {
     "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
     "≠": r"\ne ", "∪": r"\cup ", "∅": r"\emptyset ", "∈": r"\in ", "°": r"^\circ ", "±": r"\pm ",
     "ℝ": r"\mathbb{R}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "′": "'",
-    "∨": r"\lor ", "≈": r"\approx ",
+    "∨": r"\lor ", "≈": r"\approx ", "∧": r"\land ", "¬": r"\lnot ", "⇒": r"\implies ", "⇔": r"\iff ",
+    "→": r"\to ", "≡": r"\equiv ", "∀": r"\forall ", "∃": r"\exists ", "∉": r"\notin ", "⊂": r"\subset ",
+    "⊆": r"\subseteq ",
+    "⊃": r"\supset ", "∩": r"\cap ", "∖": r"\setminus ", "∣": r"\mid ", "∥": r"\parallel ",
+    "⊥": r"\perp ", "∠": r"\angle ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "μ": r"\mu ",
+    "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "τ": r"\tau ",
+    "ρ": r"\rho ", "ψ": r"\psi ", "Δ": r"\Delta ",
+    "Σ": r"\Sigma ", "Ω": r"\Omega ", "⋯": r"\cdots ",
 }  # fmt: skip
 _UNICODE_ANY = re.compile("|".join(map(re.escape, _UNICODE)))
 _QUOTES = (
     (r"\[", r"\]"), ("***", "***"), ("**", "**"), ("*", "*"), ("___", "___"), ("__", "__"), ("_", "_"),
     ("`", "`"), ('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"),
 )  # fmt: skip
+_FIRST_QUOTES = frozenset(start[0] for start, _ in _QUOTES)
 _EMPHASIS = re.compile(r"(?<![^\s=:,;(])(\*{1,3})(?=[^\s*])([^*]*[^\s*])\1(?![^\s.,;:)])")
 _CURRENCIES = {
     "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", r"\$": "dollar",
@@ -54,13 +64,15 @@ _DROPPED = re.compile(
     r"|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\{?(\d+)\}?")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?\s*(\d+)\s*\}?")
 _ENDLESS = re.compile(r"(?<![\d.,])(\d*)\.(\d{3,40})\s*(?:\.{3}|…|\\[lc]?dots(?![A-Za-z]))(?!\s*\d)")
 _BRACE_OF_CASES = re.compile(
     r"\\left\s*\\\{\s*\\begin\s*\{(?:array|aligned|matrix|gathered)\}(?:\s*\{[lcr|@{}\s]*?\})?"
     r"((?:(?!\\begin|\\end).)*)\\end\s*\{(?:array|aligned|matrix|gathered)\}\s*\\right\s*\.",
     re.DOTALL,
 )
+_END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
+_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)")
 _PRIME = re.compile(r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}")
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*(?:\{\s*[A-Za-z]\s*\}|[A-Za-z])")
@@ -86,12 +98,14 @@ def tidy(text: str) -> str:
     """Return the text without layout commands, dollar signs, thousands separators, and Unicode signs."""
     text = text.strip()
     for _ in range(3):
-        text = _unquoted(text)
+        if text[:1] in _FIRST_QUOTES:
+            text = _unquoted(text)
     if "*" in text:
         text = _EMPHASIS.sub(r"\2", text)
     if "." in text and ("..." in text or "dots" in text or "…" in text):
         text = _ENDLESS.sub(_endless, text)
     if "\\begin" in text:
+        text = _END_OF_LINE.sub("", text)
         text = _BRACE_OF_CASES.sub(r"\\begin{cases}\1\\end{cases}", text)
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
@@ -104,10 +118,12 @@ def tidy(text: str) -> str:
         text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
     elif "to" in text and (ratio := _RATIO.fullmatch(text)):
         text = f"{ratio[1]}:{ratio[2]}"
-    if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
-        text = f"{text[: found.start()]}, {found['first'] or found['last']} \\in \\mathbb{{Z}}"
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
+    if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
+        text = f"{text[: found.start()]}, {found['first'] or found['last']} \\in \\mathbb{{Z}}"
     if "=" in text or "nswer" in text or "NSWER" in text or "\\a" in text:
         text = _unlabeled(text)
     if "^" in text or "\\degree" in text:

@@ -28,6 +28,7 @@ from gem_core.graders.expressions import Tree
 from gem_core.graders.latex import LONGEST, read
 from gem_core.graders.layout import tidy
 from gem_core.graders.spelling import same_spelling
+from gem_core.graders.tokens import Unreadable
 from gem_core.graders.values import same
 from gem_core.text import undecorated
 
@@ -108,7 +109,10 @@ def judge(answer: str, reference: str, *, symbolic: bool = True, rounded: bool =
             return MathVerdict(True, "spelling")
         if symbolic and tree is not None and target.tree is not None:
             return _by_values(tree, target.tree)
-    except RecursionError:  # the caller is already deep in a recursion
+    except (
+        RecursionError,
+        Unreadable,
+    ):  # the caller is deep in a recursion
         return _UNDECIDED
     return _UNDECIDED
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from gem_core.graders.balls import Ball
 from gem_core.graders.equality import has_variable, names, same_expressions
 from gem_core.graders.evaluation import Opaque, evaluate
-from gem_core.graders.expressions import EXPRESSIONS, Tree, children, rebuilt
+from gem_core.graders.expressions import EXPRESSIONS, Tree, renamed
 from gem_core.graders.sets import FLIPPED, Interval, RealSet, complement, real_set, same_sets, union
 
 _INTEGERS: Tree = ("v", "blackboard Z")
@@ -205,24 +205,24 @@ def _same_lines(lines: Sequence[tuple[Tree, RealSet]], others: Sequence[tuple[Tr
 def same_given(answer: Tree, reference: Tree) -> bool | None:
     """Compare values with conditions; integer parameters may have other names and other representatives."""
     (_, value, conditions), (_, other, others) = answer, reference
-    parameters, rest = _parameters(conditions)
-    other_parameters, other_rest = _parameters(others)
-    if [where for _, where in parameters] != [where for _, where in other_parameters]:
+    integers, rest = parameters(conditions)
+    other_integers, other_rest = parameters(others)
+    if [where for _, where in integers] != [where for _, where in other_integers]:
         return False
     conditions_alike = matched(rest, other_rest)
     if not conditions_alike:
         return conditions_alike
-    for index, ((name, _), (other_name, _)) in enumerate(zip(parameters, other_parameters, strict=True)):
+    for index, ((name, _), (other_name, _)) in enumerate(zip(integers, other_integers, strict=True)):
         fresh = ("v", f"parameter {index}")
         value, other = renamed(value, name, fresh), renamed(other, other_name, fresh)
-    if len(parameters) == 1 and parameters[0][1] == _INTEGERS:
+    if len(integers) == 1 and integers[0][1] == _INTEGERS:
         return _same_families(value, other, "parameter 0")
     from gem_core.graders.values import same
 
     return same(value, other)
 
 
-def _parameters(conditions: Sequence[Tree]) -> tuple[list[tuple[str, Tree]], list[Tree]]:
+def parameters(conditions: Sequence[Tree]) -> tuple[list[tuple[str, Tree]], list[Tree]]:
     """Return the variables in a set of whole numbers, with the sets; and the other conditions."""
     found: list[tuple[str, Tree]] = []
     rest = []
@@ -234,19 +234,6 @@ def _parameters(conditions: Sequence[Tree]) -> tuple[list[tuple[str, Tree]], lis
                 continue
         rest.append(condition)
     return found, rest
-
-
-def renamed(tree: Tree, name: str, fresh: Tree) -> Tree:
-    """Return a tree with another variable."""
-    if tree == ("v", name):
-        return fresh
-    if tree[0] in EXPRESSIONS:
-        return rebuilt(tree, tuple(renamed(part, name, fresh) for part in children(tree)))
-    if tree[0] == "seq":
-        return (*tree[:3], [renamed(item, name, fresh) for item in tree[3]])
-    if tree[0] == "rel":
-        return ("rel", [renamed(item, name, fresh) for item in tree[1]], tree[2])
-    return tree
 
 
 def _same_families(answer: Tree, reference: Tree, parameter: str) -> bool | None:
@@ -305,4 +292,5 @@ def _named(tree: Tree) -> tuple[Tree | None, Tree]:
 
 
 def _substituted(tree: Tree, name: str, value: int) -> Tree:
-    return renamed(tree, name, ("n", Fraction(value), None))
+    replaced: Tree = renamed(tree, name, ("n", Fraction(value), None))
+    return replaced

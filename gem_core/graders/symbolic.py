@@ -81,7 +81,8 @@ def _tree(value: Any, names: dict[str, str]) -> Tree | None:
         return None
     kind, *rest = value
     if kind == "n":
-        return ("n", Fraction(rest[0], rest[1]), None)
+        top, bottom = (("n", Fraction(number), None) for number in rest)
+        return top if rest[1] == 1 else ("/", top, bottom)
     if kind == "v":
         return ("v", names.get(rest[0], rest[0]))
     if kind == "f":

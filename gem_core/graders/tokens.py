@@ -10,7 +10,7 @@ _TOKEN = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mathtt|mbox|rm|operatorname\*?)\s*"
     r"\{(?P<words>[^{}]*)\}"
     r"|\\begin\{(?P<begin>[a-z]+)\}(?:\{[lcr|]*\})?|\\end\{(?P<end>[a-z]+)\}"
-    r"|\\mathbb\{?\s*(?P<blackboard>[A-Z])\}?"
+    r"|\\mathbb(?:\s*(?P<blackboard>[A-Z])|\s*\{\s*(?P<blackboard_group>[A-Z])\s*\})"
     r"|_\s*(?P<sub>[0-9A-Za-z]|\\[A-Za-z]+(?![A-Za-z{])|\{(?:[^{}]|\{[^{}]*\})+\})"
     r"|(?P<name>\\(?:vec|hat|bar|overline|overrightarrow|tilde|widehat|widetilde|mathcal|mathfrak|mathscr)\s*"
     r"(?:\{[^{}]*\}|[A-Za-z]|\\[a-z]+)|\\(?:angle|triangle)\s*(?:[A-Z]+|\{[A-Z ]+\}))"
@@ -72,6 +72,7 @@ class Tokens:
             place = match.end()
             kind = str(match.lastgroup)
             value = match[kind]
+            kind = "blackboard" if kind == "blackboard_group" else kind
             if kind == "space":
                 spaced = True
                 continue

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from math import gcd
 
 from gem_core.graders.equality import has_variable, same_expressions
-from gem_core.graders.expressions import EXPRESSIONS, Tree
+from gem_core.graders.expressions import EXPRESSIONS, Tree, renamed
 from gem_core.graders.quantities import same_units
 from gem_core.graders.sets import RealSet, real_set, same_sets
 from gem_core.graders.statements import (
     all_same,
     consistent,
     matched,
+    parameters,
     same_cases,
     same_congruences,
     same_given,
@@ -93,16 +94,21 @@ def _same_real_sets(answer: Tree, reference: Tree, a: RealSet, b: RealSet) -> bo
 
 
 def _same_builders(answer: Tree, reference: Tree) -> bool | None:
-    from gem_core.graders.statements import renamed
-
-    (_, element, conditions), (_, other, others) = answer, reference
-    if element[0] == other[0] == "v":
-        fresh = ("v", "element")
-        conditions = [renamed(condition, element[1], fresh) for condition in conditions]
-        others = [renamed(condition, other[1], fresh) for condition in others]
-        element = other = fresh
+    element, conditions = _with_bound_names(answer)
+    other, others = _with_bound_names(reference)
     verdicts = [strictly(element, other), matched(conditions, others)]
     return True if all(verdicts) else None
+
+
+def _with_bound_names(builder: Tree) -> tuple[Tree, list[Tree]]:
+    """Return the element and the conditions of a set with other names for its variables."""
+    _, element, conditions = builder
+    names = [element[1]] if element[0] == "v" else [name for name, _ in parameters(conditions)[0]]
+    for index, name in enumerate(names):
+        fresh = ("v", f"element {index}")
+        element = renamed(element, name, fresh)
+        conditions = [renamed(condition, name, fresh) for condition in conditions]
+    return element, conditions
 
 
 def _same_united(answer: Tree, reference: Tree) -> bool | None:
