@@ -11,6 +11,7 @@ from __future__ import annotations
 from decimal import localcontext
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from gem_core.graders import balls
 from gem_core.graders.evaluation import (
@@ -24,7 +25,7 @@ from gem_core.graders.evaluation import (
     same_number,
     to_ball,
 )
-from gem_core.graders.expressions import Tree, children, rebuilt
+from gem_core.graders.trees import EXPRESSIONS, Tree, children, rebuilt
 
 _ROUNDED = 6
 """Minimum number of significant digits for a decimal to match the number that it rounds."""
@@ -312,16 +313,17 @@ def _abstracted(tree: Tree, table: list[Tree]) -> Tree:
     if tree[0] != "o":
         return rebuilt(tree, tuple(_abstracted(part, table) for part in children(tree)))
     for index, other in enumerate(table):
-        if same_operators(tree, other):
+        if _same_parts(tree, other):
             return ("v", f"operator {index}")
     table.append(tree)
     return ("v", f"operator {len(table) - 1}")
 
 
-def same_operators(a: Tree, b: Tree) -> bool:
+def _same_parts(a: Any, b: Any) -> bool:
     """Return whether two operators have the same name and equal parts."""
-    from gem_core.graders.values import same
-
-    if a[1] != b[1] or len(a[2]) != len(b[2]):
-        return False
-    return all(x == y or (x[0] == y[0] and same(x, y)) for x, y in zip(a[2], b[2], strict=True))
+    if not isinstance(a, list | tuple) or not isinstance(b, list | tuple):
+        return bool(a == b)
+    kinds = [part[0] if part and isinstance(part[0], str) else "" for part in (a, b)]
+    if EXPRESSIONS.issuperset(kinds) and kinds != ["o", "o"]:
+        return bool(same_expressions(tuple(a), tuple(b)))
+    return len(a) == len(b) and all(map(_same_parts, a, b))

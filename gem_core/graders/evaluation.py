@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from gem_core.graders import balls
 from gem_core.graders.balls import Ball, Unclear, ball
-from gem_core.graders.expressions import EXPRESSIONS, Tree, children
+from gem_core.graders.trees import EXPRESSIONS, Tree, children
 
 Number: TypeAlias = Fraction | Ball
 _LARGEST = 20_000

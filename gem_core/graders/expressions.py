@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
-from typing import Any, TypeAlias
 
 from gem_core.graders.tokens import FUNCTIONS, OPERATORS, Tokens, Unreadable
+from gem_core.graders.trees import EXPRESSIONS, Tree, expression, fail, nesting, renamed
 
-Tree: TypeAlias = tuple[Any, ...]
 DEEPEST = 40
 """Maximum nesting depth of brackets."""
-EXPRESSIONS = frozenset({"n", "v", "+", "*", "/", "^", "-", "f", "o"})
 _CALLED = frozenset(("f", "g", "h", "F", "G", "H", "Gamma", "zeta", "phi", "varphi", "psi", "Phi", "Psi"))
 """Names that are applied to a bracket after them; other letters are factors."""
 
@@ -240,7 +237,7 @@ class ExpressionReader(Tokens):
                 return ("f", "sqrt", ("n", Fraction(value), None), degree)
             return ("f", "sqrt", self.argument(), degree)
         if name == "binom":
-            return ("f", "binom", self.argument(), self.argument())
+            return ("f", "binom", *self.fraction()[1:])
         if name in FUNCTIONS:
             return self.function(name)
         if name in OPERATORS:
@@ -337,7 +334,7 @@ class ExpressionReader(Tokens):
         variable = variable.strip("\\ ")
         if not variable.isalpha():
             raise Unreadable
-        fresh = ("v", f"bound {_nesting(body) + 1}")
+        fresh = ("v", f"bound {nesting(body) + 1}")
         return ("o", name, (fresh, *limits, renamed(body, variable, fresh)))
 
     def matrix(self, name: str) -> Tree:
@@ -357,67 +354,6 @@ class ExpressionReader(Tokens):
             raise Unreadable
         self.at += 1
         return ("matrix", rows)
-
-
-def expression(tree: Tree) -> Tree:
-    """Return the tree if it is an expression; otherwise give up."""
-    return tree if tree[0] in EXPRESSIONS else fail()
-
-
-def fail() -> Tree:
-    """Give up where a value is expected."""
-    raise Unreadable
-
-
-def children(tree: Tree) -> tuple[Tree, ...]:
-    """Return the operands of an expression."""
-    kind = tree[0]
-    if kind in ("n", "v"):
-        return ()
-    if kind == "f":
-        return tree[2:] if tree[3] else tree[2:3]
-    return tuple(tree[2]) if kind == "o" else tree[1:] if kind in EXPRESSIONS else ()
-
-
-def rebuilt(tree: Tree, operands: tuple[Tree, ...]) -> Tree:
-    """Return the tree with other operands."""
-    kind = tree[0]
-    if kind in ("n", "v") or kind not in EXPRESSIONS:
-        return tree
-    if kind == "f":
-        return ("f", tree[1], operands[0], operands[1] if tree[3] else None)
-    return ("o", tree[1], operands) if kind == "o" else (kind, *operands)
-
-
-def renamed(tree: Any, name: str, fresh: Tree) -> Any:
-    """Return a tree of any kind with another variable, also in indices such as a_k.
-
-    Raises:
-        Unreadable: It is not clear whether an index has the variable.
-    """
-    if isinstance(tree, list):
-        return [renamed(part, name, fresh) for part in tree]
-    if not isinstance(tree, tuple):
-        return tree
-    if tree[:1] != ("v",):
-        return tuple(renamed(part, name, fresh) for part in tree)
-    if tree[1] == name:
-        return fresh
-    letter, _, index = tree[1].partition("_")
-    if name not in index:
-        return tree
-    if "\\" in index or len(name) > 1:
-        raise Unreadable
-    return ("v", f"{letter}_{index.replace(name, f'<{fresh[1]}>')}")
-
-
-_BOUND = re.compile(r"bound (\d+)")
-
-
-def _nesting(tree: Tree) -> int:
-    if tree[0] == "v":
-        return max((int(level) for level in _BOUND.findall(tree[1])), default=0)
-    return max((_nesting(part) for part in children(tree)), default=0)
 
 
 def _first(tree: Tree) -> str:

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import re
 
-from gem_core.graders.expressions import DEEPEST, EXPRESSIONS, ExpressionReader, Tree, expression, fail
+from gem_core.graders.expressions import DEEPEST, ExpressionReader
 from gem_core.graders.tokens import RELATIONS, Unreadable
+from gem_core.graders.trees import EXPRESSIONS, Tree, expression, fail
 from gem_core.graders.units import UNITS
 
 LONGEST = 1000
@@ -130,6 +131,9 @@ class _AnswerReader(ExpressionReader):
     def listed(self, items: list[Tree]) -> Tree:
         if len(items) == 1:
             return items[0]
+        if items[0][0] == "rel" and items[0][2] == ["!="]:  # x \\ne 2, 3
+            name = items[0][1][0]
+            items = [("rel", [name, x], ["!="]) if x[0] in EXPRESSIONS else x for x in items]
         link = "or" if "or" in self.links else "and" if "and" in self.links else ""
         if link == "or" and "and" in self.links:
             raise Unreadable

@@ -73,6 +73,10 @@ _BRACE_OF_CASES = re.compile(
 )
 _END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
 _MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)")
+_WITHOUT = re.compile(r"(\\mathbb\s*(?:[A-Z]|\{[A-Z]\}))\s*-\s*\\\{")
+_BRACKETED_CONDITION = re.compile(
+    r"\\q?quad\s*(?:\\left)?\(([^()]*(?:[<>]|\\(?:[lg]e(?:q|qslant)?|neq?|in)(?![A-Za-z]))[^()]*?)(?:\\right)?\)\s*\Z"
+)
 _PRIME = re.compile(r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))")
 _CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}")
 _BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*(?:\{\s*[A-Za-z]\s*\}|[A-Za-z])")
@@ -148,6 +152,10 @@ def _without_commands(text: str) -> str:
     if "\\$" in text:
         text = _currency(text)
     text = _SEPARATOR.sub("", text)
+    if "mathbb" in text:
+        text = _WITHOUT.sub(r"\1\\setminus\\{", text)
+    if "quad" in text:
+        text = _BRACKETED_CONDITION.sub(r", \1", text)
     if "\\times" in text and _BOLD.search(text):  # a cross product, unlike a dot product, has no other name
         text = text.replace("\\times", "\\crossproduct")
     if "\\prime" in text:

@@ -24,15 +24,17 @@ from typing import Literal, NamedTuple
 
 from gem_core.graders.choices import Choice, choice
 from gem_core.graders.equality import marked_as_rounded
-from gem_core.graders.expressions import Tree
 from gem_core.graders.latex import LONGEST, read
 from gem_core.graders.layout import tidy
 from gem_core.graders.spelling import same_spelling
 from gem_core.graders.tokens import Unreadable
+from gem_core.graders.trees import Tree
 from gem_core.graders.values import same
 from gem_core.text import undecorated
 
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
+_CROSS = re.compile(r"[A-Za-z}]\s*\\times\s*\\?[A-Za-z]")
+_DOT = re.compile(r"[A-Za-z}]\s*\\cdot\s*\\?[A-Za-z]")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{(.*)\}", re.DOTALL)
 _SHORT_WORDS = frozenset(("no", "up", "on", "am", "pm"))
 """Words of two letters that are equal in any case; other short words may be products of variables."""
@@ -101,7 +103,7 @@ def judge(answer: str, reference: str, *, symbolic: bool = True, rounded: bool =
             return MathVerdict(False, "text")
     tree = read(tidied)
     try:
-        if tree is not None and target.tree is not None:
+        if tree is not None and target.tree is not None and not _dot_and_cross(tidied, target.text):
             equal = same(tree, target.tree)
             if equal is not None:
                 return MathVerdict(equal, "tree")
@@ -115,6 +117,14 @@ def judge(answer: str, reference: str, *, symbolic: bool = True, rounded: bool =
     ):  # the caller is deep in a recursion
         return _UNDECIDED
     return _UNDECIDED
+
+
+def _dot_and_cross(answer: str, reference: str) -> bool:
+    """Return whether one text may have a dot product of letters, and the other a cross product."""
+    if "\\times" not in answer and "\\times" not in reference:
+        return False
+    pairs = (answer, reference), (reference, answer)
+    return any(_CROSS.search(one) and _DOT.search(other) for one, other in pairs)
 
 
 _UNDECIDED = MathVerdict(False, "undecided")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gem_core.graders.equality import same_expressions
-from gem_core.graders.expressions import EXPRESSIONS, Tree
+from gem_core.graders.trees import EXPRESSIONS, Tree
 from gem_core.graders.units import UNITS, measure
 
 _NO_UNIT = frozenset(

@@ -11,7 +11,7 @@ from functools import cmp_to_key
 from typing import NamedTuple
 
 from gem_core.graders.equality import has_variable, order
-from gem_core.graders.expressions import EXPRESSIONS, Tree
+from gem_core.graders.trees import EXPRESSIONS, Tree
 
 _INFINITY: Tree = ("v", "infty")
 _ZERO: Tree = ("n", Fraction(0), None)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from gem_core.graders.equality import same_expressions
-from gem_core.graders.expressions import EXPRESSIONS
 from gem_core.graders.latex import LONGEST, read
+from gem_core.graders.trees import EXPRESSIONS
 
 
 class Symbol(NamedTuple):
@@ -220,6 +220,9 @@ def _split(text: Sequence[Symbol], separates: Callable[[Symbol], bool]) -> list[
 
 
 def _same_values(a: Sequence[Symbol], b: Sequence[Symbol]) -> bool:
+    names = {symbol.name for symbol in (*a, *b)}
+    if {"times", "*"} <= names:  # a cross product is no dot product
+        return False
     trees = [read(" ".join(symbol.text for symbol in text)) for text in (a, b)]
     if trees[0] is None or trees[1] is None:
         return False

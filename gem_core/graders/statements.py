@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import TypeAlias
 
 from gem_core.graders.balls import Ball
 from gem_core.graders.equality import has_variable, names, same_expressions
 from gem_core.graders.evaluation import Opaque, evaluate
-from gem_core.graders.expressions import EXPRESSIONS, Tree, renamed
 from gem_core.graders.sets import FLIPPED, Interval, RealSet, complement, real_set, same_sets, union
+from gem_core.graders.trees import EXPRESSIONS, Tree, renamed
 
+Compare: TypeAlias = Callable[[Tree, Tree], "bool | None"]
+"""Compares two parts of answers, of any kind."""
 _INTEGERS: Tree = ("v", "blackboard Z")
 _MOST_ITEMS = 20
 
 
-def strictly(answer: Tree, reference: Tree) -> bool | None:
+def strictly(answer: Tree, reference: Tree, compare: Compare) -> bool | None:
     """Compare two parts of a larger answer; neither may omit a name, a unit, or a condition."""
-    from gem_core.graders.values import same
-
     if answer[0] in EXPRESSIONS and reference[0] in EXPRESSIONS:
         return same_expressions(answer, reference)
     if answer[0] == reference[0] == "unit" and answer[2] != reference[2]:
         return None
     if answer[0] == reference[0]:
-        return same(answer, reference)
+        return compare(answer, reference)
     return _as_sets(answer, reference)
 
 
@@ -33,15 +34,15 @@ def _as_sets(answer: Tree, reference: Tree) -> bool | None:
     return same_sets(a, b) if a and b and a.name == b.name else None
 
 
-def all_same(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
+def all_same(items: Sequence[Tree], others: Sequence[Tree], compare: Compare) -> bool | None:
     """Compare parts in order."""
     if len(items) != len(others):
         return False
-    verdicts = [strictly(a, b) for a, b in zip(items, others, strict=True)]
+    verdicts = [strictly(a, b, compare) for a, b in zip(items, others, strict=True)]
     return False if False in verdicts else None if None in verdicts else True
 
 
-def matched(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
+def matched(items: Sequence[Tree], others: Sequence[Tree], compare: Compare) -> bool | None:
     """Compare parts in any order; each has one partner."""
     if len(items) != len(others):
         return False
@@ -49,7 +50,7 @@ def matched(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
         return None
     rest, unclear = list(others), False
     for item in items:
-        verdicts = [strictly(item, other) for other in rest]
+        verdicts = [strictly(item, other, compare) for other in rest]
         if True in verdicts:
             rest.pop(verdicts.index(True))
         elif None in verdicts:
@@ -62,14 +63,14 @@ def matched(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
 # -- relations --------------------------------------------------------------------------------
 
 
-def same_relations(answer: Tree, reference: Tree) -> bool | None:
+def same_relations(answer: Tree, reference: Tree, compare: Compare) -> bool | None:
     """Compare equations, inequalities, and other relations."""
     a, b = _forward(answer), _forward(reference)
     if a[2] == b[2]:
-        equal = all_same(a[1], b[1])
+        equal = all_same(a[1], b[1], compare)
         if equal:
             return True
-        if set(a[2]) <= {"=", "!="} and len(a[1]) == 2 and all_same(a[1], b[1][::-1]):
+        if set(a[2]) <= {"=", "!="} and len(a[1]) == 2 and all_same(a[1], b[1][::-1], compare):
             return True
     left, right = real_set(answer), real_set(reference)
     if left and right:
@@ -80,7 +81,7 @@ def same_relations(answer: Tree, reference: Tree) -> bool | None:
         if a[2] != b[2]:
             return None if "=" not in (a[2][0], b[2][0]) else False
         return _same_multiples(a, b)
-    return False if a[2] != b[2] or all_same(a[1], b[1]) is False else None
+    return False if a[2] != b[2] or all_same(a[1], b[1], compare) is False else None
 
 
 def _forward(relation: Tree) -> Tree:
@@ -142,7 +143,7 @@ def same_congruences(answer: Tree, reference: Tree) -> bool | None:
         return False if False in alike else None
     value = evaluate(modulus, 0) if not has_variable(modulus) else None
     if not isinstance(value, Fraction) or not value:
-        return matched(residues, others)
+        return matched(residues, others, same_expressions)
 
     def same_residue(a: Tree, b: Tree) -> bool:
         x, y = (None if has_variable(part) else evaluate(part, 0) for part in (a, b))
@@ -158,16 +159,18 @@ def same_congruences(answer: Tree, reference: Tree) -> bool | None:
 # -- cases ------------------------------------------------------------------------------------
 
 
-def same_cases(answer: Tree, reference: Tree) -> bool | None:
+def same_cases(answer: Tree, reference: Tree, compare: Compare) -> bool | None:
     """Compare the lines of ``cases`` in any order: equal conditions must have equal values."""
     lines, others = _conditioned(answer[1]), _conditioned(reference[1])
     if lines is not None and others is not None:
-        return _same_lines(lines, others)
+        return _same_lines(lines, others, compare)
     if [line[1] is None for line in answer[1]] != [line[1] is None for line in reference[1]]:
         return None
-    verdicts = [strictly(a[0], b[0]) for a, b in zip(answer[1], reference[1], strict=True)]
+    verdicts = [strictly(a[0], b[0], compare) for a, b in zip(answer[1], reference[1], strict=True)]
     verdicts += [
-        strictly(a[1], b[1]) for a, b in zip(answer[1], reference[1], strict=True) if a[1] is not None
+        strictly(a[1], b[1], compare)
+        for a, b in zip(answer[1], reference[1], strict=True)
+        if a[1] is not None
     ]
     return True if all(verdicts) else None
 
@@ -184,7 +187,9 @@ def _conditioned(lines: Sequence[tuple[Tree, Tree | None]]) -> list[tuple[Tree, 
     return [(value, rest if part is None else part) for value, part in found]
 
 
-def _same_lines(lines: Sequence[tuple[Tree, RealSet]], others: Sequence[tuple[Tree, RealSet]]) -> bool | None:
+def _same_lines(
+    lines: Sequence[tuple[Tree, RealSet]], others: Sequence[tuple[Tree, RealSet]], compare: Compare
+) -> bool | None:
     if len(lines) != len(others):
         return None
     unclear = False
@@ -192,7 +197,7 @@ def _same_lines(lines: Sequence[tuple[Tree, RealSet]], others: Sequence[tuple[Tr
         partners = [other for other, there in others if where.name == there.name and same_sets(where, there)]
         if len(partners) != 1:
             return False if partners == [] and len(lines) == len(others) else None
-        equal = strictly(value, partners[0])
+        equal = strictly(value, partners[0], compare)
         if equal is False:
             return False
         unclear = unclear or equal is None
@@ -202,24 +207,22 @@ def _same_lines(lines: Sequence[tuple[Tree, RealSet]], others: Sequence[tuple[Tr
 # -- values with conditions -------------------------------------------------------------------
 
 
-def same_given(answer: Tree, reference: Tree) -> bool | None:
+def same_given(answer: Tree, reference: Tree, compare: Compare) -> bool | None:
     """Compare values with conditions; integer parameters may have other names and other representatives."""
     (_, value, conditions), (_, other, others) = answer, reference
     integers, rest = parameters(conditions)
     other_integers, other_rest = parameters(others)
     if [where for _, where in integers] != [where for _, where in other_integers]:
         return False
-    conditions_alike = matched(rest, other_rest)
+    conditions_alike = matched(rest, other_rest, compare)
     if not conditions_alike:
         return conditions_alike
     for index, ((name, _), (other_name, _)) in enumerate(zip(integers, other_integers, strict=True)):
         fresh = ("v", f"parameter {index}")
         value, other = renamed(value, name, fresh), renamed(other, other_name, fresh)
     if len(integers) == 1 and integers[0][1] == _INTEGERS:
-        return _same_families(value, other, "parameter 0")
-    from gem_core.graders.values import same
-
-    return same(value, other)
+        return _same_families(value, other, "parameter 0", compare)
+    return compare(value, other)
 
 
 def parameters(conditions: Sequence[Tree]) -> tuple[list[tuple[str, Tree]], list[Tree]]:
@@ -236,20 +239,18 @@ def parameters(conditions: Sequence[Tree]) -> tuple[list[tuple[str, Tree]], list
     return found, rest
 
 
-def _same_families(answer: Tree, reference: Tree, parameter: str) -> bool | None:
-    from gem_core.graders.values import same
-
+def _same_families(answer: Tree, reference: Tree, parameter: str, compare: Compare) -> bool | None:
     parts = [
         tree[3] if tree[0] == "seq" and tree[1] in ("", "or", "and") else [tree]
         for tree in (answer, reference)
     ]
     if len(parts[0]) != len(parts[1]):
-        return same(answer, reference)
+        return compare(answer, reference)
     rest = list(parts[1])
     for part in parts[0]:
         partner = next((other for other in rest if _same_family(part, other, parameter)), None)
         if partner is None:
-            return same(answer, reference)
+            return compare(answer, reference)
         rest.remove(partner)
     return True
 

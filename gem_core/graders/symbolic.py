@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import MissingDependency
-from gem_core.graders.expressions import EXPRESSIONS, Tree, children, rebuilt
 from gem_core.graders.printed import Printer, Unprintable
+from gem_core.graders.trees import EXPRESSIONS, Tree, children, rebuilt
 from gem_core.sandbox.calls import CallError, Calls, CallTimeout
 
 calls = Calls(Path(__file__).with_name("_verify.py"), packages=("math-verify", "antlr4-python3-runtime"))

@@ -39,7 +39,24 @@ RELATIONS = frozenset(
     ).split()
 )
 OPERATORS = frozenset(
-    ("gcd", "lcm", "max", "min", "det", "arg", "dim", "rank", "deg", "tr", "Re", "Im", "Var", "Cov", "Pr")
+    (
+        "gcd",
+        "lcm",
+        "max",
+        "min",
+        "det",
+        "arg",
+        "dim",
+        "rank",
+        "deg",
+        "tr",
+        "Re",
+        "Im",
+        "Var",
+        "Cov",
+        "Pr",
+        "lg",
+    )
 )
 """Names of functions that are read, but not computed unless their arguments are numbers."""
 _LINKS = {"lor": "or", "vee": "or", "land": "and", "wedge": "and"}
@@ -90,7 +107,7 @@ class Tokens:
             elif kind == "command" and value in _LINKS:
                 kind, value = "words", _LINKS[value]
             elif kind == "escaped":
-                kind, value = "sign", "|" if value == "|" else "%" if value == "%" else "\\" + value
+                kind, value = "sign", "%" if value == "%" else "\\" + value
             spaced = False
             self.tokens.append((kind, value))
         if place != len(text) or len(self.tokens) > MOST:
@@ -111,6 +128,8 @@ class Tokens:
         if word in _SHORT_WORDS and spaced:
             return "words", word
         unit = (word in UNITS or word in PREFIXES) and after_number and (spaced or len(word) > 1)
+        if len(word) == 1 and any(kind in ("word", "name") for kind, _ in self.tokens):
+            unit = False  # r^2 h has the height h
         unit = unit or (word in ("C", "F") and ("command", "circ") in self.tokens[-2:])
         wordy = len(word) > 2 and (spaced or not after_number)  # 2xyz is a product, 2 xyz has a unit
         if len(word) > _LETTERS and not (wordy or unit):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import gcd
 
 from gem_core.graders.equality import has_variable, same_expressions
-from gem_core.graders.expressions import EXPRESSIONS, Tree, renamed
 from gem_core.graders.quantities import same_units
 from gem_core.graders.sets import RealSet, real_set, same_sets
 from gem_core.graders.statements import (
@@ -20,6 +19,7 @@ from gem_core.graders.statements import (
     same_relations,
     strictly,
 )
+from gem_core.graders.trees import EXPRESSIONS, Tree, renamed
 
 _NOTHING = frozenset(
     ("no solution", "no solutions", "no real solution", "no real solutions", "empty set", "the empty set")
@@ -62,13 +62,13 @@ def same(answer: Tree, reference: Tree) -> bool | None:
 def _same_statements(answer: Tree, reference: Tree) -> bool | None:
     kinds = answer[0], reference[0]
     if kinds == ("rel", "rel"):
-        return same_relations(answer, reference)
+        return same_relations(answer, reference, same)
     if kinds == ("mod", "mod"):
         return same_congruences(answer, reference)
     if kinds == ("cases", "cases"):
-        return same_cases(answer, reference)
+        return same_cases(answer, reference, same)
     if kinds == ("given", "given"):
-        return same_given(answer, reference)
+        return same_given(answer, reference, same)
     sets = real_set(answer), real_set(reference)
     if sets[0] is not None and sets[1] is not None:
         return _same_real_sets(answer, reference, sets[0], sets[1])
@@ -76,7 +76,7 @@ def _same_statements(answer: Tree, reference: Tree) -> bool | None:
         return _same_builders(answer, reference)
     if kinds == ("sets", "sets") and answer[1] == reference[1]:
         compare = all_same if answer[1] == "setminus" else matched
-        return compare(answer[2], reference[2]) or None
+        return compare(answer[2], reference[2], same) or None
     if kinds == ("sets", "seq") or kinds == ("seq", "sets"):
         return _same_united(answer, reference)
     if "given" in kinds or "cases" in kinds or "mod" in kinds:
@@ -96,7 +96,7 @@ def _same_real_sets(answer: Tree, reference: Tree, a: RealSet, b: RealSet) -> bo
 def _same_builders(answer: Tree, reference: Tree) -> bool | None:
     element, conditions = _with_bound_names(answer)
     other, others = _with_bound_names(reference)
-    verdicts = [strictly(element, other), matched(conditions, others)]
+    verdicts = [strictly(element, other, same), matched(conditions, others, same)]
     return True if all(verdicts) else None
 
 
@@ -208,7 +208,7 @@ def _by_name(items: Sequence[Tree]) -> Sequence[Tree]:
 def _all(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
     if len(items) != len(others):
         return False
-    verdicts = [same(a, b) for a, b in zip(items, others, strict=True)]
+    verdicts = [_same_items(a, b) for a, b in zip(items, others, strict=True)]
     return False if False in verdicts else None if None in verdicts else True
 
 
@@ -216,11 +216,19 @@ def _unordered(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
     """Return whether each element of one is in the other; repetitions do not count."""
     if len(items) * len(others) > 400:
         return None
-    table = [[same(a, b) for b in others] for a in items]
+    table = [[_same_items(a, b) for b in others] for a in items]
     lines = [*table, *zip(*table, strict=True)] if table and others else [[]] * (len(items) + len(others))
     if all(True in line for line in lines):
         return True
     return None if any(True not in line and None in line for line in lines) else False
+
+
+def _same_items(answer: Tree, reference: Tree) -> bool | None:
+    """Compare elements; one that is itself a set or a point differs from a number."""
+    kinds = answer[0], reference[0]
+    if "seq" in kinds and not EXPRESSIONS.isdisjoint(kinds):
+        return False
+    return same(answer, reference)
 
 
 def _paired(items: Sequence[Tree], others: Sequence[Tree]) -> bool | None:
