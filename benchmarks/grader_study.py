@@ -198,9 +198,9 @@ def measure(every: int, workers: int, before: str) -> list[dict[str, Any]]:
 
 
 def run(names: Sequence[str], pairs: Sequence[Pair], workers: int, earlier: str) -> dict[str, Measured]:
-    """Grade pairs with each grader, in fresh processes."""
+    """Grade pairs with each grader."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
         jobs = {
             name: [
                 pool.submit(grade_all, name, pairs[at : at + SIZES[name]], earlier)
@@ -285,9 +285,10 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
         "",
         f"{summary['templates']} templates of structured answers (`tests/graders/structures.txt`): "
         "congruences, cases, set builders, sequences with dots, quantifiers, operators, general solutions, "
-        f"vectors, systems, and numbers that are close. {part['wrong']} answers differ from the reference at one "
-        f"place and are wrong; {part['right']} are the reference, or an equal form of it, in another spelling. They are "
-        "enumerated, so there is no seed. An undecided answer earns nothing and is counted as "
+        f"vectors, systems, and numbers that are close. {part['wrong']} answers differ from the reference "
+        f"at one place and are wrong; {part['right']} are the reference, or an equal form of it, in another "
+        "spelling. They are enumerated, so there is no seed. An undecided answer earns nothing and is "
+        "counted as "
         '`info["metrics"]["grader_undecided"]`.',
         "",
         "| grader | wrong answers paid | right answers lost | undecided |",

@@ -7,6 +7,7 @@ Sources of the formulas: DLMF 4.5, 4.21, 4.24 (series), and the mean value theor
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, getcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -196,7 +197,8 @@ def sine_cosine(a: Ball) -> tuple[Ball, Ball]:
 def arctan(a: Ball) -> Ball:
     """Return the principal value of the arctangent."""
     if not a.im:
-        return Ball(_arctan(a.re), _ZERO, a.rad + _ulp(_TWO))
+        slope = 1 / (1 + least(a) ** 2)
+        return Ball(_arctan(a.re), _ZERO, a.rad * slope + _ulp(_TWO))
     rotated = Ball(-a.im, a.re, a.rad)  # i a
     one = ball(1)
     difference = add(log(add(one, negative(rotated))), negative(log(add(one, rotated))))
@@ -243,7 +245,7 @@ def _sine_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
     """Return sine and cosine of a real number, reduced by multiples of pi/2 with enough digits."""
     context = getcontext()
     digits = context.prec
-    extra = max(x.adjusted(), 0) + 12
+    extra = max(x.adjusted(), 0) + 12 + math.isqrt(digits)
     if extra > 2000:
         raise Unclear
     context.prec = digits + extra
@@ -251,7 +253,8 @@ def _sine_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
         quarter = _pi(digits + extra + 5) / 2
         turns = int((x / quarter).to_integral_value())
         rest = x - turns * quarter
-        rest /= 8
+        doublings = max(3, math.isqrt(digits) // 3)
+        rest /= 2**doublings
         square = rest * rest
         term, sine, k = rest, rest, 1
         limit = Decimal(10) ** (-digits - 8)
@@ -260,7 +263,7 @@ def _sine_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
             term = -term * square / (k * (k - 1))
             sine += term
         cosine = (1 - sine * sine).sqrt()
-        for _ in range(3):
+        for _ in range(doublings):
             sine, cosine = 2 * sine * cosine, 1 - 2 * sine * sine
     finally:
         context.prec = digits
@@ -271,11 +274,11 @@ def _sine_cosine(x: Decimal) -> tuple[Decimal, Decimal]:
 def _arctan(x: Decimal) -> Decimal:
     context = getcontext()
     digits = context.prec
-    context.prec = digits + 12
+    context.prec = digits + 12 + math.isqrt(digits)
     try:
         if abs(x) > 1:
             return (_pi(digits + 15) / 2).copy_sign(x) - _arctan(1 / x)
-        halvings = 4
+        halvings = max(4, math.isqrt(digits) // 2)
         for _ in range(halvings):
             x = x / (1 + (1 + x * x).sqrt())
         square = x * x

@@ -3,7 +3,7 @@
 Two expressions are equal if they agree at all tested values of their variables: at two fixed points with
 positive values and, if signs could matter, at a point with mixed signs and a point with only negative values.
 Constants have one value. Values that are not rational are `balls.Ball`; two that no digit tells apart are
-equal if the number of digits exceeds twice what the literals of both texts span.
+equal if there are 60 digits more than the numbers of both texts span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gem_core.graders.trees import EXPRESSIONS, Tree, children, rebuilt
 
 _ROUNDED = 6
 """Minimum number of significant digits for a decimal to match the number that it rounds."""
-_MOST_DIGITS = 4000
+_MOST_DIGITS = 2000
 """Two values that agree to this many digits and could differ beyond them remain undecided."""
 _CONSTANTS = frozenset(("pi", "e", "i", "infty"))
 
@@ -124,7 +124,7 @@ def _same_constants(answer: Tree, reference: Tree) -> bool | None:
 
 def _same_at(answer: Tree, reference: Tree, point: int) -> bool | None:
     """Compare the values at a point with as many digits as the numbers of both texts span."""
-    digits = 60 + 2 * (digits_needed(answer) + digits_needed(reference))
+    digits = 60 + digits_needed(answer) + digits_needed(reference)
     if digits > _MOST_DIGITS:
         return None
     for more in (digits, 2 * digits):
@@ -150,7 +150,7 @@ def order(a: Tree, b: Tree) -> int | None:
     if equal is not False:
         return 0 if equal else None
     try:
-        for digits in (30, 60 + 2 * (digits_needed(a) + digits_needed(b))):
+        for digits in (30, 60 + digits_needed(a) + digits_needed(b)):
             x, y = evaluate(a, 0, digits), evaluate(b, 0, digits)
             if x is None or y is None:
                 return None

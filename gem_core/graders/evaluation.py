@@ -17,8 +17,8 @@ from gem_core.graders.trees import EXPRESSIONS, Tree, children
 Number: TypeAlias = Fraction | Ball
 _LARGEST = 20_000
 """Maximum number of bits of a power that is computed exactly."""
-_MOST_TERMS = 300
-"""Maximum number of terms of a sum or product that is computed term by term."""
+_MOST_TERMS = (300, 10)
+"""Maximum numbers of terms of a sum or product that is computed term by term, and of one inside another."""
 WHOLE_POINTS = range(25, 41)
 """Points at which all variables are whole numbers; at the points 0 to 3 they are fractions."""
 WIDE_POINTS = range(9, 25)
@@ -78,7 +78,7 @@ def digits_needed(tree: Tree) -> int:
     """
     kind = tree[0]
     if kind == "n":
-        return len(str(tree[1].numerator)) + len(str(tree[1].denominator)) - 1
+        return math.ceil(math.log10(abs(tree[1].numerator) or 1) + math.log10(tree[1].denominator)) or 1
     if kind == "v":
         return 1
     if kind == "f":
@@ -331,12 +331,12 @@ def _operator(name: str, parts: tuple[Tree, ...], point: int, bound: _Bound) -> 
 
 def _repeated(name: str, parts: tuple[Tree, ...], point: int, bound: _Bound) -> Number:
     variable, start, end, term = parts
-    if any(_free(limit, bound) for limit in (start, end)):
+    if len(bound) == len(_MOST_TERMS) or any(_free(limit, bound) for limit in (start, end)):
         raise Opaque
     first, last = _value(start, point, bound), _value(end, point, bound)
     if not isinstance(first, Fraction) or not isinstance(last, Fraction):
         raise Opaque
-    if first.denominator != 1 or last.denominator != 1 or last - first > _MOST_TERMS:
+    if first.denominator != 1 or last.denominator != 1 or last - first > _MOST_TERMS[len(bound)]:
         raise Opaque
     total: Number = Fraction(0 if name == "sum" else 1)
     for index in range(int(first), int(last) + 1):

@@ -56,7 +56,7 @@ def same(answer: Tree, reference: Tree) -> bool | None:
         if several[1] in (*_LISTS, "\\{"):
             return _unordered([single], several[3])
         return False
-    return False  # words against a number
+    return None  # words against a number, such as six
 
 
 def _same_statements(answer: Tree, reference: Tree) -> bool | None:
