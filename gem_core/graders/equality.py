@@ -25,13 +25,12 @@ from gem_core.graders.evaluation import (
     same_number,
     to_ball,
 )
-from gem_core.graders.trees import EXPRESSIONS, Tree, children, rebuilt
+from gem_core.graders.trees import CONSTANTS, EXPRESSIONS, Tree, children, names, rebuilt
 
 _ROUNDED = 6
 """Minimum number of significant digits for a decimal to match the number that it rounds."""
 _MOST_DIGITS = 2000
 """Two values that agree to this many digits and could differ beyond them remain undecided."""
-_CONSTANTS = frozenset(("pi", "e", "i", "infty"))
 
 
 def same_expressions(answer: Tree, reference: Tree) -> bool | None:
@@ -235,20 +234,12 @@ def has_variable(tree: Tree) -> bool:
     """Return whether an expression depends on a variable."""
     kind = tree[0]
     if kind == "v":
-        return tree[1] not in _CONSTANTS
+        return tree[1] not in CONSTANTS
     if kind == "n":
         return False
     if kind == "o" and tree[1] in ("sum", "prod", "int", "lim"):
         return bool(names(tree))
     return any(map(has_variable, children(tree)))
-
-
-def names(tree: Tree) -> set[str]:
-    """Return the names of the free variables of an expression."""
-    if tree[0] == "v":
-        return {tree[1]} - _CONSTANTS
-    found = set().union(*map(names, children(tree)))
-    return {name for name in found if not name.startswith("bound ")}
 
 
 _WHOLE = frozenset("nkmN")

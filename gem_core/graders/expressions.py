@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from gem_core.graders.tokens import FUNCTIONS, OPERATORS, Tokens, Unreadable
-from gem_core.graders.trees import EXPRESSIONS, Tree, expression, fail, nesting, renamed
+from gem_core.graders.trees import EXPRESSIONS, Tree, expression, fail, names, nesting, renamed
 
 DEEPEST = 40
 """Maximum nesting depth of brackets."""
@@ -324,6 +324,8 @@ class ExpressionReader(Tokens):
             variable = self.differential()
             self.at += 1 if self.kind == "name" else 2
             self.differentials -= 1
+            if not _CALLED.isdisjoint(names(body)):  # f may depend on the variable
+                raise Unreadable
             limits = (self.inside(low), high or fail()) if low else ()
         else:
             variable, _, start = low.partition("=" if name != "lim" else "\\to")

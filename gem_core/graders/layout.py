@@ -73,6 +73,7 @@ _BRACE_OF_CASES = re.compile(
 )
 _END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
 _MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)")
+_PRODUCT_OF_SETS = re.compile(r"(?<=[A-Z])\s*\\times\s*(?=[A-Z](?![A-Za-z]))")
 _WITHOUT = re.compile(r"(\\mathbb\s*(?:[A-Z]|\{[A-Z]\}))\s*-\s*\\\{")
 _BRACKETED_CONDITION = re.compile(
     r"\\q?quad\s*(?:\\left)?\(([^()]*(?:[<>]|\\(?:[lg]e(?:q|qslant)?|neq?|in)(?![A-Za-z]))[^()]*?)(?:\\right)?\)\s*\Z"
@@ -120,10 +121,10 @@ def tidy(text: str) -> str:
         text = _currency(text)
     if ":" in text:
         text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
-    elif "to" in text and (ratio := _RATIO.fullmatch(text)):
-        text = f"{ratio[1]}:{ratio[2]}"
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
+    if "to" in text and (ratio := _RATIO.fullmatch(text.rstrip(". "))):
+        text = f"{ratio[1]}:{ratio[2]}"
     if "mod" in text:
         text = _MODULUS.sub(r"\\pmod{\1}", text)
     if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
@@ -158,6 +159,8 @@ def _without_commands(text: str) -> str:
         text = _BRACKETED_CONDITION.sub(r", \1", text)
     if "\\times" in text and _BOLD.search(text):  # a cross product, unlike a dot product, has no other name
         text = text.replace("\\times", "\\crossproduct")
+    if "\\times" in text:
+        text = _PRODUCT_OF_SETS.sub(r"\\crossproduct ", text)
     if "\\prime" in text:
         text = _PRIME.sub(lambda m: "'" * m[0].count("prime"), text)
     if "\\" in text:

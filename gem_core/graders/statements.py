@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from gem_core.graders.balls import Ball
-from gem_core.graders.equality import has_variable, names, same_expressions
+from gem_core.graders.equality import has_variable, same_expressions
 from gem_core.graders.evaluation import Opaque, evaluate
 from gem_core.graders.sets import FLIPPED, Interval, RealSet, complement, real_set, same_sets, union
-from gem_core.graders.trees import EXPRESSIONS, Tree, renamed
+from gem_core.graders.trees import EXPRESSIONS, Tree, names, renamed
 
 Compare: TypeAlias = Callable[[Tree, Tree], "bool | None"]
 """Compares two parts of answers, of any kind."""

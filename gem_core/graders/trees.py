@@ -11,6 +11,9 @@ Tree: TypeAlias = tuple[Any, ...]
 EXPRESSIONS = frozenset({"n", "v", "+", "*", "/", "^", "-", "f", "o"})
 """Kinds of trees that are expressions."""
 
+CONSTANTS = frozenset(("pi", "e", "i", "infty"))
+"""Names that are not variables."""
+
 
 def expression(tree: Tree) -> Tree:
     """Return the tree if it is an expression; otherwise give up."""
@@ -30,6 +33,14 @@ def children(tree: Tree) -> tuple[Tree, ...]:
     if kind == "f":
         return tree[2:] if tree[3] else tree[2:3]
     return tuple(tree[2]) if kind == "o" else tree[1:] if kind in EXPRESSIONS else ()
+
+
+def names(tree: Tree) -> set[str]:
+    """Return the names of the free variables of an expression."""
+    if tree[0] == "v":
+        return {tree[1]} - CONSTANTS
+    found = set().union(*map(names, children(tree)))
+    return {name for name in found if not name.startswith("bound ")}
 
 
 def rebuilt(tree: Tree, operands: tuple[Tree, ...]) -> Tree:
