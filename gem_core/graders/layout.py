@@ -17,10 +17,24 @@ _UNICODE = {
     "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt ", "≤": r"\le ", "≥": r"\ge ", "⩽": r"\le ", "⩾": r"\ge ",
     "≠": r"\ne ", "∪": r"\cup ", "∅": r"\emptyset ", "∈": r"\in ", "°": r"^\circ ", "±": r"\pm ",
     "ℝ": r"\mathbb{R}", "θ": r"\theta ", "α": r"\alpha ", "β": r"\beta ", "λ": r"\lambda ", "′": "'",
-    "∨": r"\lor ", "≈": r"\approx ",
+    "∨": r"\lor ", "≈": r"\approx ", "∧": r"\land ", "¬": r"\lnot ", "⇒": r"\implies ", "⇔": r"\iff ",
+    "→": r"\to ", "≡": r"\equiv ", "∀": r"\forall ", "∃": r"\exists ", "∉": r"\notin ", "⊂": r"\subset ",
+    "⊆": r"\subseteq ",
+    "⊃": r"\supset ", "∩": r"\cap ", "∖": r"\setminus ", "∣": r"\mid ", "∥": r"\parallel ",
+    "⊥": r"\perp ", "∠": r"\angle ", "∑": r"\sum ", "∏": r"\prod ", "∫": r"\int ", "⌊": r"\lfloor ",
+    "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}",
+    "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}", "γ": r"\gamma ", "δ": r"\delta ", "ε": r"\epsilon ", "μ": r"\mu ",
+    "σ": r"\sigma ", "φ": r"\phi ", "ω": r"\omega ", "τ": r"\tau ",
+    "ρ": r"\rho ", "ψ": r"\psi ", "Δ": r"\Delta ",
+    "Σ": r"\Sigma ", "Ω": r"\Omega ", "⋯": r"\cdots ",
 }  # fmt: skip
 _UNICODE_ANY = re.compile("|".join(map(re.escape, _UNICODE)))
-_QUOTES = ((r"\[", r"\]"), ("**", "**"), ("`", "`"), ('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"))
+_QUOTES = (
+    (r"\[", r"\]"), ("***", "***"), ("**", "**"), ("*", "*"), ("___", "___"), ("__", "__"), ("_", "_"),
+    ("`", "`"), ('"', '"'), ("“", "”"), ("'", "'"), ("‘", "’"),
+)  # fmt: skip
+_FIRST_QUOTES = frozenset(start[0] for start, _ in _QUOTES)
+_EMPHASIS = re.compile(r"(?<![^\s=:,;(])(\*{1,3})(?=[^\s*])([^*]*[^\s*])\1(?![^\s.,;:)])")
 _CURRENCIES = {
     "€": "euro", "£": "pound", "¥": "yen", "₹": "rupee", r"\$": "dollar",
     "EUR": "euro", "GBP": "pound", "USD": "dollar",
@@ -45,11 +59,35 @@ _DEGREE = re.compile(
     r"|(?<=\d)\s*\^\s*(?:o(?![A-Za-z])|\{\s*(?:o|\\(?:text|mathrm)\s*\{o\})\s*\}|\\(?:text|mathrm)\s*\{o\})"
 )
 _DROPPED = re.compile(
-    r"\\(?:left|right|displaystyle|textstyle|bigl|bigr|Bigl|Bigr|big|Big|bigg|Bigg|limits|quad|qquad|hfill)"
-    r"(?![A-Za-z])\.?|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
+    r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"|\\(?:displaystyle|textstyle|(?:no)?limits|q?quad|hfill)(?![A-Za-z])"
+    r"|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\{?(\d+)\}?")
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?\s*(\d+)\s*\}?")
+_ENDLESS = re.compile(r"(?<![\d.,])(\d*)\.(\d{3,40})\s*(?:\.{3}|…|\\[lc]?dots(?![A-Za-z]))(?!\s*\d)")
+_BRACE_OF_CASES = re.compile(
+    r"\\left\s*\\\{\s*\\begin\s*\{(?:array|aligned|matrix|gathered)\}(?:\s*\{[lcr|@{}\s]*?\})?"
+    r"((?:(?!\\begin|\\end).)*)\\end\s*\{(?:array|aligned|matrix|gathered)\}\s*\\right\s*\.",
+    re.DOTALL,
+)
+_END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
+_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)")
+_PRODUCT_OF_SETS = re.compile(r"(?<=[A-Z])\s*\\times\s*(?=[A-Z](?![A-Za-z]))")
+_WITHOUT = re.compile(r"(\\mathbb\s*(?:[A-Z]|\{[A-Z]\}))\s*-\s*\\\{")
+_BRACKETED_CONDITION = re.compile(
+    r"\\q?quad\s*(?:\\left)?\(([^()]*(?:[<>]|\\(?:[lg]e(?:q|qslant)?|neq?|in)(?![A-Za-z]))[^()]*?)(?:\\right)?\)\s*\Z"
+)
+_PRIME = re.compile(r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))")
+_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}")
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*(?:\{\s*[A-Za-z]\s*\}|[A-Za-z])")
+_BETWEEN = r"(?:\\text\s*\{|\}|\s)*"
+_PARAMETER = re.compile(
+    rf",?\s*(?:\\text\s*\{{)?\s*(?:(?:where|with|for|and){_BETWEEN})?(?:"
+    rf"(?P<first>[a-z]){_BETWEEN}(?:is{_BETWEEN})?(?:(?:an|any){_BETWEEN})?integers?"
+    rf"|(?:(?:any|all|every|some|an){_BETWEEN})?integers?{_BETWEEN}(?P<last>[a-z])){_BETWEEN}[.]?\Z"
+)
+"""The words ``where k is an integer``, or ``for any integer k``, at the end of a text."""
 _SPACED = re.compile(r"(?<![\w.,^/])(\d{1,3}(?: \d{3})+)(?= *(?:[A-Za-z\\%^=)}]|\Z))")
 _MIXED = re.compile(r"(\d+) +(\d+ */ *\d+)")
 _GROUP = re.compile(
@@ -63,7 +101,17 @@ _AFTER_NUMBER = re.compile(r"(?:[\d)}%]|\\circ)\s*\Z")
 
 def tidy(text: str) -> str:
     """Return the text without layout commands, dollar signs, thousands separators, and Unicode signs."""
-    text = _unquoted(text.strip())
+    text = text.strip()
+    for _ in range(3):
+        if text[:1] in _FIRST_QUOTES:
+            text = _unquoted(text)
+    if "*" in text:
+        text = _EMPHASIS.sub(r"\2", text)
+    if "." in text and ("..." in text or "dots" in text or "…" in text):
+        text = _ENDLESS.sub(_endless, text)
+    if "\\begin" in text:
+        text = _END_OF_LINE.sub("", text)
+        text = _BRACE_OF_CASES.sub(r"\\begin{cases}\1\\end{cases}", text)
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
         text = _SUPER.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
@@ -73,15 +121,21 @@ def tidy(text: str) -> str:
         text = _currency(text)
     if ":" in text:
         text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
-    elif "to" in text and (ratio := _RATIO.fullmatch(text)):
-        text = f"{ratio[1]}:{ratio[2]}"
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
+    if "to" in text and (ratio := _RATIO.fullmatch(text.rstrip(". "))):
+        text = f"{ratio[1]}:{ratio[2]}"
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
+    if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
+        text = f"{text[: found.start()]}, {found['first'] or found['last']} \\in \\mathbb{{Z}}"
     if "=" in text or "nswer" in text or "NSWER" in text or "\\a" in text:
         text = _unlabeled(text)
     if "^" in text or "\\degree" in text:
         text = _TIMES_TEN.sub("*", _DEGREE.sub(r"^\\circ ", text))
-    text = text.strip().rstrip(".,; ")
+    text = text.strip()
+    if not text.endswith(".."):  # 1, 2, 3, ...
+        text = text.rstrip(".,; ")
     if text[:1] == "{" and "," not in text:  # {1,2} is a set
         while _is_group(text):
             text = text[1:-1].strip(" .;")
@@ -99,12 +153,24 @@ def _without_commands(text: str) -> str:
     if "\\$" in text:
         text = _currency(text)
     text = _SEPARATOR.sub("", text)
+    if "mathbb" in text:
+        text = _WITHOUT.sub(r"\1\\setminus\\{", text)
+    if "quad" in text:
+        text = _BRACKETED_CONDITION.sub(r", \1", text)
+    if "\\times" in text and _BOLD.search(text):  # a cross product, unlike a dot product, has no other name
+        text = text.replace("\\times", "\\crossproduct")
+    if "\\times" in text:
+        text = _PRODUCT_OF_SETS.sub(r"\\crossproduct ", text)
+    if "\\prime" in text:
+        text = _PRIME.sub(lambda m: "'" * m[0].count("prime"), text)
     if "\\" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
         text = _OVER.sub(r"\\frac{\1}{\2}", FONT.sub("", text))
         text = _ROMAN.sub(lambda m: r"\text{" + m[1] + "}" if m[1] else r"\text", text)
     text = _DROPPED.sub(" ", text).strip()
     text = _REPEATING.sub(_repeating, text)
     text = text.replace("\\%", "%").replace("dfrac", "frac").replace("tfrac", "frac").replace("cfrac", "frac")
+    text = text.replace("dbinom", "binom").replace("tbinom", "binom")
     if "\\text" in text or "\\m" in text:
         text = _GROUP.sub(_content, text)
     return text.strip()
@@ -177,3 +243,17 @@ def _repeating(match: re.Match[str]) -> str:
     scale = 10 ** len(fixed)
     value = Fraction(int(whole + fixed or "0"), scale) + Fraction(int(again), scale * (10 ** len(again) - 1))
     return f"({value})" if len(again) < 20 else match[0]
+
+
+def _endless(match: re.Match[str]) -> str:
+    """Return the fraction of 0.333... if the decimals repeat three times, else the text with dots."""
+    whole, decimals = match.groups()
+    for length in range(1, len(decimals) // 2 + 1):
+        for start in range(len(decimals) - (3 if length == 1 else 2) * length + 1):
+            period = decimals[start : start + length]
+            rest = decimals[start:]
+            if (period * len(rest))[: len(rest)] == rest and start <= 4:
+                scale = 10**start
+                value = Fraction(int(whole + decimals[:start] or "0"), scale)
+                return f"({value + Fraction(int(period), scale * (10**length - 1))})"
+    return match[0]

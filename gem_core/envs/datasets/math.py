@@ -18,8 +18,8 @@ class MathEnv(DatasetEnv):
     Action: the answer in ``\boxed{...}``; the last box with an answer counts.
 
     Rewards: 1 for an answer equal to the reference in the sense of `gem_core.graders.math`, 0 for a wrong
-    or missing one. One step. ``info["metrics"]["grader_timeout"]`` is 1 if grading timed out, which counts
-    as wrong.
+    or missing one. One step. ``info["metrics"]["grader_undecided"]`` is 1 if the grader could not tell
+    whether an answer is right, which earns 0, and 0 otherwise.
 
     `max_return` is 1 and the oracle, which answers with the reference, reaches it.
     """
@@ -27,6 +27,8 @@ class MathEnv(DatasetEnv):
     format_error_reward = 0.0
     instruction = r"Give the final answer as \boxed{answer}, for example \boxed{\frac{3}{4}}."
     """Instruction on how to answer, with an example."""
+    rounded = False
+    """Whether decimals among the references are rounded."""
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class MathEnv(DatasetEnv):
         streaming: bool = False,
         eval_only: bool | None = None,
         symbolic: bool = True,
+        rounded: bool = False,
     ) -> None:
         """Open the dataset.
 
@@ -59,7 +62,9 @@ class MathEnv(DatasetEnv):
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
-            symbolic: Whether to ask math-verify if the built-in comparison is inconclusive.
+            symbolic: Whether to ask math-verify for the values of sums, integrals, and limits.
+            rounded: Whether decimals among the references are rounded. Then an answer is right if it is equal
+                to the reference after rounding to its decimals: 3.14159 and ``\\pi`` for 3.14.
 
         Raises:
             ConfigError: The split, subset, or column does not exist.
@@ -70,7 +75,7 @@ class MathEnv(DatasetEnv):
         if symbolic:
             symbolic_grader.require()
             self.blocking = True
-        self.symbolic = symbolic
+        self.symbolic, self.rounded = symbolic, rounded
         self.keys = question_key, answer_key
         self.image_key = image_key
         columns = {"question_key": question_key, "answer_key": answer_key}
@@ -95,13 +100,13 @@ class MathEnv(DatasetEnv):
     parse = staticmethod(boxed_answer)
 
     def grade(self, answer: str, row: Row) -> Graded:
-        timeout = 0.0
+        undecided = 0.0
         for reference in references(row, self.keys[1], self.rows):
-            verdict = judge(answer, reference, symbolic=self.symbolic)
-            timeout = max(timeout, float(verdict.by == "timeout"))
+            verdict = judge(answer, reference, symbolic=self.symbolic, rounded=self.rounded)
             if verdict.correct:
-                return Graded(1.0, "That is right.")
-        return Graded(0.0, "That is not right.", {"grader_timeout": timeout} if self.symbolic else {})
+                return Graded(1.0, "That is right.", {"grader_undecided": 0.0})
+            undecided = max(undecided, float(not verdict.decided))
+        return Graded(0.0, "That is not right.", {"grader_undecided": undecided})
 
     def right_answer(self, row: Row) -> str:
         return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"

@@ -76,11 +76,14 @@ def test_an_index_and_a_state_cannot_be_combined():
     assert env.index == state["fields"]["index"]
 
 
+RIGHT = {"invalid": None, "parsed_action": "4", "success": True}
+
+
 def test_rewards_and_info():
     env = math_env()
     env.reset(options={"index": 3})
     assert env.step(r"4? \boxed{4}") == (
-        "That is right.", 1.0, True, False, {"invalid": None, "parsed_action": "4", "success": True}
+        "That is right.", 1.0, True, False, {**RIGHT, "metrics": {"grader_undecided": 0.0}}
     )  # fmt: skip
     with pytest.raises(ResetNeeded):
         env.step("again")
@@ -94,6 +97,30 @@ def test_rewards_and_info():
         False,
         {"invalid": "format", "success": False},
     )
+
+
+def test_an_undecided_answer_earns_nothing_and_is_counted():
+    env = math_env([{"problem": "p", "answer": r"\forall x"}])
+    for answer, reward, undecided in ((r"\exists x", 0.0, 1.0), (r"\forall  x", 1.0, 0.0)):
+        env.reset(seed=0)
+        _, paid, _, _, info = env.step(rf"\boxed{{{answer}}}")
+        assert (paid, info["metrics"]) == (reward, {"grader_undecided": undecided})
+    env = math_env([{"problem": "p", "answer": ["5", r"\forall x"]}])
+    env.reset(seed=0)
+    assert env.step(r"\boxed{6}")[-1]["metrics"] == {"grader_undecided": 1.0}
+
+
+def test_a_dataset_may_say_that_its_references_are_rounded():
+    for rounded in (False, True):
+        env = math_env([{"problem": "p", "answer": "3.14"}], rounded=rounded)
+        for answer, reward in (
+            (r"\pi", float(rounded)),
+            ("3.1416", float(rounded)),
+            ("3.14", 1.0),
+            ("3.15", 0.0),
+        ):
+            env.reset(seed=0)
+            assert env.step(rf"\boxed{{{answer}}}")[1] == reward
 
 
 def test_any_of_several_answers_is_right():
