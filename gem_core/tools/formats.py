@@ -23,7 +23,9 @@ from typing import Any, Protocol
 from gem_core._util.registry import Registry
 from gem_core.tools import literals
 from gem_core.tools.base import Tool
+from gem_core.tools.examples import example_arguments
 from gem_core.tools.reading import ToolCall, checked, json_call, with_json
+from gem_core.tools.schema import OPEN, properties_of, required_of, resolved
 
 MAX_CALLS = 64
 """Maximum number of calls per response, which also keeps the parsers linear on hostile text."""
@@ -66,9 +68,7 @@ class _Format:
         return json.dumps(schema(tool)["function"])
 
     def example(self, tool: Tool) -> str:
-        properties = tool.parameters.get("properties", {})
-        required = tool.parameters.get("required", list(properties))
-        return self.write(tool, {key: _example_value(properties.get(key, {})) for key in required})
+        return self.write(tool, example_arguments(tool.parameters))
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         lines = ["You may call a tool before you answer. The tools:"]
@@ -129,7 +129,7 @@ class GemFormat(_Format):
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         key = text_argument(tool)
-        if key is not None and set(arguments) <= {key}:
+        if key is not None and set(arguments) == ({key} - {""}) and isinstance(arguments.get(key, ""), str):
             return (
                 f"<{tool.name}>{arguments.get(key, '')}</{tool.name}>"  # nothing for a tool without arguments
             )
@@ -237,16 +237,29 @@ def schema(tool: Tool) -> dict[str, Any]:
 def text_argument(tool: Tool) -> str | None:
     """Return the argument set by plain text in a tag: the only required one, if it is a string.
 
-    The result is empty for a tool without arguments, and None for any other tool.
+    It may also be null. The result is empty for a tool without arguments, and None for any other tool.
     """
-    required = tool.parameters.get("required", [])
-    properties = tool.parameters.get("properties", {})
+    schema = tool.parameters
+    properties = properties_of(schema)
     if not properties:
-        return ""
-    names = list(required) or list(properties)
-    if len(names) == 1 and properties.get(names[0], {}).get("type") == "string":
-        return str(names[0])
-    return None
+        others = schema.get("additionalProperties") not in (None, False)
+        return None if others or any(keyword in schema for keyword in OPEN) else ""
+    names = required_of(schema) or list(properties)
+    kinds = _kinds(schema, properties.get(names[0])) - {"null"} if len(names) == 1 else set()
+    return names[0] if kinds == {"string"} else None
+
+
+def _kinds(root: Mapping[str, Any], schema: Any) -> set[Any]:
+    """Return the types that a schema allows, as far as it names them."""
+    schema = resolved(root, schema)
+    if not isinstance(schema, Mapping):
+        return set()
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(choices, list):
+        plain = [one for choice in choices if isinstance(one := resolved(root, choice), Mapping)]
+        return {str(one.get("type")) for one in plain} if len(plain) == len(choices) else set()
+    kinds = schema.get("type")
+    return {str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])}
 
 
 # -- plumbing ---------------------------------------------------------------------------------
@@ -294,11 +307,3 @@ def _without_fence(content: str) -> str:
     if line and head.startswith("```") and body.rstrip().endswith("```"):
         return body.rstrip()[:-3]
     return content
-
-
-def _example_value(property: Mapping[str, Any]) -> Any:
-    for key in ("examples", "enum"):
-        if key in property:
-            return property[key][0]
-    examples = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
-    return examples.get(property.get("type", "string"), "...")
