@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import unquote
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -242,7 +242,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

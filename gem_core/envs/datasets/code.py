@@ -6,7 +6,8 @@ from random import Random
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DatasetEnv, Graded, text_of
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
 from gem_core.graders.programs import read_tests, run_tests
 from gem_core.sandbox import ProgramLimits
 from gem_core.sandbox.packages import importable
@@ -49,6 +50,8 @@ class CodeEnv(DatasetEnv):
         subset: str | None = None,
         streaming: bool = False,
         eval_only: bool | None = None,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
     ) -> None:
         """Open the dataset.
 
@@ -68,6 +71,9 @@ class CodeEnv(DatasetEnv):
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 
         Raises:
             ConfigError: The split, subset, or column does not exist, or a limit is out of range.
@@ -79,7 +85,7 @@ class CodeEnv(DatasetEnv):
         columns = {"question_key": question_key, "test_key": test_key}
         if solution_key is not None:
             columns["solution_key"] = solution_key
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns, data_format, bad_rows)
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
         """Set the options for testing programs."""
@@ -87,6 +93,13 @@ class CodeEnv(DatasetEnv):
         self.max_tests = check_int("max_tests", max_tests, 1, optional=True)
         self.partial_credit = partial_credit
         self.limits = ProgramLimits(wall_seconds=timeout, cpu_seconds=timeout)
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys = question, answer, self.keys[2]
+        return {"question_key": question, "test_key": answer}
+
+    def row_problem(self, row: Row) -> str | None:
+        return problem_of(row, self.keys[0], None)
 
     def question(self, row: Row) -> str:
         tests = read_tests(row[self.keys[1]])

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core.core import Observation
 from gem_core.data import Row, Rows
-from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
+from gem_core.data.columns import answer_texts
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
+from gem_core.envs.datasets.several import is_close, listed, match_all, number_of
 from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
 from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import boxed_answer
+
+Answers: TypeAlias = Literal["any", "all"]
+"""How many of several answers a response must give."""
 
 
 class MathEnv(DatasetEnv):
@@ -30,6 +37,8 @@ class MathEnv(DatasetEnv):
     format_error_reward = 0.0
     instruction = r"Give the final answer as \boxed{answer}, for example \boxed{\frac{3}{4}}."
     """Instruction on how to answer, with an example."""
+    no_answer: tuple[str, ...] = ()
+    """Texts in the place of an answer that say that there is none."""
 
     def __init__(
         self,
@@ -43,6 +52,10 @@ class MathEnv(DatasetEnv):
         streaming: bool = False,
         eval_only: bool | None = None,
         symbolic: bool = True,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
+        answers: Answers = "any",
+        tolerance_key: str | None = None,
     ) -> None:
         """Open the dataset.
 
@@ -62,6 +75,12 @@ class MathEnv(DatasetEnv):
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
             symbolic: Whether to ask math-verify if the built-in comparison is inconclusive.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
+            answers: Whether "any" of several answers is right, or "all" of them are required, in any order
+                and separated by commas.
+            tolerance_key: Column of the largest error of a number; None requires the number itself.
 
         Raises:
             ConfigError: The split, subset, or column does not exist.
@@ -72,13 +91,17 @@ class MathEnv(DatasetEnv):
             symbolic_grader.require()
             self.blocking = True
         self.symbolic = symbolic
+        self.answers = check_choice("answers", answers, get_args(Answers))
+        self.tolerance_key = tolerance_key
         self.keys = question_key, answer_key
         self.image_key = image_key
         columns = {"question_key": question_key, "answer_key": answer_key}
         self.shows_images = image_key is not None
         if image_key is not None:
             columns["image_key"] = image_key
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        if tolerance_key is not None:
+            columns["tolerance_key"] = tolerance_key
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns, data_format, bad_rows)
 
     def question(self, row: Row) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)
@@ -92,16 +115,48 @@ class MathEnv(DatasetEnv):
     parse = staticmethod(boxed_answer)
 
     def grade(self, answer: str, row: Row) -> Graded:
-        timeout = 0.0
-        for reference in references(row, self.keys[1], self.rows):
-            verdict = judge(answer, reference, symbolic=self.symbolic)
-            timeout = max(timeout, float(verdict.by == "timeout"))
-            if verdict.correct:
-                return Graded(1.0, "That is right.")
-        return Graded(0.0, "That is not right.", {"grader_timeout": timeout} if self.symbolic else {})
+        right_answers = self._right_answers(row)
+        tolerance = number_of(row.get(self.tolerance_key)) if self.tolerance_key is not None else None
+        timeouts: list[bool] = []
+
+        def is_right(given: str, reference: str) -> bool:
+            if tolerance is not None and is_close(given, reference, tolerance):
+                return True
+            verdict = judge(given, reference, symbolic=self.symbolic)
+            timeouts.append(verdict.by == "timeout")
+            return verdict.correct
+
+        if self.answers == "all" and len(right_answers) > 1:
+            right = match_all(listed(answer), right_answers, is_right)
+        else:
+            right = any(is_right(answer, reference) for reference in right_answers)
+        if right:
+            return Graded(1.0, "That is right.")
+        metrics = {"grader_timeout": float(any(timeouts))} if self.symbolic else {}
+        return Graded(0.0, "That is not right.", metrics)
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys, self.answers, self.tolerance_key = (question, answer), form.answers, form.tolerance
+        self.no_answer = form.no_answer
+        return {"question_key": question, "answer_key": answer}
+
+    def row_problem(self, row: Row) -> str | None:
+        if (problem := problem_of(row, *self.keys)) is not None:
+            return problem
+        given = answer_texts(row, self.keys[1]) if self.no_answer else ()
+        wrong = next((answer for answer in given if answer in self.no_answer), None)
+        return None if wrong is None else f"column {self.keys[1]!r} has {wrong!r} instead of an answer"
+
+    def _right_answers(self, row: Row) -> list[str]:
+        """Return the right answers; of a solution, its last box or what follows ``####``."""
+        return [
+            boxed_answer(text) or text.rpartition("####")[2].strip()
+            for text in references(row, self.keys[1], self.rows)
+        ]
 
     def right_answer(self, row: Row) -> str:
-        return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
+        right_answers = self._right_answers(row)
+        return f"\\boxed{{{', '.join(right_answers) if self.answers == 'all' else right_answers[0]}}}"
 
 
 def ask_with_images(problem: str, images: list[dict[str, Any]], instruction: str) -> list[dict[str, Any]]:

@@ -162,7 +162,7 @@ class _Watched:
 
 def _with_readable_result(item: Any) -> Any:
     """Return a message of the server with a result that the package accepts."""
-    message = getattr(item, "message", None)
+    message: Any = getattr(item, "message", None)
     message = getattr(message, "root", message)  # version 1 wraps messages
     if isinstance(getattr(message, "result", None), dict):
         message.result = readable(message.result)
