@@ -38,11 +38,11 @@ _MOST_LINES = 6
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    from gem_core.data.formats import FORMATS
-
     parser.add_argument("file", metavar="FILE", help="file, folder, or id on the Hugging Face Hub")
     parser.add_argument(
-        "--format", choices=FORMATS.names(), help="format of the rows (default: recognized by the columns)"
+        "--format",
+        metavar="NAME",
+        help="format of the rows, such as verl, trl, or squad (default: recognized by the columns)",
     )
     parser.add_argument(
         "--kind", choices=tuple(_CLASSES), help="family that grades the answers (default: that of the format)"

@@ -37,6 +37,10 @@ class MathEnv(DatasetEnv):
     format_error_reward = 0.0
     instruction = r"Give the final answer as \boxed{answer}, for example \boxed{\frac{3}{4}}."
     """Instruction on how to answer, with an example."""
+    answers: Answers = "any"
+    """How many of several answers are required."""
+    tolerance_key: str | None = None
+    """Column of the largest error of a number."""
     no_answer: tuple[str, ...] = ()
     """Texts in the place of an answer that say that there is none."""
 
