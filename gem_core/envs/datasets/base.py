@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 from gem_core._util.checks import check_choice, check_int, expected
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
@@ -205,10 +206,13 @@ class DatasetEnv(Env):
         if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
             return
         columns = tuple(dict.fromkeys(root for key in keys for root in roots(key, rows.columns)))
-        wrong: dict[int, str] = {}
-        for number, values in enumerate(rows.scan(columns)):
-            if (problem := self.row_problem(dict(zip(columns, values, strict=True)))) is not None:
-                wrong[number] = problem
+        known = _bad_rows.setdefault(rows, {})
+        key = (type(self), columns, getattr(self, "keys", None), getattr(self, "no_answer", None))
+        if key not in known:
+            every = (dict(zip(columns, values, strict=True)) for values in rows.scan(columns))
+            problems = ((number, self.row_problem(row)) for number, row in enumerate(every))
+            known[key] = {number: problem for number, problem in problems if problem is not None}
+        wrong = known[key]
         if wrong and (not skip or len(wrong) == len(rows)):
             first = next(iter(wrong))
             advice = "" if skip else "; correct it, or leave such rows out with bad_rows='skip'"
@@ -341,6 +345,10 @@ class _ListRows:
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
         return ([row.get(column) for column in columns] for row in self._rows)
+
+
+_bad_rows: WeakKeyDictionary[Any, dict[Any, dict[int, str]]] = WeakKeyDictionary()
+"""Numbers of the rows of a dataset that cannot be graded, and why, by the way in which they are read."""
 
 
 @lru_cache(maxsize=8)
