@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 from gem_core._util.checks import check_choice
 from gem_core._util.seeds import derive_seed
 from gem_core.core import Env, Observation
-from gem_core.errors import ConfigError, GemError
+from gem_core.errors import ConfigError, GemError, ServiceError
 from gem_core.rollout.trajectory import ContextMode, FinishReason
 
 Message: TypeAlias = dict[str, Any]
@@ -27,6 +27,10 @@ SILENCE = "(no answer)"
 
 class ContextFull(GemError, ValueError):
     """Raised when the conversation exceeds the model's context; the runner then ends the episode."""
+
+
+class RequestRejected(ServiceError):
+    """Raised when a model rejects one conversation but answers others; the runner then ends the episode."""
 
 
 class ChatReply(NamedTuple):
@@ -61,6 +65,7 @@ class ChatPolicy(Protocol):
 
         Raises:
             ContextFull: The conversation is too long for the model.
+            RequestRejected: The model rejects this conversation but answers others.
         """
         ...
 

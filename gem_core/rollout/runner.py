@@ -22,7 +22,7 @@ from gem_core.rollout.calls import EnvCalls, jsonable
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
+from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, RequestRejected
 from gem_core.rollout.native_tools import NativeTools, hide_instructions
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
@@ -218,6 +218,9 @@ async def _play(
             _end(episode, "token_budget", error=None if episode.turns else str(full))
             if episode.turns:
                 episode.turns[-1].info["final_obs"] = jsonable(observation)
+            return
+        except RequestRejected as error:
+            _end(episode, "policy_error", error=str(error))
             return
         if answer is None:
             _end(episode, "empty_response")

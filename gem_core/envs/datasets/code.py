@@ -7,8 +7,9 @@ from random import Random
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.data import Row, Rows
-from gem_core.envs.datasets.base import DatasetEnv, Graded, text_of
-from gem_core.errors import EnvError
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
+from gem_core.errors import DataError, EnvError
 from gem_core.graders.outputs import Rule, rule_named
 from gem_core.graders.program_tests import ProgramTests, keys_of, row_tests
 from gem_core.graders.programs import program_limits, run_tests
@@ -60,6 +61,8 @@ class CodeEnv(DatasetEnv):
         streaming: bool = False,
         eval_only: bool | None = None,
         compare: str | None = None,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
     ) -> None:
         """Open the dataset.
 
@@ -82,6 +85,9 @@ class CodeEnv(DatasetEnv):
                 in eight for evaluation.
             compare: Name of the rule by which outputs are compared (`gem_core.graders.outputs`). None means
                 the rule of the data set that has this column of tests.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 
         Raises:
             ConfigError: The split, subset, or column does not exist, or a limit is out of range.
@@ -91,7 +97,7 @@ class CodeEnv(DatasetEnv):
         self.set_tests(max_tests, partial_credit, timeout)
         self.rule = None if compare is None else rule_named(compare)
         self.keys = question_key or "", test_key or "", solution_key
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, {})
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, {}, data_format, bad_rows)
 
     def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
         """Set `rows`, and the columns that were not named from those of the known data sets."""
@@ -112,6 +118,19 @@ class CodeEnv(DatasetEnv):
     def tests_of(self, row: Row) -> ProgramTests:
         """Return the tests of an item."""
         return row_tests(row, self.keys[1], self.rule)
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys = question, answer, self.keys[2]
+        return {"question_key": question, "test_key": answer}
+
+    def row_problem(self, row: Row) -> str | None:
+        problem = problem_of(row, self.keys[0], None)
+        if problem is None:
+            try:
+                self.tests_of(row)
+            except DataError as error:
+                return str(error)
+        return problem
 
     def question(self, row: Row) -> str:
         tests = self.tests_of(row)
