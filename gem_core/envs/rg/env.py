@@ -28,8 +28,9 @@ from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
-from gem_core.envs.rg.conclusions import redrawn
+from gem_core.envs.rg.labels import corrected, label
 from gem_core.envs.rg.scorers import SCORERS, scorer
+from gem_core.envs.rg.solvers import JUDGES, Unreadable
 from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, plain, undecorated
 
@@ -56,8 +57,6 @@ _MADE_ELSEWHERE = {
 }
 """Datasets that draw from sets: a process with a fixed order of sets generates them."""
 _MOST_CPU_SECONDS = 60.0
-_EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
-"""Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
@@ -192,12 +191,20 @@ class ReasoningGymEnv(DatasetEnv):
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
-        answer = row["answer"]
-        for key in _EXAMPLES if answer is None else ():
-            answer = answer or row["metadata"].get(key)
-        if isinstance(answer, (dict, list)):  # its parser expects JSON
-            answer = json.dumps(answer)
+        answer = label(row)
         return None if answer is None else f"\\boxed{{{answer}}}"
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether a response is right, judged by a solver of `gem_core.envs.rg.solvers`."""
+        self._require_running("verify")
+        judge = JUDGES.get(self.row["metadata"].get("source_dataset", self._items.name))
+        answer = boxed_answer(action)
+        if judge is None or answer is None:
+            return None
+        try:
+            return bool(judge(self.row["question"], answer))  # None: no answer is right
+        except Unreadable:
+            return None
 
     def random_answer(self, row: Row, random: Random) -> str:
         """Return the answer of another item of the same chunk, which may be right by chance."""
@@ -330,7 +337,7 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    dataset = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
+    dataset = corrected(name, reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
     _log_prints()
     return dataset
 
