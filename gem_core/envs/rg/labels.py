@@ -37,8 +37,8 @@ CORRECTED = frozenset(
 """Datasets with false labels or impossible items; the documentation says which. The solvers of the other
 datasets run in tests only, because they take time and find nothing."""
 NOTES = {
-    "manipulate_matrix": "\nRotations are clockwise. A horizontal mirror swaps top and bottom, a vertical mirror"
-    " left and right.",
+    "manipulate_matrix": "\nRotations are clockwise. A horizontal mirror swaps top and bottom, a vertical"
+    " mirror left and right.",
     "pool_matrix": "\nAt the right and bottom edges, a region may be smaller than the kernel.",
     "power_function": "\nA sign before the number belongs to the base: -2^2 means (-2)^2.",
     "quantum_lock": "\nA button can be pressed only in the light that it names.",

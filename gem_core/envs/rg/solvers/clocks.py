@@ -10,7 +10,7 @@ _ASKED = re.compile(
     r"(?:and ended at|and completed at|and arrived at|and|to) (.*?)[.?] "
     r".*\b(?:in|as) (\S.*)\.$"
 )
-_NAMES = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_NAMES = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _MONTHS = {name: number for number, name in enumerate(_NAMES, 1)}
 
 

@@ -29,8 +29,8 @@ def solve_mahjong_puzzle(prompt: str) -> str | None:
 def judge_quantum_lock(prompt: str, answer: str) -> bool | None:
     """Press the buttons, and compare with the fewest presses.
 
-    Unless the prompt forbids to press a button in the other light, that only toggles the light. None if such a
-    press is part of a shortest sequence, because the package does not toggle the light.
+    Unless the prompt forbids to press a button in the other light, that only toggles the light. None if such
+    a press is part of a shortest sequence, because the package does not toggle the light.
     """
     buttons = {
         name: (verb, int(value), color)
