@@ -79,3 +79,18 @@ def test_every_rush_hour_has_a_way_out():
 def test_false_labels_of_the_package(name, question, wrong, right):
     assert JUDGES[name](question, wrong) is False
     assert JUDGES[name](question, right) is True
+
+
+def test_the_environment_gives_the_opinion_of_the_solver():
+    import gem_core
+
+    env = gem_core.make("rg:mahjong_puzzle")
+    env.reset(seed=0)
+    right = env.oracle_action()
+    assert env.verify(right) is True
+    assert env.verify(r"\boxed{Chow}") is False
+    assert env.verify("no box") is None
+    assert gem_core.make("rg:rearc").unwrapped.rows[0]
+    other = gem_core.make("rg:rearc")
+    other.reset(seed=0)
+    assert other.verify(other.oracle_action()) is None
