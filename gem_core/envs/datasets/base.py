@@ -123,6 +123,10 @@ class DatasetEnv(Env):
 
     # -- data ---------------------------------------------------------------------------------
 
+    def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
+        """Return the columns that `row_problem` reads; `columns` as in `open`."""
+        return [*columns.values()]
+
     def open(
         self,
         dataset_name: str | None,
@@ -160,7 +164,7 @@ class DatasetEnv(Env):
             form = FORMATS.get(data_format)
             columns = self.use_format(form, *form.keys(rows.name, rows.columns))
         self.use_rows(rows, columns)
-        self._leave_out_bad_rows([*columns.values()], skip=bad_rows == "skip")
+        self._leave_out_bad_rows(self.graded_keys(columns), skip=bad_rows == "skip")
         self.eval_only = check_eval_only(eval_only)
         if eval_only is None and _is_for_evaluation(split, dataset_name):
             self.eval_only = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from gem_core._util.checks import check_int, check_number
@@ -122,6 +122,9 @@ class CodeEnv(DatasetEnv):
     def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
         self.keys = question, answer, self.keys[2]
         return {"question_key": question, "test_key": answer}
+
+    def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
+        return self.rows.columns  # tests may be in several of them
 
     def row_problem(self, row: Row) -> str | None:
         problem = problem_of(row, self.keys[0], None)

@@ -28,8 +28,9 @@ from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
-from gem_core.envs.rg.conclusions import redrawn
+from gem_core.envs.rg.labels import corrected, label
 from gem_core.envs.rg.scorers import SCORERS, scorer
+from gem_core.envs.rg.solvers import JUDGES, Unreadable
 from gem_core.envs.rg.spelling import spellings
 from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, plain, undecorated
@@ -59,8 +60,6 @@ _MADE_ELSEWHERE = {
 }
 """Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
-_EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
-"""Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
@@ -194,8 +193,20 @@ class ReasoningGymEnv(DatasetEnv):
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
-        answer = _expected(row)
+        answer = label(row)
         return None if answer is None else f"\\boxed{{{answer}}}"
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether a response is right, judged by a solver of `gem_core.envs.rg.solvers`."""
+        self._require_running("verify")
+        judge = JUDGES.get(self.row["metadata"].get("source_dataset", self._items.name))
+        answer = boxed_answer(action)
+        if judge is None or answer is None:
+            return None
+        try:
+            return bool(judge(self.row["question"], answer))  # None: no answer is right
+        except Unreadable:
+            return None
 
     def random_answer(self, row: Row, random: Random) -> str:
         """Return the answer of another item of the same chunk, which may be right by chance."""
@@ -287,7 +298,7 @@ class _Items:
         """Yield the answer without decoration, and in other spellings that mean the same."""
         texts = [answer] if answer.isalnum() else list(dict.fromkeys(read(answer) for read in _READINGS))
         yield from texts
-        expected = _expected(row)
+        expected = label(row)
         if expected is not None:
             for text in texts:
                 yield from spellings(text, expected, row["metadata"].get("source_dataset", self.name))
@@ -301,16 +312,6 @@ class _Items:
             return min(1.0, max(0.0, float(score)))
         except Exception:  # its parsers raise any exception
             return 0.0
-
-
-def _expected(row: Row) -> str | None:
-    """Return a right answer of an item as text, or None if the package states none."""
-    answer, metadata = row.get("answer"), row.get("metadata", {})
-    for key in _EXAMPLES if answer is None else ():
-        answer = answer or metadata.get(key)
-    if isinstance(answer, (dict, list)):  # its parser expects JSON
-        answer = json.dumps(answer)
-    return None if answer is None else str(answer)
 
 
 @lru_cache
@@ -346,7 +347,7 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    dataset = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
+    dataset = corrected(name, reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
     _log_prints()
     return dataset
 
