@@ -10,7 +10,8 @@ a pytest mixin with one test per rule:
         env_id = "my:Env-v0"
 
 and a command, ``gem-core check my:Env-v0``. The rules are the functions in
-`gem_core.checker.rules`, `gem_core.checker.replay_rules`, and `gem_core.checker.trust_rules`.
+`gem_core.checker.rules`, `gem_core.checker.replay_rules`, `gem_core.checker.trust_rules`, and
+`gem_core.checker.label_rules`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import gem_core.checker.replay_rules  # adds its rules to RULES, as does the next import
+import gem_core.checker.label_rules  # adds its rule to RULES, as do the next imports
+import gem_core.checker.replay_rules
 import gem_core.checker.trust_rules  # noqa: F401
 from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule

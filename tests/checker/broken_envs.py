@@ -90,6 +90,10 @@ class Sound(Env):
     def oracle_action(self) -> str | None:
         return self.digit
 
+    def verify(self, action: str) -> bool | None:
+        shown = re.search(r"Say (\d)", str(self.show()))
+        return None if shown is None else action == shown[1] and self.right == 2
+
 
 class _Changed(Sound):
     """Changes the result of one step in the middle (`turn` 2) or the last one."""
@@ -691,6 +695,52 @@ class GradesOtherwiseLater(Sound):
 
     def close(self) -> None:
         _patched.clear()
+
+
+@breaks("labels_are_right")
+class WrongLabel(Sound):
+    """Stores another digit than it shows in one of twenty draws, and believes it."""
+
+    state_fields = (*Sound.state_fields, "shown")
+    shown = ""
+
+    def draw(self) -> None:
+        super().draw()
+        self.shown = self.random.choice(self.digits) if self.random.random() < 0.05 else self.digit
+
+    def show(self) -> Any:
+        return f"Say {self.shown}."
+
+
+class OneTurn(Sound):
+    """Asks for one digit."""
+
+    max_return = 0.5
+
+    def __init__(self) -> None:
+        super().__init__(limit=1)
+
+    def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
+        result = super().reset(seed, options=options)
+        self.right = max(self.right, 2)
+        return result
+
+
+@breaks("labels_are_right")
+class PaysNeighbors(OneTurn):
+    """Pays the next digit, too."""
+
+    def parse(self, action: str) -> str | None:
+        move = super().parse(action)
+        return self.digit if move is not None and int(move) - int(self.digit) in (0, 1) else move
+
+
+@breaks("labels_are_right")
+class RejectsSynonym(OneTurn):
+    """Pays one of two responses that are equally right."""
+
+    def verify(self, action: str) -> bool | None:
+        return super().verify(action) or action == str((int(self.digit) + 1) % 10)
 
 
 class Guessable(Sound):

@@ -15,6 +15,7 @@ from gem_core.envs.rg.solvers import JUDGES, SOLVERS
 
 CORRECTED = frozenset(
     {
+        "family_relationships",
         "mahjong_puzzle",
         "manipulate_matrix",
         "number_filtering",
@@ -57,9 +58,9 @@ _MOST_DRAWS = 1000
 
 def label(row: Row) -> str | None:
     """Return the right answer that an item provides; None if it provides none."""
-    answer = row["answer"]
+    answer, metadata = row.get("answer"), row.get("metadata", {})
     for key in _EXAMPLES if answer is None else ():
-        answer = answer or row["metadata"].get(key)
+        answer = answer or metadata.get(key)
     if isinstance(answer, (dict, list)):  # the parsers of these datasets expect JSON
         answer = json.dumps(answer)
     return None if answer is None else str(answer)

@@ -29,6 +29,7 @@ TOPICS: tuple[str, ...] = (
     "clocks",
     "deduction",
     "equations",
+    "families",
     "machines",
     "matrices",
     "mazes",
