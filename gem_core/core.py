@@ -265,6 +265,20 @@ class Env(Closing):
         """Return a best response, or None if the environment does not know one."""
         return None
 
+    def verify(self, action: str) -> bool | None:
+        """Return a second opinion on a response that ends the episode: whether it solves the task.
+
+        The default has no opinion. An environment with labels that could be wrong overrides it with a solver
+        that starts from the text of the prompt, and shares nothing with the code that draws the task, stores
+        its answer, and grades. It is called before `step`, and does not change the episode; see the rule
+        `labels_are_right` of `gem_core.check_env`.
+
+        Returns:
+            True if the response is right, and False if it is wrong or if the task has no right response. None
+            if there is no second opinion.
+        """
+        return None
+
     # -- state --------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -314,7 +328,7 @@ class Env(Closing):
             if type(seed) is not int or seed < 0:  # random.Random would take -1 for 1
                 seed = check_int("seed", seed, 0, optional=True)
             self.random.seed(seed)
-        self._action_random = None
+            self._action_random = None  # without a seed, the stream of the actions continues, too
         self._running = True
 
     def resume_episode(self, state: Mapping[str, Any]) -> None:

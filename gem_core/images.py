@@ -74,6 +74,21 @@ def image_bytes(url: str) -> bytes:
     return data
 
 
+def check_complete(data: bytes) -> None:
+    """Check that the bytes of an image do not end early, by the marks at the end of its format.
+
+    Raises:
+        DataError: They do.
+    """
+    kind = _format(data)
+    if kind == "webp":
+        whole = len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    else:
+        whole = {"png": b"IEND", "jpeg": b"\xff\xd9", "gif": b";"}[kind] in data[16:]
+    if not whole:
+        raise DataError(f"the image is cut short: {len(data)} bytes of {kind} without its end")
+
+
 def check_parts(observation: list[dict[str, Any]]) -> None:
     """Check that a model can be shown these content parts.
 

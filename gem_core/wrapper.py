@@ -135,6 +135,9 @@ class Wrapper(Env):
     def oracle_action(self) -> str | None:
         return self.env.oracle_action()
 
+    def verify(self, action: str) -> bool | None:
+        return self.env.verify(action)
+
     def get_state(self) -> dict[str, Any]:
         return {
             "env": self.env.get_state(),

@@ -106,6 +106,26 @@ def test_random_actions_follow_the_seed_and_leave_the_generator_alone() -> None:
     assert len(set(drawn[0])) > 1
 
 
+@pytest.mark.parametrize(
+    "env_id", ["multi:TicTacToe-v0", "math:Arithmetic-v0", "game:GuessTheNumber-v0-easy", "database:Tasks-v0"]
+)
+def test_random_actions_of_episodes_without_a_seed_differ(env_id: str) -> None:
+    """Also if an episode draws nothing, so that the generator has not moved."""
+
+    def draws(env: Env) -> list[list[str]]:
+        played = []
+        for number in range(6):
+            env.reset(seed=5 if number == 0 else None)
+            played.append([env.sample_random_action() for _ in range(8)])
+        return played
+
+    options: dict[str, Any] = {"opponent": "self"} if env_id.startswith("multi:") else {}
+    with gem_core.make(env_id, **options) as env:
+        first, again = draws(env), draws(env)
+    assert len({tuple(actions) for actions in first}) >= 5
+    assert first == again
+
+
 def test_base_class_says_what_is_missing() -> None:
     env = Env()
     with pytest.raises(NotImplementedError):

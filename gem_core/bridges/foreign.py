@@ -11,11 +11,11 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from random import Random
 from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
+from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_options
 from gem_core.data.split import split_by_number
 from gem_core.errors import EnvError, GemError
@@ -138,7 +138,8 @@ class ForeignEnv(Env):
             check_int("index", index, 0, self.num_items - 1 if self.num_items else None)
         self.begin_episode(seed)
         foreign_seed = self.draw_seed(seed)
-        drawn = Random(foreign_seed).randrange(self.num_items) if self.num_items else None
+        # A named stream, because the foreign environment gets the same seed.
+        drawn = derive_rng("item", foreign_seed).randrange(self.num_items) if self.num_items else None
         self._begin_at(foreign_seed, drawn if index is None else index)
 
     def note(self, action: str) -> None:

@@ -241,7 +241,7 @@ def specs_travel(subject: Subject) -> None:
 
 @rule("deterministic", relies_on=_REPLAY)
 def processes_change_nothing(subject: Subject) -> None:
-    """Another process with a different hash seed plays the same episodes."""
+    """Another process with a different hash seed plays the same episodes, and its players act alike."""
     spec = _portable_spec(subject)
     if isinstance(spec.entry_point, str) and spec.entry_point.startswith("__main__:"):
         skip("the environment is defined in __main__, where another process cannot find it")
@@ -260,12 +260,19 @@ def processes_change_nothing(subject: Subject) -> None:
             f"a child process failed: {clip(child.stderr.strip().splitlines()[-1:])}",
             "make the module of the entry point importable without the program that registered it",
         )
-    for recording, texts in zip(recordings, json.loads(child.stdout), strict=True):
+    for recording, (texts, moves) in zip(recordings, json.loads(child.stdout), strict=True):
         frames = [frame._replace(text=text) for frame, text in zip(recording.frames, texts, strict=True)]
         expect_same(
             recording.frames, frames, f"with seed {recording.seed} in another process",
             "sort sets before drawing from them; use neither hash() nor id()",
         )  # fmt: skip
+        own = first_moves(subject.fresh(), recording.seed)
+        if own != moves:
+            broken(
+                f"the first actions of the players with seed {recording.seed} are {clip(own)}, and "
+                f"{clip(moves)} in another process",
+                "sort sets before an oracle or a random player iterates over them",
+            )
 
 
 def play_in_child() -> None:
@@ -273,12 +280,25 @@ def play_in_child() -> None:
     task = json.load(sys.stdin)
     results = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # keeps the output of the environment out of the results
-    texts = []
+    episodes = []
     for seed, actions in task["episodes"]:
         with make(EnvSpec.from_json(task["spec"])) as env:
-            texts.append([frame.text for frame in replay(env, Recording(seed, actions))])
+            texts = [frame.text for frame in replay(env, Recording(seed, actions))]
+            episodes.append([texts, first_moves(env, seed)])
     with results:
-        json.dump(texts, results)
+        json.dump(episodes, results)
+
+
+def first_moves(env: Env, seed: int | None) -> list[str | None]:
+    """Return the oracle's first action and three random ones; None for an action that does not exist."""
+    reset(env, seed)
+    moves: list[str | None] = [env.oracle_action()]
+    for _ in range(3):
+        try:
+            moves.append(env.sample_random_action())
+        except NotImplementedError:
+            moves.append(None)
+    return moves
 
 
 @rule()

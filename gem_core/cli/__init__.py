@@ -22,8 +22,8 @@ from gem_core.cli._completion import SHELLS, PrintCompletion
 from gem_core.errors import GemError
 
 COMMANDS = (
-    "envs", "play", "new", "check", "train", "eval", "report", "tiny", "export", "path", "view", "bench",
-    "consistency", "exam", "repro", "sandbox", "serve", "doctor",
+    "envs", "play", "new", "check", "train", "eval", "report", "tiny", "data", "export", "path", "view",
+    "bench", "consistency", "exam", "repro", "sandbox", "serve", "doctor",
 )  # fmt: skip
 """Modules of the commands, in the order of the help."""
 

@@ -181,20 +181,17 @@ class _Lines(_Part):
 
     def row(self, index: int) -> Row:
         start, end = self.starts[index]
-        row = json.loads(self.data[start:end])
-        if not isinstance(row, dict):
-            raise ValueError("not a JSON object")
-        return row
+        return _object(json.loads(self.data[start:end]))
 
 
 class _List(_Part):
     def __init__(self, where: str, rows: Any) -> None:
         if isinstance(rows, dict) and isinstance(rows.get("data"), list):
             rows = rows["data"]
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        if not isinstance(rows, list):
             raise ValueError("expected a list of objects")
         self.where = where
-        self.rows = rows
+        self.rows = rows = [_object(row) for row in rows]
         self.columns = list(rows[0]) if rows else []
 
     def __len__(self) -> int:
@@ -202,6 +199,15 @@ class _List(_Part):
 
     def row(self, index: int) -> Row:
         return dict(self.rows[index])
+
+
+def _object(row: Any) -> Row:
+    """Return a row; a list of objects, such as a conversation, has the columns "0", "1", and so on."""
+    if isinstance(row, list) and row and all(isinstance(one, dict) for one in row):
+        return {str(place): one for place, one in enumerate(row)}
+    if not isinstance(row, dict):
+        raise ValueError("a row is not a JSON object")
+    return row
 
 
 def _open_part(suffix: str, part: Path | Callable[[], BinaryIO]) -> _Part:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
@@ -37,6 +38,32 @@ class Rows(Protocol):
             DataError: The row cannot be read.
         """
         ...
+
+
+class ChosenRows:
+    """Some rows of a dataset, numbered from 0.
+
+    Args:
+        rows: The dataset, with a method ``scan(columns)``.
+        numbers: Numbers of the rows, in ascending order.
+    """
+
+    def __init__(self, rows: Any, numbers: Sequence[int]) -> None:
+        self._rows, self._numbers = rows, numbers
+        self.name: str = rows.name
+        self.columns: tuple[str, ...] = rows.columns
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Row:
+        row: Row = self._rows[self._numbers[index]]
+        return row
+
+    def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
+        """Yield the values of some columns in every row, in order; None if a row lacks the column."""
+        chosen = set(self._numbers)
+        return (values for number, values in enumerate(self._rows.scan(columns)) if number in chosen)
 
 
 class GeneratedRows:

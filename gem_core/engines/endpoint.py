@@ -25,10 +25,11 @@ from typing import Any
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
 from gem_core.core import Observation
+from gem_core.engines.endpoint_errors import everything_said, is_too_long
 from gem_core.engines.rate_limits import Patience, RateLimit
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.observations import encodable
-from gem_core.rollout.messages import ChatReply, ContextFull, Message
+from gem_core.rollout.messages import ChatReply, ContextFull, Message, RequestRejected
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,6 @@ CHARACTERS_PER_IMAGE = 4000
 
 OWN_FIELDS = ("model", "messages", "tools", "stream", "n")
 """Fields of a request that `extra_body` may not change."""
-
-_TOO_LONG = ("context length", "context window", "context size", "maximum context", "too many tokens")
 
 
 class Endpoint:
@@ -131,6 +130,7 @@ class Endpoint:
 
         Raises:
             ContextFull: The endpoint reports that the conversation is too long.
+            RequestRejected: The endpoint answers other conversations, but not this one.
             ServiceError: The endpoint rejects the request or no longer answers.
         """
         began = time.monotonic()
@@ -143,21 +143,19 @@ class Endpoint:
             characters = sum(_characters(message["content"] or "") for message in messages)
             await self._tokens.wait(most + characters / 4)
             try:
-                completion = await self._client.chat.completions.create(
-                    model=self._model,
-                    messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
-                    extra_body=body or None,
-                )
-                reply = _read(completion, most)
+                reply = _read(await self._create(messages, body), most)
             except (self._openai.OpenAIError, _Unreadable, ValueError) as error:
+                self._raise_if_too_long(error)
                 if self._renames_limit(error, body):
                     continue
-                filtered = self._refusal(error, body)
+                filtered = await self._refusal(error, body)
                 if filtered is not None:
                     return filtered
                 attempt += 1
                 pause = self._patience.pause(attempt, began, _retry_after(error))
                 if pause is None:
+                    if await self._answers(body):
+                        raise self._rejected(error) from error
                     raise ServiceError(
                         f"{self.address} does not answer ({_reason(error)}); finished episodes are kept; run "
                         f"the same command to continue{_advice(error, body)}"
@@ -169,6 +167,36 @@ class Endpoint:
                 continue
             self._patience.succeeded()
             return reply
+
+    async def _create(self, messages: list[Message], body: Mapping[str, Any]) -> Any:
+        return await self._client.chat.completions.create(
+            model=self._model,
+            messages=messages,  # type: ignore[arg-type]  # the client sends plain dicts
+            extra_body=body or None,
+        )
+
+    async def _answers(self, body: Mapping[str, Any]) -> bool:
+        """Return whether the endpoint answers a short message with the same fields.
+
+        If it does, an error is about one conversation and not about the endpoint or the options.
+        """
+        try:
+            _read(await self._create([{"role": "user", "content": "Hello"}], body), 1)
+        except (self._openai.OpenAIError, _Unreadable, ValueError):
+            return False
+        return True
+
+    def _rejected(self, error: Exception) -> RequestRejected:
+        return RequestRejected(
+            f"{self.address} answers other requests, but not this conversation: {_reason(error)}"
+        )
+
+    def _raise_if_too_long(self, error: Exception) -> None:
+        status = getattr(error, "status_code", None)
+        if status is None and not isinstance(error, _Unreadable):
+            return
+        if is_too_long(status, everything_said(error)):
+            raise ContextFull(f"the conversation is too long for {self._model}: {_reason(error)}") from None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -200,14 +228,14 @@ class Endpoint:
         self._limit_name = wanted
         return True
 
-    def _refusal(self, error: Exception, body: Mapping[str, Any]) -> ChatReply | None:
+    async def _refusal(self, error: Exception, body: Mapping[str, Any]) -> ChatReply | None:
         """Handle an error that a retry cannot fix.
 
         Returns:
             An empty reply if a content filter withheld the answer; None if the request may be retried.
 
         Raises:
-            ContextFull: The conversation is too long.
+            RequestRejected: The error is permanent, but the endpoint answers other conversations.
             ServiceError: The error is permanent.
         """
         if not isinstance(error, self._openai.APIStatusError):
@@ -228,8 +256,8 @@ class Endpoint:
             return None
         if code == "content_filter":
             return ChatReply("", notes={"withheld": text})
-        if "context_length" in code or any(words in text.lower() for words in _TOO_LONG):
-            raise ContextFull(f"the conversation is too long for {self._model}: {text}") from None
+        if await self._answers(body):
+            raise self._rejected(error) from None
         raise ServiceError(f"{self.address} rejects the request: {text}{_advice(error, body)}") from None
 
 
@@ -272,16 +300,18 @@ class _Unreadable(Exception):
 def _read(completion: Any, max_tokens: int) -> ChatReply:
     choices = getattr(completion, "choices", None)
     if not choices or getattr(choices[0], "message", None) is None:
-        raise _Unreadable(f"the response is not a completion: {str(completion)[:200]!r}")
+        error = getattr(completion, "error", None)  # some endpoints report errors with status 200
+        raise _Unreadable(f"the response is not a completion: {str(error or completion)[:400]!r}")
     message = choices[0].message
-    text = encodable(message.content) if isinstance(message.content, str) else ""
+    said, thought = _content(message.content)
+    text = encodable(said)
     calls = _tool_calls(message)
     cut = choices[0].finish_reason == "length"
     most = CHARACTERS_PER_TOKEN * max_tokens
     if len(text) + sum(len(call["function"]["arguments"]) for call in calls) > most:  # it ignores the limit
         text, calls, cut = text[:most], (), True
     usage = getattr(completion, "usage", None)
-    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
+    reasoning = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None) or thought
     return ChatReply(
         text,
         "length" if cut else "stop",
@@ -290,6 +320,25 @@ def _read(completion: Any, max_tokens: int) -> ChatReply:
         {"reasoning": encodable(str(reasoning))[:most]} if reasoning else {},
         calls,
     )
+
+
+def _content(content: Any) -> tuple[str, str]:
+    """Return the text of a message and its thinking; the content is a text or a list of parts."""
+    if isinstance(content, str):
+        return content, ""
+    texts, thoughts = [], []
+    for part in content if isinstance(content, list) else [content]:
+        fields = part if isinstance(part, Mapping) else vars(part) if hasattr(part, "__dict__") else {}
+        if isinstance(part, str):
+            texts.append(part)
+        elif "think" in str(fields.get("type")) or "reason" in str(fields.get("type")):
+            inner = fields.get("thinking", fields.get("text"))
+            thoughts.append(_content(inner)[0])
+        elif isinstance(said := fields.get("text", fields.get("refusal", fields.get("content"))), str):
+            texts.append(said)
+        elif isinstance(said, Mapping) and isinstance(said.get("value"), str):
+            texts.append(said["value"])
+    return "".join(texts), "".join(thoughts)
 
 
 def _tool_calls(message: Any) -> tuple[dict[str, Any], ...]:

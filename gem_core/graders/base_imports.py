@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 _LINES = (
-    "import bisect, collections, copy, datetime, functools, heapq, io, itertools, math, operator, os",
-    "import random, re, string, sys",
+    "import bisect, collections, copy, datetime, fractions, functools, heapq, io, itertools, json, math",
+    "import operator, os, random, re, statistics, string, sys",
     "from bisect import bisect, bisect_left, bisect_right, insort",
-    "from collections import Counter, OrderedDict, defaultdict, deque",
+    "from collections import ChainMap, Counter, OrderedDict, defaultdict, deque",
     "from copy import deepcopy",
     "from functools import cache, cmp_to_key, lru_cache, partial, reduce",
-    "from heapq import heapify, heappop, heappush, heapreplace, merge, nlargest, nsmallest",
+    "from heapq import heapify, heappop, heappush, heappushpop, heapreplace, merge, nlargest, nsmallest",
     "from itertools import accumulate, chain, combinations, count, cycle, groupby, islice, pairwise",
     "from itertools import permutations, product, repeat, zip_longest",
-    "from math import atan2, ceil, comb, factorial, floor, gcd, inf, isqrt, log, log2, log10, pi, prod, sqrt",
+    "from math import atan2, ceil, comb, cos, exp, fabs, factorial, floor, gcd, inf, isqrt, log, log2, log10",
+    "from math import pi, prod, sin, sqrt, tan",
     "from operator import iand, itemgetter, or_, sub, xor",
     "from os.path import commonprefix",
     "from random import randrange, shuffle",
@@ -30,7 +31,6 @@ except ImportError:
 """
 
 
-def with_base_imports(code: str) -> str:
-    """Return a program that imports the usual names and then runs `code`, with the line numbers of `code`."""
-    numpy = _NUMPY if "np." in code else ""
-    return "\n".join(_LINES) + f"\n{numpy}exec(compile({code!r}, 'program.py', 'exec', dont_inherit=True))\n"
+def base_imports(code: str) -> str:
+    """Return the statements that import the usual names; numpy only for code that uses it as ``np``."""
+    return "\n".join(_LINES) + (_NUMPY if "np." in code else "")

@@ -1,9 +1,12 @@
-"""Grader of programs: runs tests from standard input to standard output, or calls of one function.
+"""Grader of programs: runs tests from standard input to standard output, calls of a function, or statements.
 
-Tests have the formats of common datasets: ``{"inputs": [...], "outputs": [...]}`` or a list of
-``{"input": ..., "output": ...}``, also as JSON text; ``fn_name`` next to them names a function to call with
-the arguments in each input. Each test runs in its own process, at the strongest fast isolation level that
-works on this machine (see `gem_core.sandbox.levels`).
+`gem_core.graders.program_tests` reads the tests of the well-known data sets, `gem_core.graders.outputs` has
+the rules by which outputs are compared, and `gem_core.graders.program_driver` calls functions inside the
+sandbox. Each test runs in its own process, at the strongest fast isolation level that works on this machine
+(see `gem_core.sandbox.levels`).
+
+A test has a limit of CPU time, so its verdict does not depend on what else the machine does. The limit of
+wall-clock time is many times as long, for programs that wait; a test that reaches it is undecided.
 """
 
 from __future__ import annotations
@@ -11,42 +14,26 @@ from __future__ import annotations
 import builtins
 import json
 import re
-from collections.abc import Mapping, Sequence
+import secrets
 from dataclasses import replace
+from pathlib import Path
 from textwrap import dedent
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gem_core._util.messages import error_line
-from gem_core.errors import DataError
-from gem_core.graders.base_imports import with_base_imports
-from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, open_sandbox
+from gem_core.graders.base_imports import base_imports
+from gem_core.graders.outputs import read_json, same_output, same_value
+from gem_core.graders.program_tests import ProgramTest, ProgramTests
+from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
 from gem_core.sandbox.packages import mentioned_packages
 
-_MARK = "gem-core-result:"
-_DRIVER = """
-import json as _json, sys as _sys
-_arguments = _json.loads(_sys.stdin.readline())
-_target = Solution() if "Solution" in globals() and not callable(globals().get({name!r})) else None
-_result = (getattr(_target, {name!r}) if _target else globals()[{name!r}])(*_arguments)
-_sys.stdout.write({mark!r} + _json.dumps(_result, default=list) + "\\n")
-"""
-
-
-class ProgramTest(NamedTuple):
-    """A test of a program."""
-
-    stdin: str
-    """Standard input, or the arguments as a JSON list."""
-    expected: str
-    """Standard output, or the result as JSON."""
-
-
-class ProgramTests(NamedTuple):
-    """All tests of a task."""
-
-    tests: tuple[ProgramTest, ...]
-    function: str | None
-    """Name of the function to call; None for programs that read and write."""
+_DRIVER = Path(__file__).with_name("program_driver.py")
+_RESULT = "result.json"
+_WALL = 20
+"""Wall-clock limit as a multiple of the limit of CPU time."""
+_LEAST_WALL = 60.0
+_CPU_SECONDS = 5.0
+_MEMORY = 2**30
+"""Address space, in bytes; programs that recurse deeply reserve half of it for the stack of a thread."""
 
 
 class Report(NamedTuple):
@@ -56,6 +43,8 @@ class Report(NamedTuple):
     tests: int
     feedback: str
     """Description of the first failing test; empty if all pass."""
+    undecided: bool = False
+    """Whether a test reached the wall-clock limit, so that there is no verdict."""
 
     @property
     def hint(self) -> str:
@@ -63,32 +52,10 @@ class Report(NamedTuple):
         return self.feedback.partition("\n")[0]
 
 
-def read_tests(data: Any) -> ProgramTests:
-    """Read the tests in a column of a dataset.
-
-    Raises:
-        DataError: The format is unknown, or there are no tests.
-    """
-    try:
-        if isinstance(data, (str, bytes)):
-            data = json.loads(data)
-        function = None
-        if isinstance(data, Mapping):
-            function = data.get("fn_name") or None
-            pairs = list(zip(data["inputs"], data["outputs"], strict=True))
-        else:
-            pairs = [(test["input"], test["output"]) for test in data]
-            function = next((test.get("fn_name") for test in data if test.get("fn_name")), None)
-        form = _call if function else _stream
-        tests = tuple(ProgramTest(*form(inputs, expected)) for inputs, expected in pairs)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            "expected equally many inputs and outputs, or a list of objects with 'input' and 'output' "
-            f"({error_line(error)})"
-        ) from error
-    if not tests:
-        raise DataError("the list of tests is empty")
-    return ProgramTests(tests, function)
+def program_limits(cpu_seconds: float) -> ProgramLimits:
+    """Return the limits of a test: of CPU time, and of wall-clock time for a program that only waits."""
+    wall_seconds = max(_LEAST_WALL, _WALL * cpu_seconds)
+    return replace(ISOLATED, cpu_seconds=cpu_seconds, wall_seconds=wall_seconds, memory_bytes=_MEMORY)
 
 
 def run_tests(
@@ -104,68 +71,123 @@ def run_tests(
     Args:
         code: Python source; common indentation is removed. It can import the standard library and, where they
             are installed, numpy and sympy. In tests of a function, the names of `base_imports` are imported.
-        tests: Tests of the task.
+        tests: Tests of the task. Their limits of time and memory replace lower ones in `limits`.
         max_tests: Maximum number of tests to run; the tests with the longest inputs are chosen. None runs
             all.
         stop_early: Whether to stop at the first failure, for callers that only need to know whether all
-            tests pass.
-        limits: Resource limits of each test. None uses the defaults of the sandbox.
+            tests pass. A test that reaches the wall-clock limit always stops the run.
+        limits: Resource limits of each test. None uses `program_limits` of five seconds.
     """
-    code = dedent(code)
+    runner = _Runner(code, tests, limits or program_limits(_CPU_SECONDS))
     selected = list(tests.tests)
     if max_tests is not None and len(selected) > max_tests:
         selected = sorted(selected, key=lambda test: len(test.stdin), reverse=True)[:max_tests]
-    if tests.function is not None:
-        code = with_base_imports(code) + _DRIVER.format(name=tests.function, mark=_MARK)
-    sandbox = open_sandbox(packages=mentioned_packages(code))
-    if sandbox.level != "process":  # level "process" counts all processes of the user
-        limits = replace(limits or ISOLATED, processes=ISOLATED.processes)
     passed, feedback = 0, ""
-    for number, test in enumerate(selected, 1):
-        result = sandbox.run(code, stdin=test.stdin, limits=limits)
-        if _passes(result, test, tests.function is not None):
+    for index, test in enumerate(selected, 1):
+        result = runner.run(test)
+        if result.wall:
+            where = f"Test {index} of {len(selected)} is undecided: the program waited too long."
+            return Report(passed, len(selected), where, undecided=True)
+        if runner.passes(result, test):
             passed += 1
             continue
-        where = f"Test {number} of {len(selected)} failed: {_failure(result)}."
-        feedback = feedback or f"{where}\n{_feedback(result, test)}"
+        where = f"Test {index} of {len(selected)} failed: {_failure(result)}."
+        feedback = feedback or f"{where}\n{runner.feedback(result, test)}"
         if stop_early:
             break
     return Report(passed, len(selected), feedback)
 
 
-def _passes(result: RunResult, test: ProgramTest, called: bool) -> bool:
-    if result.ending != "ok" or result.cut:
-        return False
-    if not called:
-        return _lines(result.stdout) == _lines(test.expected)
-    _, mark, text = result.stdout.rpartition(_MARK)
-    try:
-        value, reference = json.loads(text), json.loads(test.expected)
-    except ValueError:
-        return False
-    # Two of the known datasets wrap the result in a list of one value.
-    return bool(mark) and bool(value == reference or [value] == reference)
+class _Runner:
+    """Runs one program on the tests of one task."""
+
+    def __init__(self, code: str, tests: ProgramTests, limits: ProgramLimits) -> None:
+        self.tests = tests
+        self.limits = _with_own_limits(limits, tests)
+        self.proof = secrets.token_hex(16)
+        code = _completed(code, tests)
+        self.code = code
+        if self._is_called:
+            self.code = f"{_DRIVER.read_text(encoding='utf-8')}\nmain({base_imports(code)!r}, {code!r})\n"
+        self.sandbox: Sandbox = open_sandbox(packages=mentioned_packages(self.code))
+        everywhere = self.sandbox.level == "process"  # which counts all processes of the user
+        processes = (ProgramLimits() if everywhere else ISOLATED).processes
+        self.limits = replace(self.limits, processes=processes)
+
+    @property
+    def _is_called(self) -> bool:
+        return self.tests.function is not None or self.tests.statements is not None
+
+    def run(self, test: ProgramTest) -> RunResult:
+        """Run the program on a test; it may write at least twice as much as is expected of it."""
+        size = 2 * len(test.expected.encode("utf-8", "surrogatepass"))
+        limits = replace(
+            self.limits,
+            output_bytes=max(self.limits.output_bytes, size),
+            file_bytes=max(self.limits.file_bytes, size),
+        )
+        if not self._is_called:
+            return self.sandbox.run(self.code, stdin=test.stdin, limits=limits)
+        files = {"request.json": self._request(test).encode()}
+        return self.sandbox.run(self.code, files=files, fetch=(_RESULT,), limits=limits)
+
+    def _request(self, test: ProgramTest) -> str:
+        if self.tests.function is not None:  # the arguments are JSON already
+            return f'{{"function": {json.dumps(self.tests.function)}, "arguments": {test.stdin}}}'
+        assert self.tests.statements is not None
+        return json.dumps({**self.tests.statements._asdict(), "test": test.stdin, "proof": self.proof})
+
+    def passes(self, result: RunResult, test: ProgramTest) -> bool:
+        """Return whether a program that has ended did what the test expects."""
+        if result.ending != "ok":
+            return False
+        if not self._is_called:
+            return not result.cut and same_output(result.stdout, test.expected, self.tests.rule)
+        try:
+            value = read_json(result.files[_RESULT])
+        except (KeyError, ValueError, RecursionError):
+            return False
+        if self.tests.statements is not None:
+            return bool(value == self.proof)
+        expected = read_json(test.expected)
+        return same_value(value, expected, self.tests.rule) or (
+            self.tests.wrapped and same_value(value, expected[0], self.tests.rule)
+        )
+
+    def feedback(self, result: RunResult, test: ProgramTest) -> str:
+        """Return the input, the expected output, and what the program did instead."""
+        lines = [f"Input:\n{_short(test.stdin)}", f"Expected output:\n{_short(test.expected)}"]
+        if result.ending == "timeout":
+            lines.append("The program ran too long.")
+        elif result.ending != "ok":
+            lines.append(f"The program failed:\n{_short(result.stderr.strip()[-400:]) or result.exit_code}")
+        elif result.cut and not self._is_called:
+            lines.append("The program wrote too much.")
+        else:
+            output = result.files[_RESULT].decode() if _RESULT in result.files else result.stdout
+            lines.append(f"Output:\n{_short(output)}")
+        return "\n".join(lines)
 
 
-def _lines(text: str) -> list[str]:
-    """Return the lines, without trailing whitespace and without empty lines at the beginning and the end."""
-    lines = [line.rstrip() for line in text.splitlines()]
-    while lines and not lines[-1]:
-        lines.pop()
-    return lines[next((number for number, line in enumerate(lines) if line), 0) :]
+def _with_own_limits(limits: ProgramLimits, tests: ProgramTests) -> ProgramLimits:
+    seconds = max(limits.cpu_seconds, tests.cpu_seconds or 0)
+    if seconds > limits.cpu_seconds:
+        longer = limits.wall_seconds * seconds / limits.cpu_seconds
+        limits = replace(limits, cpu_seconds=seconds, wall_seconds=longer)
+    return replace(limits, memory_bytes=max(limits.memory_bytes, tests.memory_bytes or 0))
 
 
-def _feedback(result: RunResult, test: ProgramTest) -> str:
-    lines = [f"Input:\n{_short(test.stdin)}", f"Expected output:\n{_short(test.expected)}"]
-    if result.ending == "timeout":
-        lines.append("The program ran too long.")
-    elif result.ending != "ok":
-        lines.append(f"The program failed:\n{_short(result.stderr.strip()[-400:]) or result.exit_code}")
-    elif result.cut:
-        lines.append("The program wrote too much.")
-    else:
-        lines.append(f"Output:\n{_short(result.stdout.rpartition(_MARK)[2])}")
-    return "\n".join(lines)
+def _completed(code: str, tests: ProgramTests) -> str:
+    """Return the program, joined to the beginning that the task gives if it only continues that."""
+    statements = tests.statements
+    if statements is not None and statements.entry_point:
+        first = next((line for line in code.splitlines() if line.strip()), "")
+        defines = re.search(
+            rf"^\s*(?:async\s+)?(?:def|class)\s+{re.escape(statements.entry_point)}\b", code, re.M
+        )
+        if first[:1].isspace() and not defines:
+            return f"{statements.prelude.rstrip()}\n{code}"
+    return dedent(code)
 
 
 def _failure(result: RunResult) -> str:
@@ -177,27 +199,11 @@ def _failure(result: RunResult) -> str:
         kind = getattr(builtins, name[0] if name else "", None)
         known = isinstance(kind, type) and issubclass(kind, BaseException)
         return f"the program raised {kind.__name__}" if known else "the program failed"  # type: ignore[union-attr]
-    return "the program wrote too much" if result.cut else "the output is wrong"
+    return (
+        "the program wrote too much" if result.cut and _RESULT not in result.files else "the output is wrong"
+    )
 
 
 def _short(text: str) -> str:
     text = text.strip()
     return text if len(text) <= 400 else f"{text[:400]} ..."
-
-
-def _stream(inputs: Any, expected: Any) -> tuple[str, str]:
-    return _text(inputs), _text(expected)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return "\n".join(map(str, value))
-    return str(value)
-
-
-def _call(inputs: Any, expected: Any) -> tuple[str, str]:
-    if isinstance(inputs, str):  # one JSON argument per line
-        inputs = [json.loads(line) for line in inputs.splitlines() if line.strip()]
-    if isinstance(expected, str):
-        expected = json.loads(expected)
-    return json.dumps(inputs), json.dumps(expected)

@@ -4,29 +4,62 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections.abc import Iterable
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_KEPT_FORMS = ("<super>", "<sub>", "<fraction>")
+"""Characters that mean something else than their plain form: 10\u00b2 is not 102."""
+_LIKE_PUNCTUATION = "\u02b9\u02bb\u02bc\u2212"
+"""Letters and symbols used as apostrophes and as a dash."""
 
 
 def normalize(text: str) -> str:
-    """Return the text in lower case, without ASCII punctuation and articles, with whitespace collapsed.
+    """Return the text without what does not matter: letter case, punctuation, articles, extra whitespace.
+
+    Case is folded, and punctuation is that of every script. One text in several forms of Unicode is the same:
+    composed or not, full-width, with ligatures.
 
     >>> normalize("The  U.S.A.!")
     'usa'
     """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
+    if text.isascii():
+        text = text.lower().translate(_NO_PUNCTUATION)
+    else:
+        text = "".join(filter(_counts, folded(text))).translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def folded(text: str) -> str:
+    """Return the text in one letter case and one form of Unicode."""
+    if text.isascii():
+        return text.lower()
+    plain = "".join(map(_plain_form, unicodedata.normalize("NFC", text)))
+    return unicodedata.normalize("NFC", plain.casefold().replace("i\u0307", "i"))
 
 
 def exact_match(answer: str, references: Iterable[str]) -> bool:
     """Return whether the answer equals one of the references after normalization.
 
-    A text that normalization would empty ("A", "?") is compared literally, ignoring case.
+    A text that normalization would empty ("A", "?") is compared literally, in any case and form of Unicode.
     """
     short = normalize(answer)
-    plain = answer.strip().lower()
+    plain = folded(answer).strip()
     return any(
-        short == normalize(reference) if short else plain == reference.strip().lower() and plain != ""
+        short == normalize(reference) if short else plain == folded(reference).strip() and plain != ""
         for reference in references
     )
+
+
+def _plain_form(letter: str) -> str:
+    if letter.isascii() or unicodedata.decomposition(letter).startswith(_KEPT_FORMS):
+        return letter
+    return unicodedata.normalize("NFKC", letter)
+
+
+def _counts(letter: str) -> bool:
+    if letter in _LIKE_PUNCTUATION:
+        return False
+    kind = unicodedata.category(letter)
+    return kind[0] != "P" and kind != "Cf"

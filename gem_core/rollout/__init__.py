@@ -15,7 +15,14 @@ from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, ChatReply, ContextFull, EnvPlayer, MessagesContext
+from gem_core.rollout.messages import (
+    ChatPolicy,
+    ChatReply,
+    ContextFull,
+    EnvPlayer,
+    MessagesContext,
+    RequestRejected,
+)
 from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
@@ -42,6 +49,7 @@ __all__ = [
     "RebuildContext",
     "ChatReply",
     "RolloutOptions",
+    "RequestRejected",
     "Row",
     "RowKind",
     "TraceWriter",

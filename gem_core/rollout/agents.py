@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core._util.checks import check_names
+from gem_core._util.seeds import derive_seed
 from gem_core._util.threads import Overdue, ThreadCall
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
@@ -73,8 +73,8 @@ async def run_agents(
         turn_timeout: Maximum number of seconds for a response of a policy; a slower response counts as
             empty. None means no limit.
         arguments: Further arguments of `run_episode`, for each agent. `request_id` is the prefix of the
-            request ids, which end with the name of the agent; ``metadata["agent"]`` of an episode names
-            its agent.
+            request ids, which end with the name of the agent; None generates one per agent.
+            ``metadata["agent"]`` of an episode names its agent.
 
     Returns:
         The episodes by agent, in the order of `possible_agents`. If an agent never had to act, its episode
@@ -89,7 +89,7 @@ async def run_agents(
         raise ConfigError(f"{env!r} has a single agent; play it with run_episode")
     agents = env.possible_agents
     policy_of, context_of = _by_agent("policies", policies, agents), _by_agent("contexts", contexts, agents)
-    name = arguments.get("request_id") or uuid.uuid4().hex
+    name = arguments.get("request_id")
     metadata = arguments.get("metadata") or {}
     table = _Table(env, limits.step_timeout)
     of_seat = replace(limits, step_timeout=None)  # a seat waits for the other agents
@@ -99,7 +99,8 @@ async def run_agents(
         if turn_timeout is not None and not isinstance(policy, EnvPlayer):
             policy = _TimeLimited(policy, turn_timeout)
         about = {**metadata, "agent": agent}
-        own: EpisodeArguments = {**arguments, "request_id": f"{name}/{agent}", "metadata": about}
+        request_id = None if name is None else f"{name}/{agent}"
+        own: EpisodeArguments = {**arguments, "request_id": request_id, "metadata": about}
         if await table.over_before(agent):
             end = table.ledger.ends[agent]
             return Episode(
@@ -160,6 +161,7 @@ class _Table:
         self._left: set[str] = set()
         self._failure: Exception | SystemExit | None = None
         self._running: Future[Any] | None = None
+        self._streams = 0
         self._changed = asyncio.Condition()
 
     async def open(self, seed: int | None, options: ResetOptions | None) -> None:
@@ -167,8 +169,13 @@ class _Table:
         try:
             await self._call("reset", self.ledger.reset, seed, options)
             self.ledger.active()
+            self._streams = self.env.action_random.getrandbits(64)
         except (Exception, SystemExit) as error:
             self._failure = error
+
+    def stream_of(self, agent: str) -> str:
+        """Return the name of the random stream of `agent`, which the reset determines."""
+        return derive_seed("seat", self._streams, agent)
 
     async def over_before(self, agent: str) -> bool:
         """Wait for the first turn of `agent`; return whether its episode ended without one."""
@@ -257,10 +264,11 @@ class _Seat(Env):
         self.shows_images = table.env.shows_images
 
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        self.begin_episode(seed)
+        self.begin_episode(None)
         failure = self._table.failed()
         if failure is not None:
             raise failure
+        self.random.seed(self._table.stream_of(self._agent))
         observation, _, _, _, info = self._table.ledger.collect(self._agent)
         return observation, info
 

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice
+from gem_core._util.seeds import derive_seed
 from gem_core.core import Env, Observation
-from gem_core.errors import ConfigError, GemError
+from gem_core.errors import ConfigError, GemError, ServiceError
 from gem_core.rollout.trajectory import ContextMode, FinishReason
 
 Message: TypeAlias = dict[str, Any]
@@ -26,6 +27,10 @@ SILENCE = "(no answer)"
 
 class ContextFull(GemError, ValueError):
     """Raised when the conversation exceeds the model's context; the runner then ends the episode."""
+
+
+class RequestRejected(ServiceError):
+    """Raised when a model rejects one conversation but answers others; the runner then ends the episode."""
 
 
 class ChatReply(NamedTuple):
@@ -60,6 +65,7 @@ class ChatPolicy(Protocol):
 
         Raises:
             ContextFull: The conversation is too long for the model.
+            RequestRejected: The model rejects this conversation but answers others.
         """
         ...
 
@@ -98,7 +104,10 @@ PlayerKind: TypeAlias = Literal["random", "oracle"]
 class EnvPlayer:
     """A player without a model: takes random legal actions, or the environment's own best actions.
 
-    The runner binds it to the environment of each episode.
+    The runner binds it to the environment of each episode. The player draws from a stream of its own, which
+    the start of the episode and `request_id` determine: episodes with the same seed and different request
+    ids are different samples. Without a request id, random actions differ from call to call, and best
+    actions follow the seed alone.
 
     Args:
         kind: "random" for random legal actions, "oracle" for the environment's best actions.
@@ -107,26 +116,33 @@ class EnvPlayer:
     def __init__(self, kind: PlayerKind) -> None:
         self.kind = check_choice("kind", kind, get_args(PlayerKind))
 
-    def bind(self, env: Env) -> ChatPolicy:
-        """Return the policy for one episode of `env`."""
-        return _Bound(self.kind, env)
+    def bind(self, env: Env, stream: str | None = None) -> ChatPolicy:
+        """Return the policy for one episode.
+
+        Args:
+            env: The environment of the episode.
+            stream: Name of the player's random stream within `env.action_random`; None lets the player draw
+                from `env.action_random` itself.
+        """
+        return _Bound(self.kind, env, stream)
 
 
 class _Bound:
-    def __init__(self, kind: PlayerKind, env: Env) -> None:
+    def __init__(self, kind: PlayerKind, env: Env, stream: str | None) -> None:
         self._kind = kind
         self._env = env
-        self._seeded = False
+        self._stream = stream
 
     async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
+        if self._stream is not None:
+            own = self._env.action_random
+            own.seed(derive_seed("player", own.getrandbits(64), self._stream))
+            self._stream = None
         if self._kind == "oracle":
             action = self._env.oracle_action()
             if action is None:
                 raise ConfigError(f"{self._env!r} has no oracle action, so the oracle cannot play it")
             return ChatReply(action)
-        if not self._seeded:  # two episodes with the same seed are different samples
-            self._env.action_random.seed(request_id)
-            self._seeded = True
         try:
             return ChatReply(self._env.sample_random_action())
         except NotImplementedError as error:

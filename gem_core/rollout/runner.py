@@ -22,7 +22,7 @@ from gem_core.rollout.calls import EnvCalls, jsonable
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext
+from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, RequestRejected
 from gem_core.rollout.native_tools import NativeTools, hide_instructions
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
@@ -87,7 +87,8 @@ async def run_episode(
         max_response_tokens: Maximum number of tokens after the first prompt, observations included, for
             trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
             tokens in one response. None for no limit.
-        request_id: Id that is the same for all turns, by which an engine routes requests; None generates one.
+        request_id: Id that is the same for all turns, by which an engine routes requests and an
+            `EnvPlayer` names its random stream; None generates one.
         executor: Executor for the calls of a blocking environment; None uses the threads that all episodes
             of the process share (`gem_core._util.threads`).
         metadata: Entries to copy into `Episode.metadata`.
@@ -129,7 +130,11 @@ async def run_episode(
         env_kwargs=jsonable(spec.kwargs) if spec else {},
         metadata=jsonable(metadata or {}),
     )
+    named = request_id is not None
     request_id = request_id or uuid.uuid4().hex
+    bound: Any = policy
+    if isinstance(policy, EnvPlayer):
+        bound = policy.bind(env, request_id if named or policy.kind == "random" else None)
     calls = EnvCalls(env, executor, limits.step_timeout)
     token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
     spans = start_spans(episode, request_id)
@@ -138,7 +143,7 @@ async def run_episode(
         if isinstance(context, MessagesContext) and context.native_tools:
             hide_instructions(env)
         observation = await calls.reset(seed, options)
-        dialogue = _dialogue(env, policy, context, token_limits, request_id)
+        dialogue = _dialogue(env, bound, context, token_limits, request_id)
         steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
         grows = context.mode == "append" and not (max_total_tokens is None and max_response_tokens is None)
         most_turns = limits.max_turns or (None if grows else MAX_TURNS)
@@ -214,6 +219,9 @@ async def _play(
             if episode.turns:
                 episode.turns[-1].info["final_obs"] = jsonable(observation)
             return
+        except RequestRejected as error:
+            _end(episode, "policy_error", error=str(error))
+            return
         if answer is None:
             _end(episode, "empty_response")
             return
@@ -260,20 +268,15 @@ async def _play(
 
 
 def _dialogue(
-    env: Env,
-    policy: Policy | ChatPolicy | EnvPlayer,
-    context: Context | MessagesContext,
-    limits: TokenLimits,
-    request_id: str,
+    env: Env, policy: Any, context: Context | MessagesContext, limits: TokenLimits, request_id: str
 ) -> Dialogue:
-    bound: Any = policy.bind(env) if isinstance(policy, EnvPlayer) else policy
     if isinstance(context, MessagesContext):
-        if not hasattr(bound, "reply"):
+        if not hasattr(policy, "reply"):
             raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that produces tokens")
-        return MessageDialogue(bound, context, limits, request_id, NativeTools(env, context.native_tools))
-    if not hasattr(bound, "generate"):
+        return MessageDialogue(policy, context, limits, request_id, NativeTools(env, context.native_tools))
+    if not hasattr(policy, "generate"):
         raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
-    return TokenDialogue(bound, context, limits, request_id)
+    return TokenDialogue(policy, context, limits, request_id)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:

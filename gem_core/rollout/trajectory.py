@@ -29,7 +29,7 @@ IMAGES_VERSION = 2
 
 FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
-    "terminated", "truncated", "max_turns", "token_budget", "empty_response", "env_error"
+    "terminated", "truncated", "max_turns", "token_budget", "empty_response", "policy_error", "env_error"
 ]
 ContextMode: TypeAlias = Literal["append", "rebuild", "messages"]
 

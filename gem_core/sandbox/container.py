@@ -86,7 +86,7 @@ class Container(Sandbox):
                 timeout=_START_SECONDS + limits.wall_seconds,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            return RunResult("", "", "timeout", -9, time.perf_counter() - start, False, LEVEL)
+            return RunResult("", "", "timeout", -9, time.perf_counter() - start, False, LEVEL, wall=True)
         except OSError as error:
             raise SandboxError(f"{self._engine[0]} cannot be started: {error}") from error
         finally:
@@ -258,4 +258,5 @@ def _result(done: subprocess.CompletedProcess[bytes], limits: ProgramLimits, sec
     stdout, more_out = head(out, limits.output_bytes)
     stderr, more_err = head(err, limits.output_bytes)
     ending = ending_of(exit_code, timed_out=timed_out)
-    return RunResult(stdout, stderr, ending, exit_code, seconds, more_out or more_err, LEVEL, files)
+    cut = more_out or more_err
+    return RunResult(stdout, stderr, ending, exit_code, seconds, cut, LEVEL, files, timed_out)

@@ -62,8 +62,9 @@ def exchange(channel: Channel, program: Program, *, session: bool) -> RunResult:
             stderr += "The process of the sandbox was killed."
     out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
     ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
+    cut = more_out or more_err
     return RunResult(
-        stdout, stderr, ending, exit_code, seconds, more_out or more_err, channel.server.level, fetched
+        stdout, stderr, ending, exit_code, seconds, cut, channel.server.level, fetched, timed_out
     )
 
 

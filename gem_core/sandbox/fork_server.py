@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gem_core.errors import SandboxError
+from gem_core.sandbox.guest.devices import DEVICE_FILES
 from gem_core.sandbox.limits import ONE_THREAD
 from gem_core.sandbox.packages import package_paths
 
@@ -138,6 +139,8 @@ def configure(
     )
     bind: list[list[str]] = []
     links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
+    if not programs:
+        links += [[device, f"..{file}"] for device, file in DEVICE_FILES.items()]
     for path in visible:
         if os.path.islink(path):
             links.append([path, os.readlink(path)])

@@ -81,7 +81,7 @@ class Process(Sandbox):
         out_of_cpu = exit_code == -signal.SIGKILL and seconds >= limits.cpu_seconds
         ending = ending_of(exit_code, timed_out=timed_out or out_of_cpu)
         cut = more_out or more_err
-        return RunResult(text_out, text_err, ending, exit_code, seconds, cut, self.level, fetched)
+        return RunResult(text_out, text_err, ending, exit_code, seconds, cut, self.level, fetched, timed_out)
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:

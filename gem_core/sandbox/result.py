@@ -27,6 +27,8 @@ class RunResult(NamedTuple):
     """Isolation level that the program ran at."""
     files: Mapping[str, bytes] = MappingProxyType({})
     """Contents of the requested files that the program wrote."""
+    wall: bool = False
+    """Whether the limit of wall-clock time stopped the program, and not that of CPU time."""
 
 
 def ending_of(exit_code: int, *, timed_out: bool) -> Ending:

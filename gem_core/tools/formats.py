@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from gem_core._util.registry import Registry
 from gem_core.tools import literals
 from gem_core.tools.base import Tool
-from gem_core.tools.reading import ToolCall, checked, json_call, with_json
+from gem_core.tools.examples import example_arguments
+from gem_core.tools.reading import ToolCall, checked, json_arguments, json_call, with_json
+from gem_core.tools.schema import OPEN, properties_of, required_of, resolved
 
 MAX_CALLS = 64
 """Maximum number of calls per response, which also keeps the parsers linear on hostile text."""
@@ -66,9 +68,7 @@ class _Format:
         return json.dumps(schema(tool)["function"])
 
     def example(self, tool: Tool) -> str:
-        properties = tool.parameters.get("properties", {})
-        required = tool.parameters.get("required", list(properties))
-        return self.write(tool, {key: _example_value(properties.get(key, {})) for key in required})
+        return self.write(tool, example_arguments(tool.parameters))
 
     def instructions(self, tools: Sequence[Tool]) -> str:
         lines = ["You may call a tool before you answer. The tools:"]
@@ -90,7 +90,18 @@ class GemFormat(_Format):
         inputs = {tool.name: key for tool in tools if (key := text_argument(tool)) is not None}
         opening = _gem_opening(tuple(sorted(inputs)), "python" in inputs)
         calls: list[ToolCall] = []
-        position = _after_thinking(text)
+
+        def next_call(start: int, end: int) -> tuple[int, bool] | None:
+            match = opening.search(text, start, end)
+            if match is None:
+                return None
+            call, after = self._read(text, match, inputs)
+            is_json = (match["tag"] or "").lower() == "tool_call"
+            # thinking may name a tag that the answer then opens
+            again = not is_json and after > end and opening.search(text, end, after) is not None
+            return (match.end(), False) if call.error is not None or again else (after, True)
+
+        position = _after_thinking(text, next_call)
         while len(calls) < MAX_CALLS and (match := opening.search(text, position)):
             call, position = self._read(text, match, inputs)
             calls.append(checked(call, tools))
@@ -116,6 +127,12 @@ class GemFormat(_Format):
             return ToolCall(name, {inputs[name]: _without_fence(content)}, end), end
         if content.lstrip().startswith("{"):  # JSON as in the format hermes, which many models write anyway
             return json_call(text, start, f"</{tag}>")
+        arguments = text.find("<arguments>", start)
+        if 0 <= arguments < close:  # the JSON object may contain the closing tags
+            call, after = json_arguments("", text, arguments + len("<arguments>"), "</arguments>")
+            close = text.find(f"</{tag}>", after) if call.error is None else close
+            if close >= after:
+                content, end = text[start:close], close + len(tag) + 3
         return self._tool_call(content, end), end
 
     def _tool_call(self, content: str, end: int) -> ToolCall:
@@ -129,7 +146,7 @@ class GemFormat(_Format):
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         key = text_argument(tool)
-        if key is not None and set(arguments) <= {key}:
+        if key is not None and set(arguments) == ({key} - {""}) and isinstance(arguments.get(key, ""), str):
             return (
                 f"<{tool.name}>{arguments.get(key, '')}</{tool.name}>"  # nothing for a tool without arguments
             )
@@ -146,7 +163,15 @@ class HermesFormat(_Format):
 
     def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
         calls: list[ToolCall] = []
-        position = _after_thinking(text)
+
+        def next_call(start: int, end: int) -> tuple[int, bool] | None:
+            opening = text.find("<tool_call>", start, end)
+            if opening < 0:
+                return None
+            call, after = json_call(text, opening + len("<tool_call>"), "</tool_call>")
+            return (opening + len("<tool_call>"), False) if call.error is not None else (after, True)
+
+        position = _after_thinking(text, next_call)
         while len(calls) < MAX_CALLS and (start := text.find("<tool_call>", position)) >= 0:
             call, position = json_call(text, start + len("<tool_call>"), "</tool_call>")
             calls.append(checked(call, tools))
@@ -165,7 +190,14 @@ class LlamaFormat(_Format):
     name = "llama"
 
     def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
-        position = _after_thinking(text)
+        def next_call(start: int, end: int) -> tuple[int, bool] | None:
+            call = next(self._calls(text, start), None)
+            if call is None or call.error is not None:
+                opening = _FUNCTION.search(text, start, end)
+                return None if opening is None else (opening.end(), False)
+            return (call.end, True) if call.end > end else None
+
+        position = _after_thinking(text, next_call)
         return [checked(call, tools) for call in self._calls(text, position)][:MAX_CALLS]
 
     def _calls(self, text: str, position: int) -> Iterator[ToolCall]:
@@ -192,16 +224,16 @@ class LlamaFormat(_Format):
             match = _FUNCTION.search(text, position)
             if match is None:
                 return
-            close = text.find("</function>", match.end())
-            if close < 0:  # the closing tag may be a stop string
-                close = len(text)
-            position = min(len(text), close + len("</function>"))
-            yield with_json(match[1], text[match.end() : close], position)
+            call, position = json_arguments(match[1], text, match.end(), "</function>")
+            yield call
 
     def _list(self, text: str, position: int) -> Iterator[ToolCall]:
-        end = text.find("]\n", position)
-        end = len(text.rstrip()) if end < 0 else end + 1
+        end = len(text.rstrip())
         calls = literals.read_calls(text[position:end])
+        line = text.find("]\n", position)
+        if isinstance(calls, str) and line >= 0:  # more text may follow the list
+            end = line + 1
+            calls = literals.read_calls(text[position:end])
         if isinstance(calls, str):
             yield ToolCall("", end=end, error=calls)
         else:
@@ -237,16 +269,29 @@ def schema(tool: Tool) -> dict[str, Any]:
 def text_argument(tool: Tool) -> str | None:
     """Return the argument set by plain text in a tag: the only required one, if it is a string.
 
-    The result is empty for a tool without arguments, and None for any other tool.
+    It may also be null. The result is empty for a tool without arguments, and None for any other tool.
     """
-    required = tool.parameters.get("required", [])
-    properties = tool.parameters.get("properties", {})
+    schema = tool.parameters
+    properties = properties_of(schema)
     if not properties:
-        return ""
-    names = list(required) or list(properties)
-    if len(names) == 1 and properties.get(names[0], {}).get("type") == "string":
-        return str(names[0])
-    return None
+        others = schema.get("additionalProperties") not in (None, False)
+        return None if others or any(keyword in schema for keyword in OPEN) else ""
+    names = required_of(schema) or list(properties)
+    kinds = _kinds(schema, properties.get(names[0])) - {"null"} if len(names) == 1 else set()
+    return names[0] if kinds == {"string"} else None
+
+
+def _kinds(root: Mapping[str, Any], schema: Any) -> set[Any]:
+    """Return the types that a schema allows, as far as it names them."""
+    schema = resolved(root, schema)
+    if not isinstance(schema, Mapping):
+        return set()
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(choices, list):
+        plain = [one for choice in choices if isinstance(one := resolved(root, choice), Mapping)]
+        return {str(one.get("type")) for one in plain} if len(plain) == len(choices) else set()
+    kinds = schema.get("type")
+    return {str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])}
 
 
 # -- plumbing ---------------------------------------------------------------------------------
@@ -276,9 +321,26 @@ def _known(tag: str, names: Collection[str]) -> str:
     return tag if tag in names else next((name for name in names if name.lower() == tag.lower()), "")
 
 
-def _after_thinking(text: str) -> int:
-    end = text.rfind(_THINKING_ENDS)
-    return 0 if end < 0 else end + len(_THINKING_ENDS)
+_NextCall: TypeAlias = Callable[[int, int], "tuple[int, bool] | None"]
+"""Reads the first call that opens between two positions: the end of the call and True, or if it cannot be
+read, the end of its opening and False. None if no call opens there."""
+
+
+def _after_thinking(text: str, next_call: _NextCall) -> int:
+    """Return the position after the thinking; a ``</think>`` in the arguments of a call does not end it."""
+    position = after = 0
+    if text.lstrip().startswith("<think>") and (first := text.find(_THINKING_ENDS)) >= 0:
+        position = after = first + len(_THINKING_ENDS)
+    for _ in range(MAX_CALLS):
+        end = text.find(_THINKING_ENDS, position)
+        if end < 0:
+            return after
+        opened = next_call(position, end)
+        if opened is None:
+            position = after = end + len(_THINKING_ENDS)
+        else:
+            position = opened[0]
+    return text.rfind(_THINKING_ENDS) + len(_THINKING_ENDS)
 
 
 def _inner(content: str, tag: str) -> str | None:
@@ -294,11 +356,3 @@ def _without_fence(content: str) -> str:
     if line and head.startswith("```") and body.rstrip().endswith("```"):
         return body.rstrip()[:-3]
     return content
-
-
-def _example_value(property: Mapping[str, Any]) -> Any:
-    for key in ("examples", "enum"):
-        if key in property:
-            return property[key][0]
-    examples = {"integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
-    return examples.get(property.get("type", "string"), "...")

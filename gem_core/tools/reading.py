@@ -72,6 +72,21 @@ def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, 
     return with_arguments(name, arguments, end), end
 
 
+def json_arguments(name: str, text: str, position: int, closing: str) -> tuple[ToolCall, int]:
+    """Parse the JSON object of arguments before `closing`; return the call and the position after it.
+
+    A closing tag inside a string of the object does not end it. At the end of the text, the closing tag may
+    be missing, because it may be a stop string.
+    """
+    start = _skip_blanks(text, position)
+    _, stop = _read_json(text, start)
+    after = _skip_blanks(text, stop)
+    close = after if stop > start and text.startswith(closing, after) else text.find(closing, position)
+    close = len(text) if close < 0 else close
+    end = min(len(text), close + len(closing))
+    return with_json(name, text[position:close], end), end
+
+
 def with_json(name: str, text: str, end: int) -> ToolCall:
     """Return a call whose arguments are the JSON object `text`; blank text means no arguments."""
     start = _skip_blanks(text, 0)

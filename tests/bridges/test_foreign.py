@@ -118,3 +118,20 @@ def test_a_missing_package_of_textarena_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "textarena", None)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[textarena\]'"):
         gem_core.make("textarena:Wordle-v0")
+
+
+class Dice(ForeignEnv):
+    """Foreign environment with six items that draws a number below six from the seed that it gets."""
+
+    def __init__(self) -> None:
+        super().__init__("dice", None, None, num_items=6)
+
+    def begin(self, seed):
+        return str(Random(seed).randrange(6)), {}
+
+
+def test_the_item_and_the_foreign_draws_are_independent():
+    env, equal = Dice(), 0
+    for seed in range(600):
+        equal += int(env.reset(seed=seed)[0]) == env.item
+    assert 60 < equal < 140  # 100 expected, standard deviation 9

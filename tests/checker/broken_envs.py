@@ -717,6 +717,13 @@ class HashOrder(Sound):
         self.digit = self.random.choice(list({"1", "2", "3", "4", "5", "6", "7", "8"}))
 
 
+class HashPlayers(Sound):
+    """Not in `BROKEN`, because only another process reveals that its players iterate over a set."""
+
+    def sample_random_action(self) -> str:
+        return self.action_random.choice(list({"1", "2", "3", "4", "5", "6", "7", "8"}))
+
+
 class HoldsTuple(Sound):
     """Not in `BROKEN`, because a tuple among the arguments breaks its spec."""
 

@@ -22,7 +22,8 @@ from gem_core.eval.policies import PolicySetup
 from gem_core.eval.report import read_run, write_report
 from gem_core.eval.run import evaluate
 from gem_core.graders import math, qa
-from gem_core.graders.programs import read_tests, run_tests
+from gem_core.graders.program_tests import read_tests
+from gem_core.graders.programs import run_tests
 from gem_core.registration import spec
 from gem_core.rollout import ChatReply, MessagesContext
 from gem_core.sandbox import self_check

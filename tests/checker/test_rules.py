@@ -131,6 +131,12 @@ def test_another_process_shows_hash_order() -> None:
     assert check_env(HashOrder, rules=rules).skipped.keys() == {"processes_change_nothing"}
 
 
+def test_another_process_shows_players_that_follow_hash_order() -> None:
+    spec = EnvSpec("test:HashPlayers-v0", "tests.checker.broken_envs:HashPlayers")
+    with pytest.raises(CheckFailed, match=r"the first actions of the players with seed [\s\S]*sort sets"):
+        check_env(spec, rules=["twins_are_equal", "processes_change_nothing"])
+
+
 def test_env_that_another_process_cannot_import() -> None:
     spec = EnvSpec("test:Gone-v0", "tests.checker.broken_envs:Sound")
     env = make(spec)

@@ -12,7 +12,7 @@ import pytest
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
 from gem_core.errors import ConfigError, ServiceError
-from gem_core.rollout import ChatReply, ContextFull
+from gem_core.rollout import ChatReply, ContextFull, RequestRejected
 from tests.engines.stub import Flaky, StubEndpoint, completion
 from tests.support import needs
 
@@ -120,18 +120,148 @@ def test_an_exhausted_quota_is_not_retried():
     assert len(asked) == 1
 
 
+# Errors about the length as servers and providers send them: status and body.
+TOO_LONG = {
+    "OpenAI": (400, {"error": {"message": "too long", "code": "context_length_exceeded"}}),
+    "OpenAI, one text": (400, {"error": {"message": "Invalid 'messages[1].content': string too long."}}),
+    "OpenAI, rate": (429, {"error": {"message": "Request too large for gpt-4o on tokens per min (TPM): Limit 9"}}),
+    "Azure": (400, {"error": {"message": "This model's maximum context length is 8192 tokens", "code": "400"}}),
+    "vLLM, old": (400, {"object": "error", "message": "This model's maximum context length is 2048 tokens."}),
+    "vLLM, new": (400, {"error": {"message": "'max_tokens' or 'max_completion_tokens' is too large: 4096. This "
+        "model's maximum context length is 4096 tokens and your request has 22 input tokens"}}),
+    "vLLM, prompt": (400, {"error": {"message": "The decoder prompt (length 9000) is longer than the maximum model "
+        "length of 8192."}}),
+    "SGLang": (400, {"object": "error", "message": "The input (61709 tokens) is longer than the model's context "
+        "length (40960 tokens).", "type": "BadRequestError", "code": 400}),
+    "SGLang, both": (400, {"message": "Requested token count exceeds the model's maximum context length of 9."}),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000",
+        "error_type": "validation"}),
+    "TGI, inputs": (422, {"error": "Input validation error: `inputs` must have less than 4096 tokens. Given: 4545"}),
+    "llama.cpp": (400, {"error": {"message": "request (9 tokens) exceeds the available context size (8 tokens)",
+        "type": "exceed_context_size_error", "n_ctx": 8}}),
+    "llama.cpp, server": (500, {"error": {"message": "Context size has been exceeded.", "type": "server_error"}}),
+    "llama.cpp, status 200": (200, {"error": {"code": 400, "message": "the request exceeds the available context "
+        "size. try increasing the context size or enable context shift"}}),
+    "llama-cpp-python": (400, {"error": {"message": "Requested tokens (9) exceed context window of 8"}}),
+    "LM Studio": (400, {"error": "Trying to keep the first 9000 tokens when context the overflows. However, the "
+        "model is loaded with context length of only 4096 tokens, which is not enough."}),
+    "LM Studio, new": (400, {"error": "The number of tokens to keep from the initial prompt is greater than the "
+        "context length (n_keep: 10247 >= n_ctx: 4096)."}),
+    "Ollama": (400, {"error": {"message": "input length exceeds maximum context length"}}),
+    "Together": (422, {"error": {"message": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 9"}}),
+    "Fireworks": (400, {"error": {"message": "The prompt is too long: 9000, model maximum context length: 8192"}}),
+    "Groq": (400, {"error": {"message": "Please reduce the length of the messages or completion.", "param": "messages"}}),
+    "Groq, rate": (413, {"error": {"message": "Request too large for model x on tokens per minute (TPM): Limit 6000"}}),
+    "Mistral": (400, {"object": "error", "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for "
+        "model with 32768 maximum context length", "code": "3051"}),
+    "Anthropic": (400, {"type": "error", "error": {"message": "prompt is too long: 202095 tokens > 200000 maximum"}}),
+    "Anthropic, both": (400, {"error": {"message": "input length and `max_tokens` exceed context limit: 9 + 2 > 10"}}),
+    "Gemini": (400, [{"error": {"code": 400, "status": "INVALID_ARGUMENT",
+        "message": "The input token count (81881) exceeds the maximum number of tokens allowed (65536)."}}]),
+    "Gemini, in text": (400, {"error": {"message": json.dumps({"error": {"message": "The input token count (9) "
+        "exceeds the maximum number of tokens allowed (8)."}}), "code": 400}}),
+    "OpenRouter": (400, {"error": {"message": "Provider returned error", "metadata": {"raw": json.dumps({"message":
+        "This endpoint's maximum context length is 4096 tokens. However, you requested about 5000 tokens"})}}}),
+    "LiteLLM": (400, {"error": {"message": "litellm.ContextWindowExceededError: input is too long", "type": None}}),
+    "TensorRT-LLM": (400, {"message": "Cannot process new request: Prompt length (5056) exceeds maximum sequence "
+        "length (2048)"}),
+    "TensorRT-LLM, new": (400, {"message": "The sum of prompt length (9), query length (2) should not exceed "
+        "max_num_tokens (10)"}),
+    "NIM": (400, {"detail": [{"msg": "Input length 9000 exceeds maximum allowed token size 8192"}]}),
+    "xAI": (400, {"error": "This model's maximum prompt length is 131072 but the request contains 140000 tokens."}),
+    "Moonshot": (400, {"error": {"message": "Invalid request: Your request exceeded model token limit: 8192"}}),
+    "Qwen": (400, {"error": {"message": "Range of input length should be [1, 30720]"}}),
+    "Cohere": (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081"}),
+    "a proxy": (413, {"message": "Payload Too Large"}),
+    "nginx": (413, b"<html><title>413 Request Entity Too Large</title></html>"),
+}  # fmt: skip
+# ruff: noqa: E501
+
+
+def short_only(error):
+    """Answer a short message, and every other one with an error."""
+    return lambda request: "yes" if request["messages"] == [{"role": "user", "content": "Hello"}] else error
+
+
+@pytest.mark.parametrize("provider", TOO_LONG)
+def test_a_conversation_that_is_too_long(provider):
+    with StubEndpoint(short_only(TOO_LONG[provider])) as endpoint, pytest.raises(ContextFull):
+        ask(endpoint.url)
+    assert not endpoint.requests  # known by its words, without another request
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        {"message": "too long", "code": "context_length_exceeded"},
-        {"message": "This model's maximum context length is 2048 tokens", "code": 400},
-        {"message": "Requested tokens (9) exceed context window of 8"},
-        {"message": "request (9 tokens) exceeds the available context size (8 tokens)", "code": 400},
+        (
+            429,
+            {
+                "error": {
+                    "message": "Rate limit reached: 9000 tokens per min. Please reduce the length of nothing"
+                }
+            },
+        ),
+        (429, {"error": {"message": "Too many tokens, please wait before trying again."}}),
+        (503, {"error": {"message": "Model too busy"}}),
+        (500, {"error": {"message": "something broke"}}),
+        (200, {"error": {"message": "Rate limit exceeded: too many tokens per minute"}}),
     ],
 )
-def test_a_conversation_that_is_too_long(error):
-    with StubEndpoint(lambda request: (400, {"error": error})) as endpoint, pytest.raises(ContextFull):
-        ask(endpoint.url)
+def test_an_error_that_passes_is_not_about_the_length(error):
+    answers = iter([error, "five"])
+    with StubEndpoint(lambda request: next(answers)) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.text == "five"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        (400, {"error": {"message": "the image at messages[0] cannot be decoded"}}),
+        (422, {"detail": [{"loc": ["body", "messages", 0], "msg": "not valid"}]}),
+        (500, {"error": {"message": "the chat template failed: roles must alternate"}}),
+        (200, {"hello": 1}),
+    ],
+)
+def test_an_error_of_one_conversation_is_not_one_of_the_endpoint(error):
+    with (
+        StubEndpoint(short_only(error)) as endpoint,
+        pytest.raises(RequestRejected, match="not this conversation"),
+    ):
+        ask(endpoint.url, patience=Patience(0.2))
+
+
+@pytest.mark.parametrize(
+    ("content", "text", "reasoning"),
+    [
+        ([{"type": "text", "text": "five "}, {"type": "text", "text": "it is"}], "five it is", None),
+        (
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "5"},
+            ],
+            "5",
+            "hm",
+        ),
+        ([{"type": "reasoning", "text": "hm"}, {"type": "output_text", "text": "5"}], "5", "hm"),
+        (["a", {"type": "image_url", "image_url": {"url": "x"}}, None, 3], "a", None),
+        ([{"type": "text", "text": {"value": "5", "annotations": []}}], "5", None),
+        ([{"type": "refusal", "refusal": "no"}], "no", None),
+        ({"type": "text", "text": "5"}, "5", None),
+        ([], "", None),
+        (None, "", None),
+    ],
+)
+def test_content_as_a_list_of_parts(content, text, reasoning):
+    def listed(request):
+        body = completion(request, "")
+        body["choices"][0]["message"]["content"] = content
+        return 200, body
+
+    with StubEndpoint(listed) as endpoint:
+        (reply,) = ask(endpoint.url)
+    assert reply.text == text
+    assert reply.notes.get("reasoning") == reasoning
 
 
 def test_a_request_that_is_rejected_is_reported_in_one_line():
@@ -253,10 +383,10 @@ def test_an_error_that_names_a_field_says_how_to_leave_it_out(server, field, cap
             ask(endpoint.url, top_p=0.5, extra_body=extra)
         advice = f"""add --extra-body '{{"{field}": null}}'"""
         assert advice in str(raised.value)
-        assert (len(asked), caplog.text) == (1, "")  # neither repeated nor announced as a retry
+        assert (len(asked), caplog.text) == (2, "")  # the question and a short one; not announced as a retry
         (reply,) = ask(endpoint.url, top_p=0.5, extra_body={**extra, field: None})
     assert reply.text == "accepted"
-    assert set(asked[1]) == {"model", "messages", "seed", "temperature", "max_tokens", "top_p", *extra} - {
+    assert set(asked[2]) == {"model", "messages", "seed", "temperature", "max_tokens", "top_p", *extra} - {
         field
     }
 

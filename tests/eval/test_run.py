@@ -344,3 +344,31 @@ def test_patterns_and_the_table(tmp_path, capsys):
     assert set(json.loads(capsys.readouterr().out)["envs"]) == set(list_envs("logic:Proofs-v0-d?"))
     assert main(["eval", "--model", "random", "--envs", "nothing:*", "--out", str(tmp_path)]) == 2
     assert "no environment matches 'nothing:*'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [(400, {"error": {"message": "this image cannot be read"}}), (413, {})])
+def test_an_error_that_repeats_for_one_task_costs_that_episode(openai, tmp_path, error):
+    first: list[str] = []
+
+    def picky(request):
+        question = str(request["messages"])
+        if len(request["messages"]) == 1 and "Hello" not in question and (not first or question == first[0]):
+            first[:] = [question]  # the conversation of one task, whenever it is asked
+            return error
+        return guess(request)
+
+    with StubEndpoint(picky) as endpoint:
+        run = config(
+            tmp_path, model="endpoint:m", envs=ENVS, base_url=endpoint.url, concurrency=1, give_up_after=2
+        )
+        outcome = evaluate(run)
+        asked = len(endpoint.requests)
+        again = evaluate(run)
+    summary = outcome.summary["overall"]
+    assert (summary["errors"], summary["episodes"]) == (1, len(outcome.episodes) - 1)
+    (failed,) = [episode for episode in outcome.episodes if episode.error]
+    assert not failed.turns
+    assert (again.played, len(endpoint.requests)) == (0, asked)  # a resumed run does not ask again
+
+
+ENVS = ["math:Arithmetic-v0(size=40)"]

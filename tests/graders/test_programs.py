@@ -5,7 +5,8 @@ import json
 import pytest
 
 from gem_core.errors import DataError
-from gem_core.graders.programs import read_tests, run_tests
+from gem_core.graders.program_tests import read_tests
+from gem_core.graders.programs import run_tests
 from gem_core.sandbox import ProgramLimits
 
 DOUBLE = {"inputs": ["1\n", "2\n", "10\n"], "outputs": ["2\n", "4", "20 \n"]}
@@ -23,10 +24,11 @@ def report(code, tests=DOUBLE, **kwargs):
         json.dumps(DOUBLE),
         [{"input": i, "output": o} for i, o in zip(DOUBLE["inputs"], DOUBLE["outputs"], strict=True)],
         {"inputs": [["1"], ["2"]], "outputs": [["2"], ["4"]]},
+        {"inputs": [[[1, 1]], [2]], "outputs": [["2 2"], [4]]},
     ],
 )
 def test_every_form_of_tests_is_read(tests):
-    result = report(RIGHT, tests)
+    result = report("print(*[2 * int(w) for w in input().split()])", tests)
     assert result.passed == result.tests == len(read_tests(tests).tests)
     assert result.feedback == ""
 
@@ -45,7 +47,7 @@ def test_every_form_of_tests_is_read(tests):
     ],
 )
 def test_wrong_programs_fail_and_the_first_failure_is_shown(code, said):
-    result = report(code, limits=ProgramLimits(wall_seconds=5, cpu_seconds=1))
+    result = report(code, limits=ProgramLimits(wall_seconds=600, cpu_seconds=1))
     assert result.passed == 0
     hint, _, shown = result.feedback.partition("\n")
     assert hint.startswith("Test 1 of 3 failed: ")
@@ -78,7 +80,7 @@ def test_partial_credit_counts_every_test():
 
 def test_the_longest_inputs_are_accepted():
     tests = {"inputs": ["1", "22222", "333"], "outputs": ["1", "22222", "wrong"]}
-    assert report("print(input())", tests, max_tests=1) == (1, 1, "")
+    assert report("print(input())", tests, max_tests=1)[:3] == (1, 1, "")
     assert report("print(input())", tests, max_tests=2).passed == 1
 
 
@@ -128,7 +130,7 @@ def test_a_uniformly_indented_program_runs():
 )
 def test_functions_may_use_the_names_that_gem_imports(code):
     result = report(code, {"fn_name": "add", "inputs": [[[1, 2]], [[3]]], "outputs": [3, 3]})
-    assert result == (2, 2, "")
+    assert result[:3] == (2, 2, "")
 
 
 def test_line_numbers_of_a_function_stay_right():

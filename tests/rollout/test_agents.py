@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 import threading
 import time
 
@@ -306,3 +307,78 @@ def test_traces_hold_them(tmp_path):
         for episode in episodes.values():
             traces.write(episode)
     assert list(read_traces(tmp_path / "traces.jsonl")) == list(episodes.values())
+
+
+# -- random streams ---------------------------------------------------------------------------------
+
+
+class Drawing(Counting):
+    """All agents draw a number at once, for five rounds: the best action and a random one are drawn alike."""
+
+    def __init__(self, num_agents=2):
+        super().__init__("parallel", num_agents, limit=5)
+
+    def best_action(self, agent, random):
+        return str(random.randrange(3))
+
+    random_action = best_action
+
+
+def drawn(episodes):
+    return [[turn.action for turn in episode.turns] for episode in episodes.values()]
+
+
+@pytest.mark.parametrize("player", [ORACLE, RANDOM])
+@pytest.mark.parametrize("request_id", [None, "a"])
+@pytest.mark.parametrize("wrappers", [(), ("concat",)])
+def test_agents_draw_independently(player, request_id, wrappers):
+    env, equal = Drawing(), 0
+    for seed in range(100):
+        left, right = drawn(play(env, player, seed=seed, request_id=request_id, wrappers=wrappers))
+        assert len(left) == len(right) == 5
+        equal += sum(x == y for x, y in zip(left, right, strict=True))
+    assert 500 / 3 - 40 < equal < 500 / 3 + 40  # standard deviation 10.5
+
+
+def test_an_oracle_and_a_random_player_and_direct_calls_of_the_seats_draw_independently():
+    env, equal = Drawing(3), 0
+    for seed in range(100):
+        agents = drawn(play(env, {"agent_0": ORACLE, "agent_1": RANDOM, "agent_2": ORACLE}, seed=seed))
+        equal += sum(x == z for x, _, z in zip(*agents, strict=True))
+        equal += sum(x == y for x, y, _ in zip(*agents, strict=True))
+    assert 1000 / 3 - 60 < equal < 1000 / 3 + 60
+
+
+def test_the_streams_of_the_agents_follow_the_seed_and_the_request_id():
+    env = Drawing()
+
+    def oracles(seed, **arguments):
+        return drawn(play(env, ORACLE, seed=seed, **arguments))
+
+    assert oracles(1) == oracles(1) != oracles(2)
+    assert oracles(1, request_id="a") == oracles(1, request_id="a")
+    assert oracles(1, request_id="a") != oracles(1, request_id="b")  # two members of a group
+    assert oracles(1, request_id="a") != oracles(2, request_id="a")
+    chain = [oracles(1), oracles(None), oracles(None)]  # without a seed, the environment's streams continue
+    assert chain == [oracles(1), oracles(None), oracles(None)]
+    assert len({str(texts) for texts in chain}) == 3
+
+
+def test_random_play_with_the_same_request_id_differs_between_seeds():
+    env = table("multi:KuhnPoker-v0")
+    hands = {str(drawn(play(env, RANDOM, seed=seed, request_id="same"))) for seed in range(30)}
+    assert len(hands) > 3
+
+
+def test_two_oracles_play_kuhn_poker_at_its_value():
+    env, value, called = table("multi:KuhnPoker-v0"), [], []
+    for seed in range(1500):
+        episodes = play(env, ORACLE, seed=seed)
+        value.append(episodes["player_1"].total_reward)
+        moves = [*drawn(episodes)[0], *drawn(episodes)[1]]
+        if env.cards == {"player_1": 0, "player_2": 1} and moves[0] == "\\boxed{bet}":
+            called.append(moves[1] == "\\boxed{call}")
+    mean, error = statistics.mean(value), statistics.stdev(value) / len(value) ** 0.5
+    assert abs(mean + 1 / 18) < 2.5 * error
+    assert len(called) > 50
+    assert abs(statistics.mean(called) - 1 / 3) < 0.2  # a bluff: the Queen calls one in three

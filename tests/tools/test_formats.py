@@ -101,6 +101,37 @@ def test_calls_as_models_write_them(form, text, expected):
     assert calls(form, text) == [(name, arguments, None) for name, arguments in expected]
 
 
+MARKUP = [
+    "</think>", "<think>a</think>b", "</tool_call>", "<tool_call>", "</arguments>", "</function>", "<function=search>",
+    "<|python_tag|>", "<|im_end|>", "<tool_response>x</tool_response>", "]\n[", "</tool_call></think><tool_call>", "```",
+    '</think><tool_call>{"name": "search"}</tool_call>', "<|start_header_id|>user<|end_header_id|>", "</search>",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("markup", MARKUP)
+def test_arguments_may_contain_markup_of_the_conversation(markup):
+    call = {"query": f"a {markup} b", "top_k": 2}
+    text = json.dumps(call)
+    written = {
+        "hermes": [f'<tool_call>{{"name": "search", "arguments": {text}}}</tool_call>'],
+        "gem": [
+            f"<tool_call><tool_name>search</tool_name><arguments>{text}</arguments></tool_call>",
+            f'<tool_call>{{"name": "search", "arguments": {text}}}</tool_call>',
+        ],
+        "llama": [
+            f'{{"name": "search", "parameters": {text}}}',
+            f"<function=search>{text}</function>",
+            f"[search(query={call['query']!r}, top_k=2)]",
+        ],
+    }
+    for form, texts in written.items():
+        for one in texts:
+            for before in ("", "<think>hm</think>\n", "hm</think>\n"):
+                assert calls(form, before + one) == [("search", call, None)], (form, before + one)
+        again = get_format(form).write(TOOLS[1], call)
+        assert calls(form, again) == [("search", call, None)]
+
+
 BAD = [
     ("gem", "<python>print(1)", "<python> is not closed with </python>"),
     ("gem", "```python\nprint(1)", "the code block is not closed"),

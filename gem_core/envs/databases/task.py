@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -97,18 +97,30 @@ def change(path: Path, script: str) -> None:
             link.execute(statement)
 
 
-def differences(database: Path, target: Path, probes: Sequence[str] = ()) -> list[str]:
-    """Return the names of the tables, views, indexes, and probes in which two databases differ.
+def differences(
+    database: Path, target: Path, probes: Sequence[str] = (), tables: Collection[str] | None = None
+) -> list[str]:
+    """Return the names of the tables, views, unique keys, and probes in which two databases differ.
 
-    The order of rows does not matter, nor does the declaration of a table as long as its columns have the
-    same names. A whole number equals a fraction of the same value.
+    What the databases hold and do decides, not how it is declared. The order of rows does not matter, nor
+    does the declaration of a table as long as its columns have the same names. A whole number equals a
+    fraction of the same value. An index that is not unique changes nothing and is not compared. A unique
+    index and a constraint in the table are the same.
+
+    Args:
+        database: File of a database.
+        target: File of the database that it should be like.
+        probes: SQL that must have the same effect on both.
+        tables: Tables whose unique keys and triggers are compared. None means all. Only probes show those of
+            a new table, since a trigger or an index with a condition can have the same effect.
     """
-    return _differing(_state(database, probes), _state(target, probes))
+    return _differing(_state(database, probes, tables), _state(target, probes, tables))
 
 
 def unlike_solution(database: Path, task: Task) -> list[str]:
     """Return the differences from the state after the reference solution of `task`; see `differences`."""
-    return _differing(_state(database, task.probes), _solved(task.setup, task.solution, task.probes))
+    solved = _solved(task.setup, task.solution, task.probes)
+    return _differing(_state(database, task.probes, _tables(task.setup)), solved)
 
 
 @lru_cache(maxsize=64)
@@ -118,32 +130,50 @@ def _solved(setup: str, solution: str, probes: tuple[str, ...]) -> dict[str, Any
         path = Path(folder) / "solved.db"
         build(path, setup)
         change(path, solution)
-        return _state(path, probes)
+        return _state(path, probes, _tables(setup))
+
+
+def _tables(setup: str) -> frozenset[str]:
+    return frozenset(re.findall(r"CREATE TABLE (\w+)", setup))
 
 
 def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
 
 
-def _state(path: Path, probes: Iterable[str]) -> dict[str, Any]:
+def _state(path: Path, probes: Iterable[str], tables: Collection[str] | None) -> dict[str, Any]:
     state: dict[str, Any] = {}
     with opened(path) as link:
         listed = link.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
         for kind, name, table in listed:
-            if name.startswith("sqlite_"):
+            if kind == "trigger" and (tables is None or table in tables):
+                state[f"triggers of {table}"] = True  # whatever their number: probes show what they do
+            if name.startswith("sqlite_") or kind not in ("table", "view"):
                 continue
-            quoted = '"' + str(name).replace('"', '""') + '"'
-            if kind in ("table", "view"):
-                state[f"{kind} {name}"] = _outcome(link, f"SELECT * FROM {quoted}")
-            elif kind == "index":
-                columns = [row[2] for row in link.execute(f"PRAGMA index_info({quoted})")]
-                state.setdefault(f"indexes of {table}", []).append(columns)
-    for columns in state.values():
-        if isinstance(columns, list):
-            columns.sort(key=repr)
+            state[f"{kind} {name}"] = _outcome(link, f"SELECT * FROM {_quoted(name)}")
+            if kind == "table" and (tables is None or name in tables) and (keys := _unique_keys(link, name)):
+                state[f"unique keys of {name}"] = keys
     for number, probe in enumerate(probes, 1):
         state[f"probe {number}"] = _tried(path, probe)
     return state
+
+
+def _unique_keys(link: sqlite3.Connection, table: str) -> set[tuple[tuple[str | None, ...], bool]]:
+    """Return the columns of each unique index and constraint, and whether it has a condition.
+
+    The primary key is left out, because its index depends on the type of its column.
+    """
+    return {
+        (tuple(row[2] for row in link.execute(f"PRAGMA index_info({_quoted(name)})")), bool(partial))
+        for _, name, unique, origin, partial in link.execute(
+            f"PRAGMA index_list({_quoted(table)})"
+        ).fetchall()
+        if unique and origin != "pk"
+    }
+
+
+def _quoted(name: object) -> str:
+    return '"' + str(name).replace('"', '""') + '"'
 
 
 def _outcome(link: sqlite3.Connection, query: str) -> tuple[list[str], list[str]] | str:

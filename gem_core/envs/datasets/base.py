@@ -13,13 +13,15 @@ once select items by the numbers that `DatasetEnv.items` returns (`gem_core.task
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
-from gem_core._util.checks import check_int, expected
+from gem_core._util.checks import check_choice, check_int, expected
 from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
 from gem_core.data import (
     GeneratedRows,
@@ -32,9 +34,17 @@ from gem_core.data import (
     split_by_number,
     undivided,
 )
+from gem_core.data.columns import answer_texts, prompt_text, roots
 from gem_core.data.file_rows import SUFFIXES
+from gem_core.data.formats import FORMATS, DataFormat, recognized
 from gem_core.data.hub import split_of
+from gem_core.data.rows import ChosenRows
 from gem_core.errors import ConfigError, DataError, ResetNeeded
+
+logger = logging.getLogger(__name__)
+
+BadRows: TypeAlias = Literal["error", "skip"]
+"""What happens to rows that cannot be graded."""
 
 
 class Graded(NamedTuple):
@@ -103,7 +113,19 @@ class DatasetEnv(Env):
         answer = self.right_answer(self.rows[random.randrange(len(self.rows))])
         return answer if answer is not None else f"\\boxed{{{random.randrange(100)}}}"
 
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        """Read the rows of a format; return the required columns by the argument that names the column."""
+        raise ConfigError(f"{type(self).__name__} does not read data formats")
+
+    def row_problem(self, row: Row) -> str | None:
+        """Return why a row cannot be shown or graded; None if it can."""
+        return None
+
     # -- data ---------------------------------------------------------------------------------
+
+    def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
+        """Return the columns that `row_problem` reads; `columns` as in `open`."""
+        return [*columns.values()]
 
     def open(
         self,
@@ -114,24 +136,35 @@ class DatasetEnv(Env):
         streaming: bool,
         eval_only: bool | None,
         columns: Mapping[str, str],
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
     ) -> None:
         """Set `rows` and `eval_only` from the arguments that all families share; see `MathEnv`.
 
-        `columns` maps the arguments that name a column to the required columns, as in `use_rows`.
+        `columns` maps the arguments that name a column to the required columns, as in `use_rows`. A
+        `data_format` replaces them.
 
         Raises:
             ConfigError: There is no dataset or more than one, or it lacks a required column.
-            DataError: The dataset cannot be found, reached, or read, or is empty.
+            DataError: The dataset cannot be found, reached, or read, is empty, or has a row that cannot be
+                graded.
+            UnknownName: There is no such format.
         """
+        check_choice("bad_rows", bad_rows, get_args(BadRows))
         if (dataset_name is None) == (dataset is None):
             raise ConfigError(
                 "give dataset_name= (a file, a folder, or a hub id) or dataset= (a list of rows)"
             )
+        rows: Rows
         if dataset is not None:
-            self.use_rows(_ListRows(dataset), columns)
+            rows = _ListRows(dataset)
         else:
-            opened = open_rows(str(dataset_name), split, subset=subset, streaming=streaming)
-            self.use_rows(opened, columns)
+            rows = open_rows(str(dataset_name), split, subset=subset, streaming=streaming)
+        if data_format is not None and len(rows):
+            form = FORMATS.get(data_format)
+            columns = self.use_format(form, *form.keys(rows.name, rows.columns))
+        self.use_rows(rows, columns)
+        self._leave_out_bad_rows(self.graded_keys(columns), skip=bad_rows == "skip")
         self.eval_only = check_eval_only(eval_only)
         if eval_only is None and _is_for_evaluation(split, dataset_name):
             self.eval_only = True
@@ -150,18 +183,50 @@ class DatasetEnv(Env):
         """
         if not len(rows):
             raise DataError(f"{rows.name} has no rows")
-        for argument, column in (columns or {}).items():
-            if column not in rows.columns:
-                raise ConfigError(
-                    f"{rows.name} has no column {column!r} ({argument}); it has {', '.join(rows.columns)}"
-                )
+        for argument, key in (columns or {}).items():
+            for column in roots(key, rows.columns):
+                if column not in rows.columns:
+                    form = recognized(rows.columns, rows[0])
+                    advice = "" if form is None else f"; for its format, set data_format={form!r}"
+                    raise ConfigError(
+                        f"{rows.name} has no column {column!r} ({argument}); it has {', '.join(rows.columns)}"
+                        f"{advice}"
+                    )
         self.rows = rows
         self.place, self.order_seed, self.epoch = -1, 0, 0
         if columns:
-            first = next(iter(columns.values()))
-            self.key_columns = (first, *(columns[name] for name in ("image_key",) if name in columns))
+            first = roots(next(iter(columns.values())), rows.columns)
+            self.key_columns = (*first, *(columns[name] for name in ("image_key",) if name in columns))
         if isinstance(rows, GeneratedRows):
             self.eval_only = rows.split == "test"
+
+    def _leave_out_bad_rows(self, keys: Sequence[str], *, skip: bool) -> None:
+        """Check every row that is cheap to read.
+
+        Raises:
+            DataError: A row cannot be graded, and `skip` is not set, or no row can be graded.
+        """
+        rows: Any = self.rows
+        if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
+            return
+        columns = tuple(dict.fromkeys(root for key in keys for root in roots(key, rows.columns)))
+        known = _bad_rows.setdefault(rows, {})
+        key = (type(self), columns, getattr(self, "keys", None), getattr(self, "no_answer", None))
+        if key not in known:
+            every = (dict(zip(columns, values, strict=True)) for values in rows.scan(columns))
+            problems = ((number, self.row_problem(row)) for number, row in enumerate(every))
+            known[key] = {number: problem for number, problem in problems if problem is not None}
+        wrong = known[key]
+        if wrong and (not skip or len(wrong) == len(rows)):
+            first = next(iter(wrong))
+            advice = "" if skip else "; correct it, or leave such rows out with bad_rows='skip'"
+            raise DataError(
+                f"{rows.name}: {len(wrong)} of {len(rows)} rows cannot be graded, such as row {first}: "
+                f"{wrong[first]}{advice}"
+            )
+        if wrong:
+            logger.warning("%s: %d of %d rows are left out", rows.name, len(wrong), len(rows))
+            self.rows = ChosenRows(rows, [number for number in range(len(rows)) if number not in wrong])
 
     def items(self, split: Split) -> Sequence[int]:
         if self.eval_only is not None:
@@ -286,6 +351,10 @@ class _ListRows:
         return ([row.get(column) for column in columns] for row in self._rows)
 
 
+_bad_rows: WeakKeyDictionary[Any, dict[Any, dict[int, str]]] = WeakKeyDictionary()
+"""Numbers of the rows of a dataset that cannot be graded, and why, by the way in which they are read."""
+
+
 @lru_cache(maxsize=8)
 def _split_by_content(rows: Any, columns: tuple[str, ...]) -> ItemSplit:
     """Return the split of rows, computed once and shared by the environments of a process."""
@@ -311,41 +380,36 @@ def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
     return split_of(name) in ("test", "validation")
 
 
-def text_of(row: Row, column: str, rows: Rows) -> str:
-    """Return the text in a column.
+def text_of(row: Row, key: str, rows: Rows) -> str:
+    """Return the text at a key: a text, or chat messages; see `gem_core.data.columns.prompt_text`.
 
     Raises:
         DataError: The row has no text there.
     """
-    value = row.get(column)
-    if not isinstance(value, str):
-        raise DataError(f"{rows.name}: column {column!r} must be text, not {type(value).__name__}")
-    return value
+    try:
+        return prompt_text(row, key)
+    except DataError as error:
+        raise DataError(f"{rows.name}: {error}") from None
 
 
-def references(row: Row, column: str, rows: Rows) -> list[str]:
-    """Return the right answers in a column: one text or number, or a list of them.
+def references(row: Row, key: str, rows: Rows) -> list[str]:
+    """Return the right answers at a key; see `gem_core.data.columns.answer_texts`.
 
     Raises:
         DataError: The row has no answer.
     """
-    value = row.get(column)
-    if isinstance(value, str) and value[:1] == "[" and value[-1:] == "]":
-        value = _listed(value)
-    answers = [
-        str(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, (str, int, float))
-    ]
-    if not answers:
-        raise DataError(f"{rows.name}: column {column!r} has no answer")
-    return answers
-
-
-def _listed(text: str) -> Any:
-    """Decode a list stored as JSON text, in files without lists; return anything else ("[1,2]") unchanged."""
-    import json
-
     try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    return value if value and all(isinstance(v, str) for v in value) else text
+        return answer_texts(row, key)
+    except DataError as error:
+        raise DataError(f"{rows.name}: {error}") from None
+
+
+def problem_of(row: Row, question: str, answer: str | None) -> str | None:
+    """Return why a row has no prompt, or no answer if `answer` is a key; None if it has them."""
+    try:
+        prompt_text(row, question)
+        if answer is not None:
+            answer_texts(row, answer)
+    except DataError as error:
+        return str(error)
+    return None

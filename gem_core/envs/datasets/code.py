@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from gem_core._util.checks import check_int, check_number
-from gem_core.data import Row
-from gem_core.envs.datasets.base import DatasetEnv, Graded, text_of
-from gem_core.graders.programs import read_tests, run_tests
-from gem_core.sandbox import ProgramLimits
+from gem_core.data import Row, Rows
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
+from gem_core.errors import DataError, EnvError
+from gem_core.graders.outputs import Rule, rule_named
+from gem_core.graders.program_tests import ProgramTests, keys_of, row_tests
+from gem_core.graders.programs import program_limits, run_tests
 from gem_core.sandbox.packages import importable
 from gem_core.text import last_code_block
+
+_STREAM = "Write a Python program that reads standard input and writes standard output."
 
 
 class CodeEnv(DatasetEnv):
@@ -25,8 +31,9 @@ class CodeEnv(DatasetEnv):
     ``info["metrics"]["tests_passed"]`` is the share of passing tests; without `partial_credit`, testing stops
     at the first failure, and only the tests before it count as passed.
 
-    Each test runs in its own process at sandbox level ``process``, which stops accidents but not attacks
-    (`gem_core.sandbox`).
+    Each test runs in its own process, at the strongest fast isolation level that works on this machine
+    (`gem_core.sandbox`). CPU time is limited; for a program that only waits there is no verdict, and `step`
+    raises `EnvError`.
 
     `max_return` is 1. The oracle knows the solution only if the data has a column for it.
     """
@@ -34,14 +41,18 @@ class CodeEnv(DatasetEnv):
     format_error_reward = -0.1
     blocking = True
     form = "a code block"
+    rule: Rule | None = None
+    """How outputs are compared; None means as the data set does."""
+    keys: tuple[str, str, str | None]
+    """Columns of the task, of the tests, and of the solution if there is one."""
 
     def __init__(
         self,
         dataset_name: str | None = None,
         split: str | None = None,
         dataset: list[Row] | None = None,
-        question_key: str = "problem",
-        test_key: str = "tests",
+        question_key: str | None = None,
+        test_key: str | None = None,
         solution_key: str | None = None,
         max_tests: int | None = 12,
         partial_credit: bool = False,
@@ -49,6 +60,9 @@ class CodeEnv(DatasetEnv):
         subset: str | None = None,
         streaming: bool = False,
         eval_only: bool | None = None,
+        compare: str | None = None,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
     ) -> None:
         """Open the dataset.
 
@@ -57,17 +71,23 @@ class CodeEnv(DatasetEnv):
                 hub.
             split: Split of the dataset; None if it has only one.
             dataset: The rows themselves, instead of a name.
-            question_key: Column of the task.
-            test_key: Column of the tests; see `gem_core.graders.programs` for the formats.
+            question_key: Column of the task. None means the one of the data set whose columns the rows have;
+                see `gem_core.graders.program_tests`.
+            test_key: Column of the tests; None as for `question_key`.
             solution_key: Column of a program that passes the tests; None if there is no such column.
             max_tests: Number of tests to run, those with the longest inputs; None means all.
             partial_credit: Whether the reward is the share of passing tests.
-            timeout: Limit per test in seconds, of wall-clock time and of CPU time.
+            timeout: Limit of CPU time per test in seconds; the item's own limit counts if it is higher.
             subset: Folder within the dataset; None if it has only one.
             streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
+            compare: Name of the rule by which outputs are compared (`gem_core.graders.outputs`). None means
+                the rule of the data set that has this column of tests.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 
         Raises:
             ConfigError: The split, subset, or column does not exist, or a limit is out of range.
@@ -75,28 +95,63 @@ class CodeEnv(DatasetEnv):
             MissingDependency: A package for the data is missing.
         """
         self.set_tests(max_tests, partial_credit, timeout)
-        self.keys = question_key, test_key, solution_key
-        columns = {"question_key": question_key, "test_key": test_key}
-        if solution_key is not None:
-            columns["solution_key"] = solution_key
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        self.rule = None if compare is None else rule_named(compare)
+        self.keys = question_key or "", test_key or "", solution_key
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, {}, data_format, bad_rows)
+
+    def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
+        """Set `rows`, and the columns that were not named from those of the known data sets."""
+        question, tests = keys_of(rows.columns)
+        self.keys = self.keys[0] or question, self.keys[1] or tests, self.keys[2]
+        named = {"question_key": self.keys[0], "test_key": self.keys[1]}
+        if self.keys[2] is not None:
+            named["solution_key"] = self.keys[2]
+        super().use_rows(rows, named)
 
     def set_tests(self, max_tests: int | None, partial_credit: bool, timeout: float) -> None:
         """Set the options for testing programs."""
         check_number("timeout", timeout, above=0)
         self.max_tests = check_int("max_tests", max_tests, 1, optional=True)
         self.partial_credit = partial_credit
-        self.limits = ProgramLimits(wall_seconds=timeout, cpu_seconds=timeout)
+        self.limits = program_limits(timeout)
+
+    def tests_of(self, row: Row) -> ProgramTests:
+        """Return the tests of an item."""
+        return row_tests(row, self.keys[1], self.rule)
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys = question, answer, self.keys[2]
+        return {"question_key": question, "test_key": answer}
+
+    def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
+        return self.rows.columns  # tests may be in several of them
+
+    def row_problem(self, row: Row) -> str | None:
+        problem = problem_of(row, self.keys[0], None)
+        if problem is None:
+            try:
+                self.tests_of(row)
+            except DataError as error:
+                return str(error)
+        return problem
 
     def question(self, row: Row) -> str:
-        tests = read_tests(row[self.keys[1]])
-        example = 'print("hello")'
-        if tests.function is None:
-            how = "Write a Python program that reads standard input and writes standard output."
-        else:
+        tests = self.tests_of(row)
+        task, how, example = text_of(row, self.keys[0], self.rows), _STREAM, 'print("hello")'
+        if tests.function is not None:
             how = f"Write a Python function {tests.function}."
             example = f"def {tests.function}(*arguments):\n    return None"
-        task = text_of(row, self.keys[0], self.rows)
+        elif tests.statements is not None:
+            name = tests.statements.entry_point
+            how = f"Write the whole function {name}." if name else "Write a Python function."
+            example = f"def {name or 'name'}(*arguments):\n    return None"
+            if not name:
+                task = f"{task}\n\nIt must pass these tests:\n" + "\n".join(
+                    test.stdin for test in tests.tests
+                )
+        starter = row.get("starter_code")
+        if isinstance(starter, str) and starter.strip():
+            how, example = f"{how} Begin with the code below.", starter.strip("\n")
         return f"{task}\n\n{how} {importable()} Give it as one block, for example:\n```python\n{example}\n```"
 
     def parse(self, text: str) -> str | None:
@@ -110,11 +165,13 @@ class CodeEnv(DatasetEnv):
     def grade(self, answer: str, row: Row) -> Graded:
         report = run_tests(
             answer,
-            read_tests(row[self.keys[1]]),
+            self.tests_of(row),
             max_tests=self.max_tests,
             stop_early=not self.partial_credit,
             limits=self.limits,
         )
+        if report.undecided:
+            raise EnvError(report.hint)
         share = report.passed / report.tests
         score = share if self.partial_credit else float(share == 1)
         return Graded(score, report.hint or "All tests passed.", {"tests_passed": share})

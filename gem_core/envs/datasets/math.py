@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core.core import Observation
-from gem_core.data import Row, Rows
-from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
+from gem_core.data import Row
+from gem_core.data.columns import answer_texts
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
+from gem_core.envs.datasets.images import ask_with_images, check_rows, no_images, read_images
+from gem_core.envs.datasets.several import is_close, listed, match_all, number_of
 from gem_core.errors import DataError
 from gem_core.graders import symbolic as symbolic_grader
 from gem_core.graders.math import judge
-from gem_core.images import image_bytes, image_part, text_part
 from gem_core.text import boxed_answer
+
+Answers: TypeAlias = Literal["any", "all"]
+"""How many of several answers a response must give."""
 
 
 class MathEnv(DatasetEnv):
@@ -32,6 +38,12 @@ class MathEnv(DatasetEnv):
     """Instruction on how to answer, with an example."""
     rounded = False
     """Whether decimals among the references are rounded."""
+    answers: Answers = "any"
+    """How many of several answers are required."""
+    tolerance_key: str | None = None
+    """Column of the largest error of a number."""
+    no_answer: tuple[str, ...] = ()
+    """Texts in the place of an answer that say that there is none."""
 
     def __init__(
         self,
@@ -46,6 +58,10 @@ class MathEnv(DatasetEnv):
         eval_only: bool | None = None,
         symbolic: bool = True,
         rounded: bool = False,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
+        answers: Answers = "any",
+        tolerance_key: str | None = None,
     ) -> None:
         """Open the dataset.
 
@@ -57,8 +73,9 @@ class MathEnv(DatasetEnv):
             question_key: Column of the problem.
             answer_key: Column of the answer, or of a list of accepted answers.
             image_key: Column of the images; None if the problems have none. With images, the observation is a
-                list of content parts, with an image at each ``<image>`` of the problem. An image is the bytes
-                of a file (also in a dict, as on the hub), a data URL, or the name of a file next to the data.
+                list of content parts, with an image at each ``<image>`` of the problem (or ``<image 2>``, by
+                number), or all images first if it has no such marks. An image is the bytes of a file (also in
+                a dict, as on the hub), a data URL, or the name of a file next to the data.
             subset: Folder within the dataset; None if it has only one.
             streaming: Whether to read a hub dataset over the network on demand.
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
@@ -67,91 +84,90 @@ class MathEnv(DatasetEnv):
             symbolic: Whether to ask math-verify for the values of sums, integrals, and limits.
             rounded: Whether decimals among the references are rounded. Then an answer is right if it is equal
                 to the reference after rounding to its decimals: 3.14159 and ``\\pi`` for 3.14.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
+            answers: Whether "any" of several answers is right, or "all" of them are required, in any order
+                and separated by commas.
+            tolerance_key: Column of the largest error of a number; None requires the number itself.
 
         Raises:
             ConfigError: The split, subset, or column does not exist.
-            DataError: The dataset cannot be found, reached, or read.
+            DataError: The dataset cannot be found, reached, or read, or a row has marks without images or
+                images without marks.
             MissingDependency: A package for the data or the grading is missing.
         """
         if symbolic:
             symbolic_grader.require()
             self.blocking = True
         self.symbolic, self.rounded = symbolic, rounded
+        self.answers = check_choice("answers", answers, get_args(Answers))
+        self.tolerance_key = tolerance_key
         self.keys = question_key, answer_key
         self.image_key = image_key
         columns = {"question_key": question_key, "answer_key": answer_key}
         self.shows_images = image_key is not None
         if image_key is not None:
             columns["image_key"] = image_key
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        if tolerance_key is not None:
+            columns["tolerance_key"] = tolerance_key
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns, data_format, bad_rows)
+        if image_key is not None:
+            check_rows(self.rows, question_key, image_key)
 
     def question(self, row: Row) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)
-        if self.image_key is None:
-            return f"{problem}\n\n{self.instruction}"
-        images = row.get(self.image_key)
-        images = images if isinstance(images, list) else [images]
-        parts = [_image(image, self.rows) for image in images if image is not None]
-        return ask_with_images(problem, parts, self.instruction)
+        try:
+            if self.image_key is None:
+                no_images(problem, self.rows.columns)
+                return f"{problem}\n\n{self.instruction}"
+            parts = read_images(row.get(self.image_key), self.rows.name)
+            return ask_with_images(problem, parts, self.instruction)
+        except DataError as error:
+            raise DataError(f"{self.rows.name}: {error} (row {self.index})") from None
 
     parse = staticmethod(boxed_answer)
 
     def grade(self, answer: str, row: Row) -> Graded:
-        undecided = 0.0
-        for reference in references(row, self.keys[1], self.rows):
-            verdict = judge(answer, reference, symbolic=self.symbolic, rounded=self.rounded)
-            if verdict.correct:
-                return Graded(1.0, "That is right.", {"grader_undecided": 0.0})
-            undecided = max(undecided, float(not verdict.decided))
-        return Graded(0.0, "That is not right.", {"grader_undecided": undecided})
+        right_answers = self._right_answers(row)
+        tolerance = number_of(row.get(self.tolerance_key)) if self.tolerance_key is not None else None
+        undecided = False
+
+        def is_right(given: str, reference: str) -> bool:
+            nonlocal undecided
+            if tolerance is not None and is_close(given, reference, tolerance):
+                return True
+            verdict = judge(given, reference, symbolic=self.symbolic, rounded=self.rounded)
+            undecided = undecided or not verdict.decided
+            return verdict.correct
+
+        if self.answers == "all" and len(right_answers) > 1:
+            right = match_all(listed(answer), right_answers, is_right)
+        else:
+            right = any(is_right(answer, reference) for reference in right_answers)
+        if right:
+            return Graded(1.0, "That is right.", {"grader_undecided": 0.0})
+        return Graded(0.0, "That is not right.", {"grader_undecided": float(undecided)})
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys, self.answers, self.tolerance_key = (question, answer), form.answers, form.tolerance
+        self.no_answer = form.no_answer
+        return {"question_key": question, "answer_key": answer}
+
+    def row_problem(self, row: Row) -> str | None:
+        if (problem := problem_of(row, *self.keys)) is not None:
+            return problem
+        given = answer_texts(row, self.keys[1]) if self.no_answer else ()
+        wrong = next((answer for answer in given if answer in self.no_answer), None)
+        return None if wrong is None else f"column {self.keys[1]!r} has {wrong!r} instead of an answer"
+
+    def _right_answers(self, row: Row) -> list[str]:
+        """Return the right answers; of a solution, its last box or what follows ``####``."""
+        return [
+            boxed_answer(text) or text.rpartition("####")[2].strip()
+            for text in references(row, self.keys[1], self.rows)
+        ]
 
     def right_answer(self, row: Row) -> str:
-        return f"\\boxed{{{references(row, self.keys[1], self.rows)[0]}}}"
-
-
-def ask_with_images(problem: str, images: list[dict[str, Any]], instruction: str) -> list[dict[str, Any]]:
-    """Return content parts: the text with an image at each ``<image>``, preceded by any remaining images."""
-    pieces = problem.split("<image>")
-    spare = max(0, len(images) - (len(pieces) - 1))
-    parts, rest = images[:spare], images[spare:]
-    for number, piece in enumerate(pieces):
-        if number and rest:
-            parts.append(rest.pop(0))
-        if piece.strip():
-            parts.append(text_part(piece.strip()))
-    return [*parts, text_part(instruction)]
-
-
-def _image(image: Any, rows: Rows) -> dict[str, Any]:
-    """Return the content part of an entry of an image column.
-
-    Raises:
-        DataError: The entry is not an image; the message names the dataset.
-    """
-    source = image
-    if isinstance(image, dict):  # the format of the hub: bytes, and the original file name
-        source = image.get("bytes") or image.get("path")
-    try:
-        if isinstance(source, str) and source.startswith("data:"):
-            return image_part(image_bytes(source))
-        if isinstance(source, str):
-            return image_part(_beside(rows.name, source).read_bytes())
-        return image_part(source)
-    except OSError as error:
-        raise DataError(f"{rows.name}: the image {source!r} cannot be read ({error.strerror})") from error
-    except DataError as error:
-        raise DataError(f"{rows.name}: {error}") from None
-
-
-def _beside(data: str, file: str) -> Path:
-    """Return the path of a file named in the rows, which must be inside the folder of the data.
-
-    Raises:
-        DataError: The file is outside of that folder.
-    """
-    place = Path(data).expanduser()
-    folder = (place if place.is_dir() else place.parent).resolve()
-    path = (folder / file).resolve()
-    if not path.is_relative_to(folder):
-        raise DataError(f"the image {file!r} is outside the folder of the data")
-    return path
+        right_answers = self._right_answers(row)
+        return f"\\boxed{{{', '.join(right_answers) if self.answers == 'all' else right_answers[0]}}}"

@@ -6,7 +6,8 @@ from typing import Literal, get_args
 
 from gem_core._util.checks import check_choice
 from gem_core.data import Row
-from gem_core.envs.datasets.base import DatasetEnv, Graded, references, text_of
+from gem_core.data.formats import DataFormat
+from gem_core.envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
 from gem_core.graders.qa import exact_match
 from gem_core.text import boxed_answer, last_tag, plain, undecorated
 
@@ -19,9 +20,9 @@ class QaEnv(DatasetEnv):
     Action: the answer in ``<answer>...</answer>``, or in ``\boxed{...}`` if the question asks for it; the
     last one counts.
 
-    Rewards: 1 for an exact match with any reference, ignoring letter case, ASCII punctuation, articles,
-    whitespace, LaTeX around the answer (``\text{...}``), and ``Answer:`` in front; 0 for a wrong or missing
-    answer. One step.
+    Rewards: 1 for an exact match with any reference, ignoring letter case, punctuation, articles,
+    whitespace, the form of Unicode, LaTeX around the answer (``\text{...}``), and ``Answer:`` in front; 0
+    for a wrong or missing answer. One step.
 
     `max_return` is 1 and the oracle, which answers with the first reference, reaches it.
     """
@@ -39,6 +40,8 @@ class QaEnv(DatasetEnv):
         subset: str | None = None,
         streaming: bool = False,
         eval_only: bool | None = None,
+        data_format: str | None = None,
+        bad_rows: BadRows = "error",
     ) -> None:
         r"""Open the dataset.
 
@@ -55,6 +58,9 @@ class QaEnv(DatasetEnv):
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
+            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+                `gem_core.data.formats`.
+            bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 
         Raises:
             ConfigError: The split, subset, or column does not exist.
@@ -64,12 +70,19 @@ class QaEnv(DatasetEnv):
         self.keys = question_key, answer_key
         self.set_form("boxed" if extract_boxed else "tag")
         columns = {"question_key": question_key, "answer_key": answer_key}
-        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns)
+        self.open(dataset_name, dataset, split, subset, streaming, eval_only, columns, data_format, bad_rows)
 
     def set_form(self, form: Form) -> None:
         """Set the marks around an answer."""
         self.boxed = check_choice("form", form, get_args(Form)) == "boxed"
         self.form = "\\boxed{}" if self.boxed else "<answer></answer>"
+
+    def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
+        self.keys = question, answer
+        return {"question_key": question, "answer_key": answer}
+
+    def row_problem(self, row: Row) -> str | None:
+        return problem_of(row, *self.keys)
 
     def question(self, row: Row) -> str:
         form, example = self._marked("answer"), self._marked("True" if self.boxed else "Paris")

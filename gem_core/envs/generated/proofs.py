@@ -14,6 +14,8 @@ from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.datasets.qa import QaEnv
+from gem_core.envs.generated.second_solvers import follows
+from gem_core.text import boxed_answer
 
 _PEOPLE = "Arlo Bena Cyrus Dora Elmo Fenja Gitte Hugo Ilva Janko Kaja Ludo".split()  # noqa: SIM905
 _TRAITS = (  # noqa: SIM905
@@ -156,6 +158,12 @@ class ProofEnv(QaEnv):
             f"{row['question']}\nWhat cannot be derived is false. "
             "Answer with \\boxed{True} or \\boxed{False}."
         )
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether the verdict in the box follows, by a derivation from the text."""
+        self._require_running("verify")
+        answer = boxed_answer(action)
+        return (answer == "True") == follows(self.row["question"]) if answer in ("True", "False") else None
 
     def random_answer(self, row: Row, random: Random) -> str:
         """Return true or false."""

@@ -10,7 +10,8 @@ from gem_core._util.messages import suggest
 from gem_core.core import Observation
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
-from gem_core.envs.datasets.math import MathEnv, ask_with_images
+from gem_core.envs.datasets.images import ask_with_images
+from gem_core.envs.datasets.math import MathEnv
 from gem_core.envs.geometry import angles, lengths
 from gem_core.envs.geometry.figures import draw, turned
 from gem_core.envs.geometry.items import Item

@@ -51,7 +51,8 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
             old, new = metadata["variables"], random.sample(_LETTERS, len(metadata["variables"]))
             signed = {a: random.choice(("", "¬")) + b for a, b in zip(old, new, strict=True)}
             premises = [_renamed(premise, signed) for premise in metadata["premises"]]
-            conclusions = list(_conclusions(premises, sorted(new)))
+            new = sorted(letter for letter in new if any(letter in premise for premise in premises))
+            conclusions = list(_conclusions(premises, new))
             if not conclusions:
                 continue
             example = random.choice(conclusions)
@@ -60,22 +61,12 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
             metadata |= {
                 "source_index": idx,
                 "premises": premises,
-                "variables": sorted(new),
+                "variables": new,
                 "complexity": self._measure_complexity(Expression.from_string(example)),
                 "example_answer": example,
             }
             return item
         raise ValueError("none of the items that these settings give needs two premises for a conclusion")
-
-
-def redrawn(data: Any) -> Any:
-    """Return a dataset with its items of propositional_logic replaced, also inside a mix."""
-    if type(data) is PropositionalLogicDataset:
-        data = Conclusions(data.config)
-        data[0]  # settings without items are rejected here
-    for name, part in getattr(data, "datasets", {}).items():
-        data.datasets[name] = redrawn(part)
-    return data
 
 
 def is_conclusion(answer: str, row: Row) -> bool:

@@ -28,8 +28,10 @@ from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
-from gem_core.envs.rg.conclusions import redrawn
+from gem_core.envs.rg.labels import corrected, label
 from gem_core.envs.rg.scorers import SCORERS, scorer
+from gem_core.envs.rg.solvers import JUDGES, Unreadable
+from gem_core.envs.rg.spelling import spellings
 from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, plain, undecorated
 
@@ -50,14 +52,14 @@ _GLOBAL_DRAW = re.compile(
 _MADE_ELSEWHERE = {
     "codeio",
     "isomorphic_strings",
+    "knight_swap",
     "list_functions",
     "polynomial_multiplication",
     "ransom_note",
+    "word_ladder",
 }
-"""Datasets that draw from sets: a process with a fixed order of sets generates them."""
+"""Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
-_EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
-"""Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
@@ -148,8 +150,7 @@ class ReasoningGymEnv(DatasetEnv):
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if seed is not None or options is not None or self.place < 0:
             return super().reset(seed, options=options)
-        self._action_random = None  # a shortcut to the next item; the full path costs a tenth of a small one
-        self._running = True
+        self._running = True  # a shortcut to the next item; the full path costs a tenth of a small one
         place = self.place + 1
         self.place = self.index = place = place if place < self._items.size else 0
         self._item = item = self._items.get(place)
@@ -192,12 +193,20 @@ class ReasoningGymEnv(DatasetEnv):
         return Graded(score, _text(score))
 
     def right_answer(self, row: Row) -> str | None:
-        answer = row["answer"]
-        for key in _EXAMPLES if answer is None else ():
-            answer = answer or row["metadata"].get(key)
-        if isinstance(answer, (dict, list)):  # its parser expects JSON
-            answer = json.dumps(answer)
+        answer = label(row)
         return None if answer is None else f"\\boxed{{{answer}}}"
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether a response is right, judged by a solver of `gem_core.envs.rg.solvers`."""
+        self._require_running("verify")
+        judge = JUDGES.get(self.row["metadata"].get("source_dataset", self._items.name))
+        answer = boxed_answer(action)
+        if judge is None or answer is None:
+            return None
+        try:
+            return bool(judge(self.row["question"], answer))  # None: no answer is right
+        except Unreadable:
+            return None
 
     def random_answer(self, row: Row, random: Random) -> str:
         """Return the answer of another item of the same chunk, which may be right by chance."""
@@ -274,17 +283,25 @@ class _Items:
         The unchanged answer comes first, because spaces and stars may be part of a drawing.
         """
         score = self._scored(answer, row)
-        if score == 1.0 or answer.isalnum():
+        if score == 1.0:
             return score
         tried = {answer}
-        for reading in _READINGS:
-            text = reading(answer)
+        for text in self._readings(answer, row):
             if text not in tried:
                 tried.add(text)
                 score = max(score, self._scored(text, row))
                 if score == 1.0:
                     break
         return score
+
+    def _readings(self, answer: str, row: Row) -> Iterator[str]:
+        """Yield the answer without decoration, and in other spellings that mean the same."""
+        texts = [answer] if answer.isalnum() else list(dict.fromkeys(read(answer) for read in _READINGS))
+        yield from texts
+        expected = label(row)
+        if expected is not None:
+            for text in texts:
+                yield from spellings(text, expected, row["metadata"].get("source_dataset", self.name))
 
     def _scored(self, answer: str, row: Row) -> float:
         """Return the score; an answer that makes the dataset's code fail is wrong."""
@@ -330,7 +347,7 @@ def _shared(name: str, size: int, seed: int, settings: str) -> Any:
     arguments = json.loads(settings)
     if "datasets" in arguments:
         arguments["datasets"] = [DatasetSpec(**part) for part in arguments["datasets"]]
-    dataset = redrawn(reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
+    dataset = corrected(name, reasoning_gym.create_dataset(name, size=size, seed=seed, **arguments))
     _log_prints()
     return dataset
 

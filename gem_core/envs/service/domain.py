@@ -66,6 +66,9 @@ class Task:
         facts: Answers of the scripted user, by topic: "email", "name", "order", ...
         actions: Reference solution: all calls, including those that only read.
         outputs: Texts that the assistant must tell the user.
+        mentions: Texts whose mention is reported as the metric ``mentioned``, but not rewarded.
+        compares_database: Whether the database must equal the goal.
+        left_out: Criteria of the source that are not checked here, for ``info["left_out"]``.
     """
 
     name: str
@@ -74,6 +77,9 @@ class Task:
     facts: Mapping[str, str]
     actions: Sequence[Call]
     outputs: Sequence[str] = ()
+    mentions: Sequence[str] = ()
+    compares_database: bool = True
+    left_out: Sequence[str] = ()
 
 
 def said_anywhere(messages: str, outputs: Sequence[str]) -> bool:

@@ -33,8 +33,9 @@ class Service(MultiAgentEnv):
     Both agents earn 1 if the conversation ends with the database of the goal and the assistant has told the
     user everything that the task requires, else 0; every earlier turn earns 0. An unreadable call sets
     ``info["invalid"]`` to "format", a rejected one sets ``info["tool_error"]``; both use up a turn and cost
-    nothing else. The turn limit truncates. The assistant's oracle is the reference solution; the user's
-    oracle follows a script.
+    nothing else. The last info holds what is reported without a reward: the metric ``mentioned`` and the
+    criteria ``left_out``. The turn limit truncates. The assistant's oracle is the reference solution; the
+    user's oracle follows a script.
 
     A domain may also require that the user agreed to every change before it was made, that enough was looked
     up if nothing is to be changed, and that a forbidden request is declined in words.
@@ -149,7 +150,7 @@ class Service(MultiAgentEnv):
         solved = over and self.solved()
         if over or cut:
             for name in self.agents:
-                infos[name]["success"] = solved
+                infos[name] |= {"success": solved, **self._report()}
         return (
             {name: self.observe(name) for name in self.agents},
             dict.fromkeys(self.agents, float(solved)),
@@ -199,9 +200,21 @@ class Service(MultiAgentEnv):
     def solved(self) -> bool:
         """Return whether the database matches the goal and all required facts were said and looked up."""
         goal = self.domain.goal(self.task_index)
-        if self.hasty or self.database != goal or not self._said_all():
+        if self.hasty or not self._said_all():
+            return False
+        if self.task.compares_database and self.database != goal:
             return False
         return goal != self.domain.database() or (self._looked_up() and self._declined())
+
+    def _report(self) -> dict[str, Any]:
+        """Return the entries of the last info about criteria that do not decide."""
+        report: dict[str, Any] = {}
+        if self.task.mentions:
+            mentioned = self.domain.said(self._said(), self.task.mentions)
+            report["metrics"] = {"mentioned": float(mentioned)}
+        if self.task.left_out:
+            report["left_out"] = list(self.task.left_out)
+        return report
 
     def _looked_up(self) -> bool:
         """Return whether the assistant looked up enough to know that nothing must be changed."""
@@ -227,15 +240,16 @@ class Service(MultiAgentEnv):
     def random_action(self, agent: str, random: Random) -> str:
         if agent == USER:
             return random.choice([*SMALL_TALK, *self.task.facts.values(), self.task.request])
-        if random.random() < 0.5:
+        if random.random() < 0.5 or not self.task.actions:
             return random.choice(["How can I help you?", "What is your email address?", ANYTHING_ELSE])
-        name, arguments = random.choice(self.domain.tasks[self.task_index].actions)
+        name, arguments = random.choice(self.task.actions)
         return self.format.write(self.domain.operation(name), arguments)
 
     def best_action(self, agent: str, random: Random) -> str:
         if agent == USER:
             last = next((text for who, text in reversed(self.messages) if who == ASSISTANT), None)
             return scripted_message(self.task, last)
+        told = dict.fromkeys([*self.task.outputs, *self.task.mentions])
         calls = iter(self.calls)
         for name, arguments in self.task.actions:
             if not any([name, dict(arguments)] == call for call in calls):  # made so far, in this order
@@ -246,6 +260,6 @@ class Service(MultiAgentEnv):
                 return self.format.write(self.domain.operation(name), arguments)
         else:
             changed = self.domain.goal(self.task_index) != self.domain.database()
-            settled = "That is settled." if changed or self.task.outputs else "I am sorry, I cannot do that."
-            return " ".join([settled, *self.task.outputs, ANYTHING_ELSE])
-        return " ".join(["You asked:", *self.task.outputs])
+            settled = "That is settled." if changed or told else "I am sorry, I cannot do that."
+            return " ".join([settled, *told, ANYTHING_ELSE])
+        return " ".join(["You asked:", *told])

@@ -22,16 +22,6 @@ CHANGES = frozenset(
 )  # fmt: skip
 """Operations that need the agreement of the customer."""
 
-_AGREEMENT = re.compile(
-    r"\b(yes|yeah|yep|ok|okay|sure|agreed?|confirm(ed)?|correct|right|fine|perfect|great|please do|go ahead|"
-    r"proceed|do (it|that|so)|sounds good)\b",
-    re.IGNORECASE,
-)
-_REFUSAL = re.compile(
-    r"\b(cannot|can ?not|can't|can\u2019t|unable|not able|not possible|impossible|not allowed|no longer|"
-    r"too late|decline|not permitted|not eligible|against (the|our) (rules|policy)|sorry|unfortunately)\b",
-    re.IGNORECASE,
-)
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _NOTHING_BEHIND = re.compile(r"(?<=\d)\.0+(?!\d)")
 
@@ -245,16 +235,6 @@ def said_in_words(messages: str, outputs: Sequence[str]) -> bool:
         and re.search(rf"(?<!\w)(?<!\d[.,])(?<!\w-){re.escape(output.lower())}(?!\w|-\w|[.,]\d)", messages)
         for output in outputs
     )
-
-
-def agrees(message: str) -> bool:
-    """Return whether a message of a customer agrees to something."""
-    return _AGREEMENT.search(message) is not None
-
-
-def declines(messages: str) -> bool:
-    """Return whether the messages of the assistant decline a request."""
-    return _REFUSAL.search(messages) is not None
 
 
 def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:

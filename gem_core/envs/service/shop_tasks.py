@@ -15,7 +15,8 @@ from gem_core.envs.service import wishes_account as account
 from gem_core.envs.service import wishes_delivered as delivered
 from gem_core.envs.service import wishes_waiting as waiting
 from gem_core.envs.service.domain import Call, Domain, Task
-from gem_core.envs.service.shop import CHANGES, OPERATIONS, POLICY, agrees, declines, looked_up, said_in_words
+from gem_core.envs.service.sentences import agrees, declines
+from gem_core.envs.service.shop import CHANGES, OPERATIONS, POLICY, looked_up, said_in_words
 from gem_core.envs.service.shop_database import shop_database
 from gem_core.envs.service.wishes import Person, Wish
 

@@ -23,6 +23,8 @@ from gem_core.errors import DataError
 
 SPLITS = ("base", "train", "test")
 
+_DEFAULT_BASIS = ("DB", "COMMUNICATE")
+
 _PACKAGES = ("tau2", "tau2.domains", "tau2.domains.retail", "tau2.environment", "tau2.utils")
 _ARGUMENT = re.compile(r"^\s+(\w+):\s*(.*?)(?=^\s+\w+:|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -36,9 +38,11 @@ def is_tau2(root: str) -> bool:
 def load_tau2(root: str, split: str = "test") -> Domain:
     """Return the retail service of a checkout.
 
-    A conversation succeeds if the database equals the one after the reference actions, and the assistant has
-    said what the task lists as ``communicate_info``. The assertions in natural language, which need a judge,
-    are not checked.
+    The ``reward_basis`` of a task decides, as in tau2-bench (``tau2/evaluator/evaluator.py``): with "DB" the
+    database must equal the one after the reference actions, with "COMMUNICATE" the assistant must say what
+    the task lists as ``communicate_info``; a task without a basis has both. A ``communicate_info`` outside
+    the basis is the metric ``mentioned``. The assertions in natural language ("NL_ASSERTION") need a judge
+    and are left out: ``info["left_out"]`` of such an episode names them.
 
     Args:
         root: Folder of the checkout, with ``data/tau2/domains/retail`` in it.
@@ -46,7 +50,7 @@ def load_tau2(root: str, split: str = "test") -> Domain:
 
     Raises:
         ConfigError: The split is unknown.
-        DataError: The checkout cannot be read.
+        DataError: The checkout cannot be read, or a task cannot be graded.
     """
     check_choice("split", split, SPLITS)
     folder = _data(root)
@@ -105,7 +109,10 @@ def _is_tool(tool_type: str = "read", mutates_state: bool | None = None) -> Call
 def _task(task: dict[str, Any]) -> Task:
     if task.get("initial_state"):
         raise ValueError(f"task {task['id']} has an initial state, which is not supported")
-    criteria = task["evaluation_criteria"]
+    criteria = task.get("evaluation_criteria") or {}
+    basis = _basis(task["id"], criteria)
+    info = [str(text) for text in criteria.get("communicate_info") or ()]
+    judged = "NL_ASSERTION" in basis and criteria.get("nl_assertions")
     scenario = task["user_scenario"]["instructions"]
     texts = [scenario] if isinstance(scenario, str) else [
         scenario.get(key) for key in ("reason_for_call", "known_info", "unknown_info", "task_instructions")
@@ -117,8 +124,31 @@ def _task(task: dict[str, Any]) -> Task:
         request=instruction,
         facts={},
         actions=[(action["name"], action["arguments"]) for action in criteria.get("actions") or ()],
-        outputs=[str(text) for text in criteria.get("communicate_info") or ()],
+        outputs=info if "COMMUNICATE" in basis else [],
+        mentions=[] if "COMMUNICATE" in basis else info,
+        compares_database="DB" in basis,
+        left_out=["NL_ASSERTION"] if judged else [],
     )
+
+
+def _basis(name: object, criteria: dict[str, Any]) -> set[str]:
+    """Return the criteria that decide a task.
+
+    Raises:
+        ValueError: Something decides that cannot be checked here, or nothing that can.
+    """
+    basis = {str(part) for part in criteria.get("reward_basis", _DEFAULT_BASIS) or ()}
+    if unknown := sorted(basis - {"DB", "COMMUNICATE", "NL_ASSERTION"}):
+        raise ValueError(f"the reward_basis of task {name} has {', '.join(unknown)}, which is not supported")
+    if others := [one["name"] for one in criteria.get("actions") or () if one.get("requestor") == "user"]:
+        raise ValueError(f"task {name} has actions of the user ({others[0]}), which are not supported")
+    checked = "DB" in basis and criteria.get("actions") is not None
+    if not checked and not ("COMMUNICATE" in basis and criteria.get("communicate_info")):
+        raise ValueError(
+            f"the reward_basis of task {name} is {', '.join(sorted(basis)) or 'empty'}: expected DB with "
+            "actions or COMMUNICATE with communicate_info, because nothing else can be checked"
+        )
+    return basis
 
 
 def _operation(tools: Any, model: Any, name: str, method: Any) -> Operation:

@@ -20,6 +20,8 @@ from gem_core.errors import DataError
 
 SPLITS = ("test", "train", "dev")
 
+_RESPOND = "respond"
+
 _PACKAGES = ("tau_bench", "tau_bench.envs", "tau_bench.envs.retail")
 
 
@@ -80,7 +82,11 @@ def _task(number: int, task: _Fields) -> Task:
         instruction=instruction,
         request=instruction,
         facts={},
-        actions=[(action.fields["name"], action.fields["kwargs"]) for action in task.fields["actions"]],
+        actions=[
+            (action.fields["name"], action.fields["kwargs"])
+            for action in task.fields["actions"]
+            if action.fields["name"] != _RESPOND  # a message, which tau-bench does not require
+        ],
         outputs=[str(output) for output in task.fields["outputs"]],
     )
 

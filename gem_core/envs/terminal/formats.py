@@ -92,6 +92,8 @@ def read_task(path: Path, files: bool) -> FolderTask:
 
 def _terminal_bench(path: Path, files: bool) -> FolderTask:
     settings = _yaml(path / "task.yaml")
+    if settings.get("parser_name", "pytest") != "pytest":
+        raise DataError(f"its test results are for the parser {settings['parser_name']!r}, expected 'pytest'")
     tests = _folder(path / "tests")
     script = path / "run-tests.sh"
     if script.is_file():

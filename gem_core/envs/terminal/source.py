@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gem_core.envs.terminal.task import TASKS, End, EndCheck, Task
+from gem_core.errors import EnvError
 from gem_core.sandbox.shell import Shell
 
 
@@ -76,5 +77,7 @@ class OwnTasks:
 def _holds(check: EndCheck, end: End) -> bool:
     try:
         return check(end)
+    except EnvError:
+        raise
     except Exception:  # unexpected content: invalid JSON, a missing key
         return False

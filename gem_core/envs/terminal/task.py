@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from gem_core.envs.drawn import Drawn
+from gem_core.errors import EnvError
 from gem_core.sandbox.shell import File, Files, Shell, ShellResult
 
-_SECONDS = 60.0
+_CPU_SECONDS = 20
+_SECONDS = 400.0
 
 
 class End:
@@ -46,10 +48,19 @@ class End:
         }
 
     def run(self, command: str, more: Mapping[str, str] | None = None) -> ShellResult:
-        """Run a command for at most a minute on a copy of the files, plus the files in `more`."""
+        """Run a command on a copy of the files, plus the files in `more`; its errors are not in the output.
+
+        Each process has 20 seconds of CPU time, so the load of the machine decides nothing.
+
+        Raises:
+            EnvError: The command waited for minutes, so that there is no verdict.
+        """
         with closing(self._open()) as shell:
             shell.write({**self.files, **texts(more or {})})
-            return shell.run(command, seconds=_SECONDS)
+            result = shell.run(f"ulimit -t {_CPU_SECONDS}\n{{\n{command}\n}} 2> /dev/null", seconds=_SECONDS)
+        if result.ending == "timeout":
+            raise EnvError(f"a test is undecided: its command did not end within {_SECONDS:g} seconds")
+        return result
 
 
 EndCheck: TypeAlias = Callable[[End], bool]
@@ -106,27 +117,54 @@ def has_lines(path: str, *expected: str) -> Condition:
 
 def has_files(folder: str, expected: Mapping[str, str]) -> Condition:
     """Return the condition that a folder has exactly these files."""
+    wanted = {path: (None, text.encode()) for path, text in expected.items()}
+    return Condition(
+        f"the files in {folder}",
+        lambda end: {path: (file.target, file.data) for path, file in end.below(folder).items()} == wanted,
+    )
+
+
+def has_texts(folder: str, expected: Mapping[str, str]) -> Condition:
+    """Return the condition that a folder has exactly these files, with these lines as in `has_lines`."""
     return Condition(
         f"the files in {folder}",
         lambda end: (
-            {path: file.data for path, file in end.below(folder).items() if file.target is None}
-            == {path: text.encode() for path, text in expected.items()}
-            and len(end.below(folder)) == len(expected)
+            end.below(folder).keys() == expected.keys()
+            and all(
+                end.lines(f"{folder}/{path}") == text.rstrip().split("\n") for path, text in expected.items()
+            )
         ),
     )
 
 
+def is_empty(folder: str) -> Condition:
+    """Return the condition that a folder exists and holds nothing."""
+
+    def check(end: End) -> bool:
+        found = end.files.get(folder)
+        return found is not None and found.folder and not any(p.startswith(f"{folder}/") for p in end.files)
+
+    return Condition(f"{folder} is empty", check)
+
+
 def unchanged(files: Files, *paths: str) -> Condition:
     """Return the condition that files are unchanged: the named ones, or all of them."""
-    kept = paths or tuple(files)
+    kept = {path: _kind(files[path]) for path in paths or tuple(files)}
     return Condition(
         "what was to stay as it was",
-        lambda end: all(path in end.files and end.files[path].data == files[path].data for path in kept),
+        lambda end: all(path in end.files and _kind(end.files[path]) == kind for path, kind in kept.items()),
     )
 
 
+def _kind(file: File) -> tuple[bool, str | None, bytes]:
+    return file.folder, file.target, file.data
+
+
 def prints(name: str, command: str, expected: str, more: Mapping[str, str] | None = None) -> Condition:
-    """Return the condition that a command succeeds and prints this text, ignoring trailing whitespace."""
+    """Return the condition that a command succeeds and prints this text, ignoring trailing whitespace.
+
+    What it writes to standard error does not count.
+    """
 
     def check(end: End) -> bool:
         result = end.run(command, more)

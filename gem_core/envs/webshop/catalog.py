@@ -34,6 +34,7 @@ class Product:
         features: Short texts about features.
         rating: Mean number of stars, or a word if there are none.
         reviews: Customer reviews.
+        kind: What the product is, such as "green tea"; None if unknown.
     """
 
     asin: str
@@ -48,6 +49,7 @@ class Product:
     features: tuple[str, ...]
     rating: str = "N.A."
     reviews: tuple[str, ...] = ()
+    kind: str | None = None
 
     @cached_property
     def text(self) -> str:

@@ -73,6 +73,7 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
         features=tuple(features),
         rating=f"{random.uniform(2.5, 5):.1f}",
         reviews=tuple(random.sample(_REVIEWS, random.randint(0, 3))),
+        kind=kind.query,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 import bm25s
 import numpy as np
 
-_WORD = re.compile(r"\w+")
+from gem_core.tools.search import words as split
+
 _LONGEST = 2000
 """Maximum number of characters of a query."""
 _DULL = frozenset(
@@ -30,7 +30,7 @@ class Search:
 
     def best(self, query: str, limit: int) -> list[int]:
         """Return the positions of the best matches, best first, without texts that share no word."""
-        terms = words(query[:_LONGEST])
+        terms = _plain(split.query_words(query[:_LONGEST]))
         if not terms:
             return []
         scores = self._index.get_scores(terms)
@@ -39,8 +39,11 @@ class Search:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text in lower case, without stop words and without the plural s."""
-    all_words = _WORD.findall(text.lower())
+    """Return the words of a text as in `gem_core.tools.search.words`, without stop words and plural s."""
+    return _plain(split.words(text))
+
+
+def _plain(all_words: Iterable[str]) -> list[str]:
     return [_singular(word) for word in all_words if word not in _DULL]
 
 

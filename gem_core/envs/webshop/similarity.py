@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
-_OTHER = re.compile(r"\W+")
+from gem_core.tools.search.words import runs
 
 
 def token_set_ratio(one: str, other: str) -> float:
@@ -47,4 +45,4 @@ def common_length(one: str, other: str) -> int:
 
 
 def _tokens(text: str) -> set[str]:
-    return set(_OTHER.sub(" ", text.lower()).split())
+    return set(runs(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import json
 import os
@@ -11,10 +12,12 @@ import sys
 import time
 import traceback
 import types
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-WORK = "/program"
-"""Working folder of a program."""
+if TYPE_CHECKING:
+    from gem_core.sandbox.guest.devices import WORK, close_devices, open_devices
+else:
+    from guest.devices import WORK, close_devices, open_devices
 
 
 def open_streams() -> tuple[TextIO, TextIO, TextIO]:
@@ -58,13 +61,18 @@ class Child:
             os.close(descriptor)
         if request["session"]:  # the previous program may have left data in the buffers
             sys.stdin, sys.stdout, sys.stderr = open_streams()
+        open_devices(source)
         set_limits(request["limits"], request["session"])
         result = self.execute(source)
-        for stream in (sys.stdout, sys.stderr):
+        if not request["session"]:
+            end_interpreter()
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             try:
-                stream.flush()
+                if stream is not None:
+                    stream.flush()
             except Exception:
                 result = result or 120
+        close_devices(source)
         pack(files, request["fetch"])
         os.close(files)
         return result
@@ -88,6 +96,16 @@ class Child:
             show(error, source)
             return 1
         return 0
+
+
+def end_interpreter() -> None:
+    """Wait for threads and call the functions of atexit, as an interpreter does when its program ends."""
+    try:
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()
+        atexit._run_exitfuncs()
+    except BaseException:
+        traceback.print_exc()
 
 
 def show(error: BaseException, source: bytes) -> None:

@@ -31,11 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gem_core.sandbox.guest import kernel
-    from gem_core.sandbox.guest.child import STREAMS, WORK, Child
+    from gem_core.sandbox.guest.child import STREAMS, Child
+    from gem_core.sandbox.guest.devices import WORK
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from guest import kernel
-    from guest.child import STREAMS, WORK, Child
+    from guest.child import STREAMS, Child
+    from guest.devices import WORK
 
     del sys.path[0]
 

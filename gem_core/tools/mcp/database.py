@@ -69,7 +69,8 @@ def opened(
     Args:
         path: File of an existing database.
         write: Whether the database can be changed.
-        seconds: Wall-clock limit for everything done with the connection, in seconds.
+        seconds: Limit of CPU time for everything done with the connection, in seconds, so that the load of
+            the machine decides nothing; also the wait for another connection.
 
     Raises:
         sqlite3.Error: The database cannot be opened.
@@ -83,8 +84,8 @@ def opened(
             link.execute("PRAGMA query_only = ON")
         if sys.version_info >= (3, 11):
             link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-        end = time.monotonic() + seconds
-        link.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+        end = time.thread_time() + seconds
+        link.set_progress_handler(lambda: time.thread_time() > end, _STEPS)
         link.execute("BEGIN")
         link.set_authorizer(_allowed)
         yield link

@@ -134,6 +134,7 @@ class Pool:
     async def _open(self, seconds: float) -> Session:
         """Open a new session, waiting for a server that is down."""
         end, pause = time.monotonic() + seconds, 0.05
+        reason: ServiceError | None = None
         while True:
             session = Session(self.config, self._client)
             try:
@@ -141,9 +142,11 @@ class Pool:
                 self.opened += 1
                 self._sessions = {other for other in self._sessions if not other.gone} | {session}
                 return session
-            except ServiceError:
+            except ServiceError as error:
+                if reason is None or session.failure is not None:  # a failure says more than a late answer
+                    reason = error
                 if time.monotonic() + pause >= end or isinstance(session.failure, FileNotFoundError):
-                    raise
+                    raise reason from None
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 

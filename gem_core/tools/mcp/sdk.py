@@ -15,10 +15,13 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from gem_core.errors import MissingDependency
+from gem_core.tools.mcp.results import SCHEMA, readable
 
 F = TypeVar("F", bound=Callable[..., Any])
 CLOSED = -32000
 """Code of the package's own error for a session whose connection ended."""
+_NO_METHOD = -32601
+"""Code of the error of a server that does not know a method."""
 
 try:
     MAJOR = int(version("mcp").partition(".")[0])
@@ -62,7 +65,7 @@ async def open_session(
             try:
                 await session.initialize()
             except Error as error:
-                if not hasattr(session, "discover") or error_code(error) not in (-32601, -32022):
+                if not hasattr(session, "discover") or error_code(error) not in (_NO_METHOD, -32022):
                     raise
                 await session.discover()  # a server that supports only the stateless protocol
             yield session
@@ -85,7 +88,7 @@ def error_code(error: Exception) -> int:
 
 def tool_schema(tool: Any) -> dict[str, Any]:
     """Return the JSON schema of the arguments of a tool."""
-    schema: dict[str, Any] = tool.input_schema if MAJOR >= 2 else tool.inputSchema
+    schema: dict[str, Any] = tool.meta[SCHEMA]
     return schema
 
 
@@ -94,21 +97,24 @@ def is_error(result: Any) -> bool:
     return bool(result.is_error if MAJOR >= 2 else result.isError)
 
 
-def structured(result: Any) -> Any:
-    """Return the structured content of a result, or None."""
-    return result.structured_content if MAJOR >= 2 else result.structuredContent
-
-
 async def list_tools(session: ClientSession) -> list[Any]:
-    """Return all tools of a server, requested page by page."""
+    """Return all tools of a server, requested page by page; none if it does not serve tools."""
     tools: list[Any] = []
     cursor: str | None = None
-    while True:
-        page = await session.list_tools(**_page(cursor))
+    seen: set[str | None] = set()
+    while cursor not in seen:
+        seen.add(cursor)
+        try:
+            page = await session.list_tools(**_page(cursor))
+        except Error as error:
+            if error_code(error) != _NO_METHOD:
+                raise
+            break
         tools += page.tools
         cursor = page.next_cursor if MAJOR >= 2 else page.nextCursor  # type: ignore[attr-defined]
         if not cursor:
-            return tools
+            break
+    return tools
 
 
 def _page(cursor: str | None) -> dict[str, Any]:
@@ -118,7 +124,10 @@ def _page(cursor: str | None) -> dict[str, Any]:
 
 
 class _Watched:
-    """Read stream of a transport that reports when it ends, which an idle session would not notice."""
+    """Read stream of a transport that reports when it ends, which an idle session would not notice.
+
+    It also puts each result into a form that the package accepts; see `gem_core.tools.mcp.results`.
+    """
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:
         self._stream, self._on_end = stream, on_end
@@ -131,14 +140,14 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            return _with_readable_result(await self._stream.__anext__())
         except (StopAsyncIteration, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._on_end()
             raise
 
     async def receive(self) -> Any:
         try:
-            return await self._stream.receive()
+            return _with_readable_result(await self._stream.receive())
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             self._on_end()
             raise
@@ -149,6 +158,15 @@ class _Watched:
 
     async def __aexit__(self, *args: Any) -> Any:
         return await self._stream.__aexit__(*args)
+
+
+def _with_readable_result(item: Any) -> Any:
+    """Return a message of the server with a result that the package accepts."""
+    message: Any = getattr(item, "message", None)
+    message = getattr(message, "root", message)  # version 1 wraps messages
+    if isinstance(getattr(message, "result", None), dict):
+        message.result = readable(message.result)
+    return item
 
 
 # -- servers ----------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from gem_core.errors import ConfigError
@@ -91,35 +90,42 @@ def mcp_tools(
     names = [tool.name for _, tool in tools]
     if missing := [name for name in only or () if name not in names]:
         raise ConfigError(f"mcp: unknown tools {', '.join(missing)}. Available: {', '.join(names) or 'none'}")
+    chosen = [(server, tool) for server, tool in tools if only is None or tool.name in only]
+    several = {name for name in names if len({id(server) for server, tool in tools if tool.name == name}) > 1}
+    shown = _different(
+        tool_name(f"{server.name}_{tool.name}" if tool.name in several else tool.name)
+        for server, tool in chosen
+    )
     return [
         McpTool(
             server,
             tool.name,
-            tool_name(tool.name if names.count(tool.name) == 1 else f"{server.name}_{tool.name}"),
+            name,
             tool.description or f"{tool.name} of the server {server.name}.",
-            {**sdk.tool_schema(tool), "type": "object"},
+            sdk.tool_schema(tool),
         )
-        for server, tool in tools
-        if only is None or tool.name in only
+        for name, (server, tool) in zip(shown, chosen, strict=True)
     ]
+
+
+def _different(names: Iterable[str]) -> list[str]:
+    """Return the names with a number at the end of each one that was there before."""
+    given: list[str] = []
+    for name in names:
+        number, new = 1, name
+        while new in given:
+            number += 1
+            new = f"{name}_{number}"
+        given.append(new)
+    return given
 
 
 def tool_name(name: str) -> str:
     """Return a valid tool name: other characters become ``_``, and the name starts with a letter."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
-    return plain if plain[:1].isalpha() else f"t_{plain}"
+    return plain if plain[:1].isascii() and plain[:1].isalpha() else f"t_{plain}"
 
 
 def as_text(result: Any) -> str:
-    """Format a result for the model: its texts, and a placeholder for each part that is not text."""
-    parts = []
-    for part in result.content:
-        text = getattr(getattr(part, "resource", part), "text", None)
-        if isinstance(text, str):
-            parts.append(text)
-        else:
-            facts = (getattr(part, name, None) for name in ("uri", "mimeType", "mime_type"))
-            parts.append(f"[{part.type}: {next(filter(None, facts), 'no text')}]")
-    if not parts and sdk.structured(result) is not None:
-        parts.append(json.dumps(sdk.structured(result), ensure_ascii=False))
-    return "\n".join(parts) or "(The tool returned nothing.)"
+    """Return the result of a call as text for the model."""
+    return "\n".join(part.text for part in result.content) or "(The tool returned nothing.)"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import re
 import threading
 from array import array
 from collections import Counter
@@ -25,23 +24,18 @@ from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
 from gem_core.tools.search.documents import Documents, write_documents
 from gem_core.tools.search.folders import build_once, cache_folder, read_facts, write_facts
 from gem_core.tools.search.searcher import Hit, Searcher
+from gem_core.tools.search.words import query_words, words
 
 Numbers = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float32]
 
-VERSION = 1
-_WORD = re.compile(r"\w+")
+VERSION = 2
 _LONGEST = 20_000
 """Number of characters of a query that are used."""
 _AT_ONCE = min(8, os.cpu_count() or 1)
 """Number of concurrent searches; each one uses a core and four bytes per document."""
 _COMMON = 4096
 """Number of documents with a word above which it is worth checking whether the word can still matter."""
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a text for the index and for queries: case-folded runs of letters and digits."""
-    return _WORD.findall(text.casefold())
 
 
 class Bm25Index(Searcher):
@@ -109,7 +103,7 @@ class Bm25Index(Searcher):
     def _terms(self, query: str) -> list[_Term]:
         """Return the entries of a query's words in the index, by descending weight."""
         terms = []
-        for word, count in Counter(words(query[:_LONGEST])).items():
+        for word, count in Counter(query_words(query[:_LONGEST])).items():
             place = self._words.find(word)
             if place is not None:
                 column = int(self._columns[place])

@@ -12,6 +12,7 @@ from gem_core.envs.datasets.code import CodeEnv
 from gem_core.envs.datasets.math import MathEnv
 from gem_core.envs.datasets.qa import QaEnv
 from gem_core.errors import ConfigError, DataError, ResetNeeded
+from tests.support import PIXEL
 
 ITEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(7)]
 
@@ -152,13 +153,10 @@ def test_unfit_rows_are_rejected_when_the_environment_is_made(rows, error, said)
 
 
 def test_unfit_values_are_an_error_of_the_data():
-    env = math_env([{"problem": None, "answer": "1"}])
-    with pytest.raises(DataError, match="column 'problem' must be text, not NoneType"):
-        env.reset(seed=0)
-    env = math_env([{"problem": "p", "answer": None}])
-    env.reset(seed=0)
-    with pytest.raises(DataError, match="column 'answer' has no answer"):
-        env.step(r"\boxed{1}")
+    with pytest.raises(DataError, match="row 0: column 'problem' must be text or chat messages, not nothing"):
+        math_env([{"problem": None, "answer": "1"}])
+    with pytest.raises(DataError, match="row 0: column 'answer' has no answer"):
+        math_env([{"problem": "p", "answer": None}])
 
 
 def test_one_source_must_be_given():
@@ -174,19 +172,96 @@ def test_reset_options():
         math_env().reset(options={"state": {"x": 1}})
 
 
-def test_images_become_content_parts():
-    png = b"\x89PNG\r\n\x1a\nrest"
+def vision(problem, images, **kwargs):
     rows = [
-        {"problem": "Look: <image> What is x?", "answer": "3", "images": [{"bytes": png}, {"bytes": png}]}
+        {"problem": "<image>What is y?", "answer": "1", "images": [PIXEL]},
+        {"problem": problem, "answer": "3", "images": images},
     ]
-    env = math_env(rows, image_key="images")
-    observation, _ = env.reset(seed=0)
-    assert [part["type"] for part in observation] == ["image_url", "text", "image_url", "text", "text"]
-    assert observation[0]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    return math_env(rows, image_key="images", **kwargs)
+
+
+GIF = b"GIF89a" + bytes(20) + b";"
+
+
+@pytest.mark.parametrize(
+    ("problem", "images", "kinds"),
+    [
+        ("Look: <image> What is x?", [PIXEL], "Look: |png|What is x?"),
+        ("Look: <image> and <image> What is x?", [PIXEL, GIF], "Look: |png|and|gif|What is x?"),
+        ("Is it <image 2> or <image 1>?", [PIXEL, {"bytes": GIF}], "Is it|gif|or|png|?"),
+        ("<image_1> <image1> x?", [PIXEL], "png|png|x?"),
+        ("What is x?", [PIXEL, GIF], "png|gif|What is x?"),
+        ("What is x?", PIXEL, "png|What is x?"),
+        ("<image>", (PIXEL,), "png"),
+        ("What is 1 + 2?", [], "What is 1 + 2?"),
+        ("What is 1 + 2?", None, "What is 1 + 2?"),
+    ],
+)
+def test_images_become_content_parts(problem, images, kinds):
+    env = vision(problem, images)
+    observation, _ = env.reset(options={"index": 1})
+    shown = [
+        part["text"] if part["type"] == "text" else part["image_url"]["url"].partition(";")[0][11:]
+        for part in observation[:-1]
+    ]
+    assert [text.strip() for text in shown] == [text.strip() for text in kinds.split("|")]
     assert env.step(r"\boxed{3}")[1] == 1.0
-    env = math_env([{"problem": "p", "answer": "3", "images": [{"bytes": b"nothing"}]}], image_key="images")
-    with pytest.raises(DataError, match=r"dataset: 7 bytes .* are not an image"):
-        env.reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("problem", "images", "message"),
+    [
+        (
+            "<image>What is x?",
+            [],
+            "has 1 marks such as <image>, and there are 0 images: expected an image for",
+        ),
+        ("<image>What is x?", None, "and there are 0 images"),
+        ("<image><image><image>x?", [PIXEL], "has 3 marks such as <image>, and there are 1 images"),
+        ("<image>What is x?", [PIXEL, GIF], "and there are 2 images: expected one mark per image"),
+        ("<image 3>What is x?", [PIXEL, GIF], "expected an image for each mark"),
+        ("<image 2>What is x?", [PIXEL, GIF], "expected one mark per image"),
+        ("<image 0>What is x?", [PIXEL], "and there are 1 images"),
+        ("<image>What is x?", [None], "image 1 of 1 is missing"),
+        ("What is x?", [PIXEL, None], "image 2 of 2 is missing"),
+        ("What is x?", [{"bytes": None, "path": None}], "image 1 of 1 is missing"),
+        ("<image>What is x?", [{}], "image 1 of 1 is missing"),
+        ("<video>What is x?", [PIXEL], "the problem has the mark <video>, but"),
+        ("<image><audio>x?", [PIXEL], "the problem has the mark <audio>, but"),
+    ],
+)
+def test_a_row_that_cannot_be_shown_is_rejected_when_the_data_is_opened(problem, images, message):
+    with pytest.raises(DataError, match=rf"dataset: .*{message}.*\(row 1\)$"):
+        vision(problem, images)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (b"nothing", "7 bytes .* are not an image"),
+        (b"", "0 bytes .* are not an image"),
+        (PIXEL[:40], "the image is cut short: 40 bytes of png"),
+        (b"\xff\xd8\xff" + bytes(40), "the image is cut short: 43 bytes of jpeg"),
+        (b"RIFF" + (100).to_bytes(4, "little") + b"WEBP" + bytes(40), "cut short: 52 bytes of webp"),
+        (bytes(4) + b"ftypmp42" + bytes(40), "are not an image"),  # a video
+        (3.5, "the image is of type float"),
+    ],
+)
+def test_a_damaged_image_names_the_row(image, message):
+    env = vision("<image>What is x?", [image])
+    with pytest.raises(DataError, match=rf"dataset: .*{message}.*\(row 1\)$"):
+        env.reset(options={"index": 1})
+
+
+def test_a_mark_without_a_column_of_images_is_rejected():
+    row = {"problem": "<image>What is x?", "answer": "3", "decoded_image": PIXEL, "picture": PIXEL}
+    with pytest.raises(
+        DataError,
+        match=r"shows <image>, but no image_key is given; columns .*: decoded_image, picture \(row 0",
+    ):
+        math_env([row]).reset(seed=0)
+    with pytest.raises(DataError, match=r"shows <video>, but no image_key is given \(row 0"):
+        math_env([{"problem": "<video>What is x?", "answer": "3"}]).reset(seed=0)
 
 
 def test_boxed_questions_ask_for_a_box_and_others_for_a_tag():

@@ -16,7 +16,8 @@ from gem_core.envs.generated.proofs import ProofRows, _Rule, derive
 from gem_core.envs.generated.word_problems import _NAMES, _THINGS, WordProblemRows
 from gem_core.errors import ConfigError
 from gem_core.graders.math import grade
-from gem_core.graders.programs import read_tests, run_tests
+from gem_core.graders.program_tests import read_tests
+from gem_core.graders.programs import run_tests
 from gem_core.graders.qa import exact_match
 from gem_core.registration import spec
 
@@ -319,8 +320,10 @@ def test_solutions_pass_in_the_sandbox_and_their_neighbors_do_not():
             continue
         seen.add(skeleton)
         tests = read_tests(item["tests"])
-        assert run_tests(item["solution"], tests)[:2] == (4, 4), item
-        assert run_tests("print(0)", tests).passed < 4, item
+        count = len(tests.tests)
+        assert count >= 4
+        assert run_tests(item["solution"], tests)[:2] == (count, count), item
+        assert run_tests("print(0)", tests).passed < count, item
     assert len(seen) == rows.templates
 
 

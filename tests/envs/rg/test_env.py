@@ -13,6 +13,7 @@ from gem_core.errors import ConfigError, MissingDependency
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
 from gem_core.envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
+from gem_core.envs.rg.labels import CORRECTED  # noqa: E402
 from gem_core.text import last_boxed, plain, undecorated  # noqa: E402
 
 FAST = [
@@ -58,7 +59,7 @@ def test_check_env(name):
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(reasoning_gym.factory.DATASETS) - _MADE_ELSEWHERE - {"composite", REDRAWN})
+    "name", sorted(set(reasoning_gym.factory.DATASETS) - _MADE_ELSEWHERE - {"composite", REDRAWN} - CORRECTED)
 )
 def test_the_item_and_the_score_are_the_packages_own(name):
     env = gem_core.make(f"rg:{name}", size=20, seed=7)

@@ -82,7 +82,7 @@ def task(id, actions, say, **fields):
     return {
         "id": id,
         "user_scenario": scenario,
-        "evaluation_criteria": criteria,
+        "evaluation_criteria": criteria | fields.pop("criteria", {}),
         "initial_state": None,
         **fields,
     }
@@ -126,11 +126,96 @@ def test_tasks_tools_and_grades_of_a_checkout(checkout):
     assert env.get_state() == json.loads(json.dumps(env.get_state()))
     env.step(call("close_order", order_id="#1", notes=["bye"]))
     assert env.step("It was 1250. Anything else?")[1:3] == (1.0, True)
-    for notes, said in ((["bye"], "Done."), (["hello"], "It was 1250.")):
-        env.reset(seed=0)
-        env.step(call("close_order", order_id="#1", notes=notes))
-        assert env.step(f"{said} Anything else?")[1:3] == (0.0, True)
+    env.reset(seed=0)
+    env.step(call("close_order", order_id="#1", notes=["hello"]))
+    assert env.step("It was 1250. Anything else?")[1:3] == (0.0, True)
     assert not [name for name in sys.modules if name.startswith("tau2")]
+
+
+CLOSE = ("close_order", {"order_id": "#1", "notes": ["bye"]})
+JUDGED = {"nl_assertions": ["Agent says the price."]}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "close", "say", "earned", "reported"),
+    [
+        # the basis that all retail tasks have
+        ({"reward_basis": ["DB"]}, True, "Done.", 1.0, {"metrics": {"mentioned": 0.0}}),
+        ({"reward_basis": ["DB"]}, True, "It was 1,250.", 1.0, {"metrics": {"mentioned": 1.0}}),
+        ({"reward_basis": ["DB"]}, False, "It was 1250.", 0.0, {"metrics": {"mentioned": 1.0}}),
+        ({"reward_basis": ["DB"], "communicate_info": []}, True, "Done.", 1.0, {}),
+        ({"reward_basis": ["DB"], "communicate_info": None}, True, "Done.", 1.0, {}),
+        ({"reward_basis": ["DB"], **JUDGED}, True, "Done.", 1.0, {"metrics": {"mentioned": 0.0}}),
+        (
+            {"reward_basis": ["DB", "NL_ASSERTION"], **JUDGED},
+            True,
+            "Done.",
+            1.0,
+            {"metrics": {"mentioned": 0.0}, "left_out": ["NL_ASSERTION"]},
+        ),
+        (
+            {"reward_basis": ["DB", "NL_ASSERTION"], "nl_assertions": [], "communicate_info": []},
+            True,
+            "Done.",
+            1.0,
+            {},
+        ),
+        # bases of other tasks
+        ({"reward_basis": ["DB", "COMMUNICATE"]}, True, "Done.", 0.0, {}),
+        ({"reward_basis": ["DB", "COMMUNICATE"]}, True, "It was 1,250.", 1.0, {}),
+        ({"reward_basis": ["COMMUNICATE"]}, False, "It was 1250.", 1.0, {}),
+        ({"reward_basis": ["COMMUNICATE"]}, False, "Done.", 0.0, {}),
+        ({"reward_basis": ["COMMUNICATE"], "actions": None}, False, "It was 1250.", 1.0, {}),
+    ],
+)
+def test_the_reward_basis_decides(checkout, criteria, close, say, earned, reported):
+    path = checkout / "data/tau2/domains/retail/tasks.json"
+    path.write_text(json.dumps([task("0", [CLOSE], ["1,250"], criteria=criteria)]))
+    env = gem_core.make("service:TauBenchRetail-v0", root=str(checkout))
+    env.reset(seed=0)
+    if close:
+        env.step(call("close_order", order_id="#1", notes=["bye"]))
+    _, reward, ended, _, info = env.step(f"{say} Anything else?")
+    assert (reward, ended, info["success"]) == (earned, True, earned == 1)
+    assert {name: info[name] for name in ("metrics", "left_out") if name in info} == reported
+
+
+def test_a_task_without_a_basis_has_the_default_one(checkout):
+    path = checkout / "data/tau2/domains/retail/tasks.json"
+    row = task("0", [CLOSE], ["1250"])
+    del row["evaluation_criteria"]["reward_basis"]
+    path.write_text(json.dumps([row]))
+    (loaded,) = load_tau2(str(checkout)).tasks
+    assert (loaded.outputs, loaded.mentions, loaded.compares_database) == (["1250"], [], True)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "message"),
+    [
+        ({"reward_basis": ["DB", "ENV_ASSERTION"]}, "the reward_basis of task 0 has ENV_ASSERTION"),
+        ({"reward_basis": ["ACTION", "DB"]}, "the reward_basis of task 0 has ACTION, which is not supported"),
+        ({"reward_basis": ["NL_ASSERTION"]}, "is NL_ASSERTION: expected DB with actions or COMMUNICATE"),
+        ({"reward_basis": []}, "is empty: expected DB"),
+        ({"reward_basis": ["DB"], "actions": None}, "nothing else can be checked"),
+        ({"reward_basis": ["COMMUNICATE"], "communicate_info": []}, "nothing else can be checked"),
+        (
+            {"actions": [{"name": "pay", "arguments": {}, "requestor": "user"}]},
+            r"task 0 has actions of the user \(pay\)",
+        ),
+    ],
+)
+def test_criteria_that_cannot_be_checked_are_rejected(checkout, criteria, message):
+    path = checkout / "data/tau2/domains/retail/tasks.json"
+    path.write_text(json.dumps([task("0", [CLOSE], ["1250"], criteria=criteria)]))
+    with pytest.raises(DataError, match=message):
+        load_tau2(str(checkout))
+
+
+def test_a_task_without_criteria_is_rejected(checkout):
+    path = checkout / "data/tau2/domains/retail/tasks.json"
+    path.write_text(json.dumps([{**task("0", [], []), "evaluation_criteria": None}]))
+    with pytest.raises(DataError, match="nothing else can be checked"):
+        load_tau2(str(checkout))
 
 
 def test_arguments_are_described_as_in_the_docstring(checkout):

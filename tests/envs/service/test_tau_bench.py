@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -138,4 +139,15 @@ def test_the_real_one():
         pytest.skip("GEM_CORE_TAU_BENCH names no checkout of tau-bench")
     domain = load_tau_bench(root)
     assert (len(domain.tasks), len(domain.operations)) == (115, 16)
+    assert unsolved(domain) == []
+
+
+def test_messages_among_the_reference_actions_are_not_required(checkout):
+    path = Path(checkout, "tau_bench/envs/retail/tasks_test.py")
+    message = 'Action(name="respond", kwargs={"content": "The price is 1250."})'
+    text = TASKS.replace('actions=[Action(name="close_order', f'actions=[{message}, Action(name="close_order')
+    assert message in text
+    path.write_text(text)
+    domain = load_tau_bench(str(checkout))
+    assert [name for name, _ in domain.tasks[0].actions] == ["close_order"]
     assert unsolved(domain) == []

@@ -155,6 +155,13 @@ def test_tasks_that_cannot_be_read(tmp_path):
         gem_core.make("eval:TerminalBench", folder=str(tmp_path))
 
 
+def test_results_for_another_parser_cannot_be_read(tmp_path):
+    settings = "instruction: Do it.\nparser_name: swebench\n"
+    write(tmp_path / "a", {"task.yaml": settings, "tests/test_a.py": ""})
+    with pytest.raises(DataError, match=r"a: its test results are for the parser 'swebench', expected 'py"):
+        gem_core.make("eval:TerminalBench", folder=str(tmp_path))
+
+
 def test_whole_build_contexts_leave_the_answers_out(tmp_path):
     write(
         tmp_path,

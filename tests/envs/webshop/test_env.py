@@ -11,6 +11,7 @@ pytest.importorskip("bm25s", reason="needs the extra 'search'")
 import gem_core
 from gem_core.checker import RULES
 from gem_core.envs.webshop import pages
+from gem_core.envs.webshop.search import Search
 from gem_core.errors import ConfigError, MissingDependency
 
 IDS = [f"webshop:{split}-{mode}" for split in ("test", "train") for mode in ("html", "text", "text_rich")]
@@ -154,6 +155,14 @@ def test_search_pages_back_and_forth():
     assert back == observation
     start, *_ = env.step(boxed("click[Back to Search]"))
     assert "Total results" not in start
+
+
+def test_a_search_finds_other_scripts():
+    texts = ["绿茶 100 克", "Caf\u00e9 cr\u00e8me", "हिन्दी किताब", "green teas", "İstanbul rug"]
+    index = Search(texts)
+    queries = ["绿茶", "茶", "cafe\u0301", "हिन्दी", "tea", "istanbul"]
+    assert [index.best(query, 3) for query in queries] == [[0], [0], [1], [2], [3], [4]]
+    assert index.best("ह", 3) == []
 
 
 def test_unknown_words_find_nothing():

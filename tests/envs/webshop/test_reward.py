@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
 from gem_core.envs.webshop.catalog import Goal, Product
+from gem_core.envs.webshop.generated import generated_catalog
 from gem_core.envs.webshop.reward import has_attribute, same_option, score, type_score
 
 SHOE = Product(
@@ -88,3 +89,64 @@ def test_type(name, query, path, expected):
 def test_a_tenth_of_the_title_is_next_to_nothing():
     long = replace(SHOE, name=" ".join(f"{a}{b}" for a in "abcd" for b in "efg") + " Shoes")
     assert type_score(replace(SHOE, name="Shoes"), long) == 0.1
+
+
+# -- the generated catalog names kinds and attributes -----------------------------------------------
+
+
+def best_purchase(product, goal, target):
+    """Return the score of a product with the best choice of its options."""
+    chosen = {
+        name: value for name, values in product.options.items() for value in values if value in goal.options
+    }
+    return score(product, chosen, goal, target)
+
+
+@pytest.fixture(scope="module")
+def shop():
+    return generated_catalog(1000, 0)
+
+
+def test_only_the_right_kind_with_every_attribute_wins(shop):
+    wins = near = 0
+    for goal in shop.goals["test"][:300:4]:
+        target = shop.product(goal.asin)
+        assert best_purchase(target, goal, target).total == 1
+        for product in shop.products:
+            found = best_purchase(product, goal, target)
+            right = product.kind == target.kind and set(goal.attributes) <= set(product.attributes)
+            assert found.total < 1 or right
+            wins += found.total == 1
+            near += not right and found.attributes == len(goal.attributes)
+    assert wins > 75
+    assert near > 10  # products of another kind that have all attributes
+
+
+@pytest.mark.parametrize(
+    ("bought", "wanted", "expected"),
+    [
+        ("green tea", "green tea", 1.0),
+        ("dried fruit", "green tea", 0.0),  # both slow dried
+        ("tablet case", "desk speaker", 0.0),  # another shelf of electronics
+        ("pleated skirt", "hooded sweater", 0.0),
+        ("tea kettle", "green tea", 0.5),  # a word in common
+        ("desk lamp", "floor lamp", 0.5),
+        ("desk chair", "desk lamp", 0.5),
+        ("mixed nuts", "dried fruit", 0.5),  # the same shelf
+        ("wireless headphones", "desk speaker", 0.5),
+        ("lunch box", "spice rack", 0.5),
+        ("frying pan", "running shoes", 0.0),
+    ],
+)
+def test_type_by_kind(shop, bought, wanted, expected):
+    kinds = {product.kind: product for product in shop.products}
+    assert type_score(kinds[bought], kinds[wanted]) == expected
+    same_title = replace(kinds[bought], name=kinds[wanted].name)
+    assert type_score(same_title, kinds[wanted]) == expected
+
+
+def test_similar_attributes_of_known_products_differ():
+    bag = replace(SHOE, kind="sleeping bag", attributes=("frost proof",), features=("Not rust proof.",))
+    assert has_attribute(bag, "frost proof")
+    assert not has_attribute(bag, "rust proof")
+    assert has_attribute(replace(bag, kind=None), "rust proof")

@@ -18,7 +18,7 @@ pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
 from gem_core.tools.mcp.config import ServerConfig, read_config, server_config
 from gem_core.tools.mcp.pool import close_pools, pool_of
-from gem_core.tools.mcp.tool import McpTool, as_text, mcp_tools, tool_name
+from gem_core.tools.mcp.tool import McpTool, mcp_tools, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,
@@ -346,25 +346,3 @@ def test_names_fit_tools():
         "t_9lives",
         "t_",
     ]
-
-
-class Part:
-    """Part of a result, as in the package."""
-
-    def __init__(self, **fields):
-        self.__dict__.update(fields)
-
-
-def test_parts_that_are_not_text_are_named():
-    parts = [
-        Part(type="text", text="one"),
-        Part(type="resource", resource=Part(text="two")),
-        Part(type="image", data="aGk=", mimeType="image/png"),
-        Part(type="resource_link", uri="file:///a"),
-        Part(type="resource", resource=Part(blob="aGk="), mimeType="x/y"),
-    ]
-    shown = as_text(Part(content=parts))
-    assert shown == "one\ntwo\n[image: image/png]\n[resource_link: file:///a]\n[resource: x/y]"
-    for name in ("structured_content", "structuredContent"):
-        parts = Part(content=[], **{"structured_content": None, "structuredContent": None, name: {"a": 1}})
-        assert as_text(parts) in ('{"a": 1}', "(The tool returned nothing.)")

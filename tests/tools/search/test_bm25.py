@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from gem_core.envs.generated.multihop import MultiHopRows
 from gem_core.errors import ConfigError, DataError
 from gem_core.tools.search import bm25, open_searcher
-from gem_core.tools.search.bm25 import Bm25Index, build_bm25, open_bm25, words
+from gem_core.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
 from gem_core.tools.search.folders import build_once
+from gem_core.tools.search.words import words
 from tests.tools.search.corpora import random_documents
 
 pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
@@ -101,6 +102,34 @@ def test_letters_of_every_kind_are_words(tmp_path):
     index = build_bm25(documents, tmp_path / "index")
     for query, expected in (("STRASSE", "0"), ("酒", "1"), ("CAFÉ", "2")):
         assert [hit.document["id"] for hit in index.find(query, 3)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("北京", ["0"]),
+        ("Ko\u0308ln", ["1"]),
+        ("수도", ["2"]),
+        ("首都", ["0", "3"]),
+        ("ไทย", ["4"]),
+        ("हिन्दी", ["5"]),
+        ("istanbul", ["6"]),
+        ("東", ["3"]),
+        ("न", []),
+    ],
+)
+def test_texts_of_other_scripts_are_found(query, expected, scripts):
+    assert sorted(hit.document["id"] for hit in scripts.search(query, k=3)) == expected
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory):
+    texts = [
+        "北京是中国的首都。", "Köln liegt am Rhein.", "서울은 대한민국의 수도이다.", "東京は日本の首都です。",
+        "กรุงเทพเป็นเมืองหลวงของประเทศไทย", "हिन्दी भारत की एक भाषा है।", "İstanbul Türkiye'dedir.",
+    ]  # fmt: skip
+    documents = [{"id": str(n), "title": "", "text": text} for n, text in enumerate(texts)]
+    return build_bm25(documents, tmp_path_factory.mktemp("scripts") / "index")
 
 
 def test_threads_share_an_index(small):

@@ -195,15 +195,19 @@ TEMPLATE = (
 )
 
 
-def test_what_shapes_a_prompt_reaches_the_engine(tmp_path: Path, spy: Path) -> None:
-    """TRL's and GEM's template variables, the system prompt, and the template of the given tokenizer."""
+def test_what_shapes_prompt_and_response_reaches_the_engine(tmp_path: Path, spy: Path) -> None:
+    """Template variables of TRL and GEM, system prompt, the given tokenizer's template, and limits."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(harness.MODEL)
     tokenizer.chat_template = TEMPLATE
     args = harness.config(tmp_path, max_steps=1, chat_template_kwargs={"tone": "calm"})
     options = harness.gem(
-        system_prompt="Play to win.", template_kwargs={"style": "brief"}, wrappers="spy", max_turns=2
+        system_prompt="Play to win.",
+        template_kwargs={"style": "brief"},
+        wrappers="spy",
+        max_turns=2,
+        max_tokens_per_turn=5,
     )
     trainer = harness.Spied(
         harness.MODEL,
@@ -219,6 +223,7 @@ def test_what_shapes_a_prompt_reaches_the_engine(tmp_path: Path, spy: Path) -> N
         text = tokenizer.decode(request["prompt"])
         assert text.startswith("<|system|>Play to win.<|end|><|user|>")
         assert text.endswith("<|assistant|>calm brief")
+    assert max(len(request["response"]) for request in requests) == 5
     trained = {tuple(row.prompt) for loss in trainer.losses for row in harness.rows_of_loss(loss)}
     assert trained == {
         tuple(r["prompt"]) for r in requests if tokenizer.decode(r["prompt"]).count("calm") == 1

@@ -50,11 +50,16 @@ def stand_in(random: Random) -> Task:
     """Reassign the visits of a doctor who is ill."""
     ill, other = random.sample(range(1, 6), 2)
     day = f"2025-03-{random.randint(1, 6):02}"
-    setup = clinic(random) + f"DELETE FROM visits WHERE day = '{day}' AND doctor_id IN ({ill}, {other});\n"
+    setup = clinic(random) + f"DELETE FROM visits WHERE day = '{day}';\n"
     setup += (
         f"INSERT INTO visits VALUES (80, 1, {ill}, '{day}', 9, 'planned'), (81, 2, {other}, '{day}', 9, "
         f"'planned'), (82, 3, {ill}, '{day}', 10, 'planned'), (83, 4, {ill}, '{day}', 8, 'done'), (84, 5, "
         f"{other}, '{day}', 11, 'planned');\n"
+    )
+    setup += "".join(
+        f"INSERT INTO visits VALUES ({90 + doctor}, 6, {doctor}, '{day}', 10, 'planned');\n"
+        for doctor in range(1, 6)
+        if doctor not in (ill, other)
     )
     mine = f"doctor_id = {ill} AND day = '{day}' AND state = 'planned'"
     busy = f"hour IN (SELECT hour FROM visits WHERE doctor_id = {other} AND day = '{day}')"
@@ -83,18 +88,41 @@ def phone_log(random: Random) -> Task:
     return Task(
         "From now on, whenever the phone number of a patient changes, the database itself is to enter a "
         "row into phone_log: the id of the patient, the old and the new number. An update that leaves "
-        "the number as it was enters nothing; one that sets it to NULL does.",
+        "the number as it was, which may be NULL, enters nothing; one that sets it to NULL or from NULL to a "
+        "number does.",
         clinic(random) + table("phone_log", "patient_id INTEGER, old TEXT, new TEXT", []),
         trigger.format(changed, "old.id, old.phone, new.phone"),
         (
             trigger.format("", "old.id, old.phone, new.phone"),
             trigger.format(changed, "old.id, new.phone, old.phone"),
             trigger.format("WHEN old.phone <> new.phone", "old.id, old.phone, new.phone"),
+            trigger.format(
+                "WHEN old.phone <> new.phone OR new.phone IS NULL", "old.id, old.phone, new.phone"
+            ),
+            trigger.format(
+                "WHEN old.phone <> new.phone OR old.phone IS NULL", "old.id, old.phone, new.phone"
+            ),
+            trigger.format(
+                "WHEN coalesce(old.phone, '') <> coalesce(new.phone, '')", "old.id, old.phone, new.phone"
+            ),
+            trigger.format("WHEN lower(old.phone) IS NOT lower(new.phone)", "old.id, old.phone, new.phone"),
         ),
         probes=(
+            *(
+                f"UPDATE patients SET phone = {old} WHERE id = {patient}; DELETE FROM phone_log; "
+                f"UPDATE patients SET phone = {new} WHERE id = {patient}; SELECT * FROM phone_log;"
+                for old in ("NULL", "'1'", "''", "'x1'")
+                for new in ("NULL", "'1'", "''", "'X1'")
+            ),
             f"UPDATE patients SET phone = '1' WHERE id = {patient}; SELECT * FROM phone_log;",
             "UPDATE patients SET phone = phone; SELECT * FROM phone_log;",
-            f"UPDATE patients SET phone = NULL WHERE id = {patient}; SELECT * FROM phone_log;",
+            "UPDATE patients SET phone = '2'; SELECT * FROM phone_log;",
+            "UPDATE patients SET phone = phone || '2' WHERE id > 9; UPDATE patients SET phone = NULL; "
+            "SELECT * FROM phone_log;",
+            f"UPDATE patients SET name = 'x', born = 1 WHERE id = {patient}; SELECT * FROM phone_log;",
+            f"UPDATE patients SET name = 'x', phone = '3' WHERE id = {patient}; SELECT * FROM phone_log;",
+            "INSERT INTO patients VALUES (50, 'x', '4', 1999); SELECT * FROM phone_log;",
+            f"DELETE FROM patients WHERE id = {patient}; SELECT * FROM phone_log;",
         ),
     )
 
@@ -109,9 +137,9 @@ def forget(random: Random) -> Task:
         f"Patients who were born before {year} and have no visit that is planned are to be forgotten: "
         "their name becomes the word patient, a blank and their id (such as 'patient 7'), and their "
         "phone number becomes NULL. The rows stay.",
-        clinic(random)
-        + f"UPDATE patients SET born = {year - 9} WHERE id IN (1, 2, 11);\nUPDATE patients SET "
-        f"born = {year} WHERE id = 12;\nUPDATE visits SET state = 'done' WHERE patient_id = 1;\n",
+        clinic(random) + f"UPDATE patients SET born = {year - 9} WHERE id IN (1, 2);\nUPDATE patients SET "
+        f"born = {year - 1} WHERE id = 11;\nUPDATE patients SET born = {year} WHERE id = 12;\n"
+        "UPDATE visits SET state = 'done' WHERE patient_id = 1;\n",
         update.format(f"born < {year} AND " + none.format(" WHERE state = 'planned'")),
         (
             update.format(f"born < {year} AND " + none.format("")),

@@ -86,6 +86,15 @@ def missing_drivers(random: Random) -> Task:
     )
 
 
+def _month(trips: int) -> str:
+    """Return SQL that enters a month of this many trips, and shows the view."""
+    rows = (
+        f"({95 + n}, 2, 1, '2026-02-{n + 1:02}', {2000 * n}, {2000 * n + 1537}, {20_000 + n})"
+        for n in range(trips)
+    )
+    return f"INSERT INTO trips VALUES {', '.join(rows)}; SELECT * FROM monthly_fuel;"
+
+
 @task
 def monthly_fuel(random: Random) -> Task:
     """Create a view by month."""
@@ -112,6 +121,10 @@ def monthly_fuel(random: Random) -> Task:
         probes=(
             "INSERT INTO trips VALUES (91, 1, 1, '2025-12-01', 0, 300, 33), (92, 1, 1, '2025-12-02', "
             "300, 400, 7), (93, 1, 1, '2025-12-03', 400, 500, 1); SELECT * FROM monthly_fuel;",
+            *(_month(count) for count in range(1, at_least + 2)),
+            "DELETE FROM trips; SELECT * FROM monthly_fuel;",
+            f"UPDATE trips SET day = '2026' || substr(day, 5) WHERE id < {random.randint(5, 9)}; "
+            "SELECT * FROM monthly_fuel;",
         ),
     )
 
@@ -152,7 +165,7 @@ def close_depot(random: Random) -> Task:
     """Move the trucks of a depot to the depots with the fewest."""
     sizes = random.sample([2, 3, 4, 5], 3)
     names = [place.title() for place in random.sample(PLACES, 4)]
-    placed = [names[0]] * 2 + [name for name, size in zip(names[1:], sizes, strict=True) for _ in range(size)]
+    placed = names[:1] + [name for name, size in zip(names[1:], sizes, strict=True) for _ in range(size)]
     random.shuffle(placed)
     trucks = [
         (n, f"T-{n}{random.randint(10, 99)}", depot, random.randint(1, 9) * 1000)

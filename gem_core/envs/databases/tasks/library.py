@@ -52,7 +52,8 @@ def fines(random: Random) -> Task:
         f"row into fines: the id of the loan, and {rate} cents for each day beyond the {days} days. Loans "
         "that are not returned yet have no fine so far.",
         library(random)
-        + f"INSERT INTO loans VALUES (61, 3, 2, '2024-03-01', date('2024-03-01', '+{days} days'));\n"
+        + f"INSERT INTO loans VALUES (61, 3, 2, '2024-03-01', date('2024-03-01', '+{days} days')), "
+        f"(62, 4, 3, '2024-03-02', date('2024-03-02', '+{days + 1} days'));\n"
         + table("fines", "loan_id INTEGER, cents INTEGER", []),
         insert.format(days, days),
         (insert.format(0, days), insert.format(days, days - 1), insert.format(days + 1, days)),
@@ -77,6 +78,13 @@ def one_loan_at_a_time(random: Random) -> Task:
         ),
         probes=(
             f"INSERT INTO loans VALUES (900, {book}, 1, '2024-12-01', NULL);",
+            f"UPDATE loans SET returned = '2024-12-01' WHERE book_id = {book}; INSERT INTO loans VALUES "
+            f"(903, {book}, 1, '2024-12-02', NULL); SELECT count(*) FROM loans;",
+            "INSERT INTO loans VALUES (904, 13, 1, '2024-12-01', NULL), (905, 13, 2, '2024-12-01', NULL);",
+            f"INSERT INTO loans VALUES (906, {book}, 1, '2023-12-01', '2023-12-09'), (907, {book}, 1, "
+            "'2023-12-01', '2023-12-09'); SELECT count(*) FROM loans;",
+            f"INSERT INTO loans VALUES (908, {book}, 1, '2023-12-01', '2023-12-09'); UPDATE loans SET "
+            "returned = NULL WHERE id = 908;",
             f"INSERT INTO loans VALUES (901, {book}, 1, '2023-12-01', '2023-12-09'); SELECT count(*) FROM "
             "loans;",
             "INSERT INTO loans VALUES (902, 13, 1, '2024-12-01', NULL); SELECT count(*) FROM loans;",
@@ -125,7 +133,9 @@ def inactive(random: Random) -> Task:
         "home now. A book is at home as long as its loan has no date in returned. Other members stay as "
         "they are.",
         library(random)
-        + f"UPDATE loans SET taken = '{day}' WHERE id = 9;\nINSERT INTO members VALUES (30, 'Zora', 1);\n"
+        + f"UPDATE loans SET taken = '{day}' WHERE id = 9;\nINSERT INTO members VALUES (30, 'Zora', 1), "
+        f"(32, 'Xenia', 1), (33, 'Wim', 1);\nINSERT INTO loans VALUES (62, 3, 32, '{day}', '2024-12-02'), "
+        f"(63, 4, 33, date('{day}', '-1 day'), '2024-12-03');\n"
         "INSERT INTO loans VALUES (60, 12, 30, '2024-01-09', NULL), (61, 3, 31, '2024-12-01', "
         "'2024-12-02');\nINSERT INTO members VALUES (31, 'Ylva', 1);\n",
         update.format(recent + still),

@@ -30,6 +30,20 @@ def school(random: Random) -> str:
     )
 
 
+def _regraded(row: int, points: list[int]) -> str:
+    """Return SQL that replaces the grades of an enrollment."""
+    enrollment = f"FROM enrollments WHERE rowid = {row}"
+    return (
+        f"DELETE FROM grades WHERE (student_id, course_id) IN (SELECT student_id, course_id {enrollment});\n"
+        + (
+            "".join(
+                f"INSERT INTO grades SELECT student_id, course_id, {value} {enrollment};\n"
+                for value in points
+            )
+        )
+    )
+
+
 @task
 def reports(random: Random) -> Task:
     """Summarize the grades of each student by course."""
@@ -48,6 +62,12 @@ def reports(random: Random) -> Task:
         f"in passed 'yes' if the mean before rounding is {limit} or more, 'no' if it is less, and 'open' "
         "where there are no points.",
         school(random)
+        + "".join(
+            _regraded(row, points)
+            for row, points in enumerate(
+                ([limit], [limit] * 24 + [limit - 1], [limit - 1], [], [limit - 9, limit + 9, limit - 1]), 1
+            )
+        )
         + table("reports", "student_id INTEGER, course_id INTEGER, mean REAL, passed TEXT", []),
         insert.format(passed, "LEFT"),
         (
@@ -162,6 +182,28 @@ def rooms(random: Random) -> Task:
                 f"1, 'a', {low}, 99",
                 f"1, 'a', {low}, 2), (2, 'a', {low}, 3",
                 f"1, 'a', {low}, 2), (2, 'b', {low}, 2",
+                f"1, 'a', {low}, 2), (2, 'A', {low}, 2",
+                f"1, 'a', {low}, NULL), (2, 'b', {low}, NULL), (3, 'c', {high}, 1",
+                f"1, 'a', {low}, 2), (1, 'b', {low}, 2",
+                f"1, NULL, {low}, NULL",
+                "1, 'a', NULL, NULL",
+            )
+        )
+        + tuple(
+            f"INSERT INTO rooms VALUES (1, 'a', {low}, 2), (2, 'b', {high}, NULL); UPDATE rooms SET "
+            f"{change}; SELECT * FROM rooms;"
+            for change in (
+                "name = 'a'",
+                "name = 'a' WHERE id = 2",
+                "name = NULL WHERE id = 2",
+                "name = 'c' WHERE id = 2",
+                "seats = NULL WHERE id = 1",
+                f"seats = {low - 1} WHERE id = 1",
+                f"seats = {high + 1} WHERE id = 1",
+                f"seats = {high} WHERE id = 1",
+                "course_id = 99 WHERE id = 1",
+                "course_id = NULL WHERE id = 1",
+                "course_id = 3",
             )
         ),
     )

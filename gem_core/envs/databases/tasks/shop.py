@@ -167,7 +167,14 @@ def order_values(random: Random) -> Task:
             "CREATE VIEW order_values AS " + query.format(where.replace("LEFT ", "")),
             "CREATE TABLE order_values AS " + query.format(where),
         ),
-        probes=("INSERT INTO items VALUES (90, 1, 3); SELECT * FROM order_values WHERE order_id = 90;",),
+        probes=(
+            "INSERT INTO items VALUES (90, 1, 3); SELECT * FROM order_values WHERE order_id = 90;",
+            "INSERT INTO items VALUES (90, 1, 3), (90, 2, 1), (90, 1, 2); SELECT * FROM order_values;",
+            "INSERT INTO orders VALUES (91, 1, '2025-01-01', 'unpaid'); SELECT * FROM order_values;",
+            "DELETE FROM items; SELECT * FROM order_values;",
+            "UPDATE products SET price = price + 1; SELECT * FROM order_values;",
+            "UPDATE orders SET day = '2026-01-01', state = 'unpaid'; SELECT * FROM order_values;",
+        ),
     )
 
 

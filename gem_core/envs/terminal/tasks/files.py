@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import io
+import posixpath
 import tarfile
 import zlib
 from random import Random
 
 from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
-from gem_core.envs.terminal.task import Condition, End, Task, has_files, has_lines, task, texts, unchanged
+from gem_core.envs.terminal.task import (
+    Condition,
+    End,
+    Task,
+    has_files,
+    has_lines,
+    is_empty,
+    task,
+    texts,
+    unchanged,
+)
 from gem_core.sandbox.shell import File
 
 _MOST = 2**22
@@ -29,9 +40,13 @@ def sort_by_ending(random: Random) -> Task:
         "is named after its ending without the dot (notes.txt into sorted/txt), and a file without an "
         "ending into sorted/other. Inbox is to be empty afterwards.",
         texts(files),
-        (has_files("sorted", sorted_), Condition("inbox is empty", lambda end: not end.below("inbox"))),
+        (has_files("sorted", sorted_), is_empty("inbox")),
         into + "mv $f sorted/$d/; done",
-        (into + "cp $f sorted/$d/; done", "mkdir -p sorted/txt; mv inbox/* sorted/"),
+        (
+            into + "cp $f sorted/$d/; done",
+            "mkdir -p sorted/txt; mv inbox/* sorted/",
+            f"{into}mv $f sorted/$d/; done; rmdir inbox",
+        ),
     )
 
 
@@ -108,6 +123,11 @@ def permissions(random: Random) -> Task:
     )
 
 
+def _leads_to(target: str | None, name: str) -> bool:
+    """Return whether a link leads to `name` in its own folder, wherever that folder is."""
+    return target is not None and not target.startswith("/") and posixpath.normpath(target) == name
+
+
 @task
 def newest_version(random: Random) -> Task:
     """Create a link to the highest version number."""
@@ -129,13 +149,17 @@ def newest_version(random: Random) -> Task:
         "is to be relative, so that it still works when releases is moved elsewhere.",
         files,
         (
-            Condition(
-                "the link", lambda end: (end.files["releases/current"].target or "").strip("./") == newest
-            ),
+            Condition("the link", lambda end: _leads_to(end.files["releases/current"].target, newest)),
             unchanged(files, *(f"releases/{version}/VERSION" for version in versions)),
         ),
         link.format('"$(ls -d [0-9]* | sort -V | tail -1)"'),
-        (link.format('"$(ls -d [0-9]* | sort | tail -1)"'), link.format(f"/app/releases/{newest}")),
+        (
+            link.format('"$(ls -d [0-9]* | sort | tail -1)"'),
+            link.format(f"/app/releases/{newest}"),
+            link.format(f"/{newest}"),
+            link.format(f"../releases/{newest}"),
+            link.format(f"../{newest}"),
+        ),
     )
 
 
@@ -152,9 +176,18 @@ def pack(random: Random) -> Task:
 
     def members(end: End) -> bool:
         data = zlib.decompressobj(31).decompress(end.files[f"{name}.tar.gz"].data, _MOST)
+        found: dict[str, bytes | None] = {}
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-            sizes = {entry.name.removeprefix("./"): entry.size for entry in archive if entry.isfile()}
-        return sizes == {path: len(text) for path, text in kept.items()}
+            for entry in archive:
+                if not (entry.isfile() or entry.isdir()):
+                    return False
+                file = archive.extractfile(entry)
+                found[posixpath.normpath(entry.name)] = None if file is None else file.read()
+        folders = {path for path, content in found.items() if content is None}
+        contents = {path: content for path, content in found.items() if content is not None}
+        return folders <= {".", name, f"{name}/doc"} and contents == {
+            path: text.encode() for path, text in kept.items()
+        }
 
     tar = "tar czf {0}.tar.gz --exclude={0}/{1} --exclude='*.tmp' {0}"
     return Task(
@@ -167,6 +200,11 @@ def pack(random: Random) -> Task:
         (
             f"tar czf {name}.tar.gz {name}",
             f"cd {name}; tar czf ../{name}.tar.gz --exclude={output} --exclude='*.tmp' .",
+            f"mkdir /tmp/c; cp -r {name} /tmp/c; sed -i s/./X/ /tmp/c/{name}/*.py; "
+            + tar.format(name, output)
+            .replace("tar czf ", "tar czf /app/")
+            .replace(" --", " -C /tmp/c --", 1),
+            tar.format(name, f"{output}/*"),
         ),
     )
 
@@ -188,7 +226,7 @@ def flatten(random: Random) -> Task:
         "below tree with two underscores for every slash: tree/a/b/c.txt becomes flat/a__b__c.txt. The "
         "tree stays.",
         files,
-        (has_files("flat", flat), unchanged(files)),
+        (has_files("flat", flat), has_files("tree", tree)),
         copy.format("${n//\\//__}"),
         (copy.format("${n//\\//_}"), copy.format("${n##*/}"), "mkdir flat; mv tree/* flat"),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
-from gem_core.envs.terminal.task import Task, has_files, has_lines, task, texts, unchanged
+from gem_core.envs.terminal.task import Task, has_files, has_lines, has_texts, task, texts, unchanged
 
 
 @task
@@ -155,7 +155,7 @@ def split_chapters(random: Random) -> Task:
         "title. The files are called after the number of the chapter, with two digits, and its title: "
         "chapters/01-title.txt. What comes before the first chapter is left out.",
         files,
-        (has_files("chapters", chapters), unchanged(files)),
+        (has_texts("chapters", chapters), unchanged(files)),
         awk.format("%02d", "; next"),
         (awk.format("%02d", ""), awk.format("%d", "; next")),
     )

@@ -38,6 +38,10 @@ awk 'NR == 1 {{ min = max = $1 }} $1 < min {{ min = $1 }} $1 > max {{ max = $1 }
     for kind, numbers in (
         ("negative numbers", [random.randint(-99, -1) for _ in range(5)]),
         ("one number", [low]),
+        ("a smaller number", [low - 1]),
+        ("a larger number", [low + 1]),
+        ("zero", [0]),
+        ("falling numbers", [low + 1, low, low - 1, 0, -low]),
         ("many numbers", [random.randint(-999, 999) for _ in range(200)]),
     ):
         tests.append(answers(kind, "./stats", numbers, [shown(numbers)]))
@@ -77,6 +81,9 @@ for line in sys.stdin:
         f"The {words[0].title()}, the {words[1]} & {words[2]}", f"  {words[3]}!!!",
         f"{words[4]}'s --- {words[5]} __ {words[6]}",
         "a" * (longest - 1) + " b", "A" * (longest + 5), f"9 {words[7].upper()} (1/2)", f"({words[8]})",
+        "b" * longest, "c" * (longest - 1), f"... {'d' * (longest + 2)}", "", f"-_{sign}", "Z0 a9 [`{^@",
+        "x-ray fox", "x" * (longest + 4),
+        "caf\u00e9 na\u00efve", "e" * (longest - 2) + "  -f",
     ]  # fmt: skip
     return Task(
         "Write a Python program slug.py. It reads titles from its standard input, one a line, and prints "
@@ -161,7 +168,11 @@ def sizes_by_ending(random: Random) -> Task:
         f"box/{word}.{random.choice(['c', 'h'])}": "c" * random.randint(1, 40)
         for word in random.sample(PLACES, 5)
     }
-    hidden |= {"box/in ner/x y.c": "c" * 7, "box/in ner/Makefile": "m" * 3}
+    hidden |= {"box/in ner/x y.c": "c" * 7, "box/in ner/Makefile": "m" * 3, "box/two.tar.gz": "g" * 11}
+    hidden |= {
+        f"box/{ending}/.{ending}.{ending}": ending for ending in random.sample("bdefijklnopqrstuvwxyz", 9)
+    }
+    hidden |= {"box/.hidden.c": "h" * 5, "box/none": "n" * 13, "box/empty.z0": "", "box/a.b/plain": "p"}
 
     def table(files: dict[str, str]) -> str:
         sums: dict[str, int] = {}
@@ -248,13 +259,18 @@ def validate(random: Random) -> Task:
     """Validate a settings file."""
     names = random.sample(THINGS, 4)
     sound = f"# settings\n{names[0]} = {random.choice(PEOPLE)}\n\n{names[1]}=a = b\n  {names[2]} =\n"
-    faults = [f"{names[3]}", "= nothing", f"{names[0].title()} = 1", f"{names[1]} = again"]
+    faults = [
+        f"{names[3]}", "= nothing", f"{names[0].title()} = 1", f"{names[1]} = again", f"{names[3]}9 = 1",
+        f"{names[3]}X=2", f"4{names[3]} = 3", f"{names[3]} {names[0]} = 4", f"{names[0]}=5", " = ",
+        f"{names[3]} # = 6",
+    ]  # fmt: skip
     lines = sound.splitlines()
     wrong = []
-    for fault in random.sample(faults, 4):
+    for fault in random.sample(faults, len(faults)):
         lines.append(fault)
         wrong.append(len(lines))
-        lines += random.choice([[], ["# more"]])
+        lines += random.choice([[], ["# more"], ["   "], ["  # = more"]])
+    lines.append(f"{names[3]} = 7")  # its name is on no sound line before
     program = r"""
 #!/usr/bin/env bash
 awk '/^[ \t]*(#|$)/ { next }

@@ -17,10 +17,18 @@ def has_json(path: str, expected: Any) -> Condition:
     """Return the condition that a file has this JSON value, in any formatting."""
 
     def check(end: End) -> bool:
-        content = json.loads(end.text(path) or "")
-        return bool(content == expected and type(content) is type(expected))
+        return same_json(json.loads(end.text(path) or ""), expected)
 
     return Condition(f"the value in {path}", check)
+
+
+def same_json(value: Any, expected: Any) -> bool:
+    """Return whether two values of JSON are the same; true is not 1, and 1.0 is."""
+    if isinstance(value, dict) and isinstance(expected, dict):
+        return value.keys() == expected.keys() and all(same_json(value[key], expected[key]) for key in value)
+    if isinstance(value, list) and isinstance(expected, list):
+        return len(value) == len(expected) and all(map(same_json, value, expected))
+    return bool(value == expected) and isinstance(value, bool) == isinstance(expected, bool)
 
 
 def python(program: str) -> str:
@@ -186,7 +194,7 @@ with open("alarms.jsonl", "w") as out:
 """
 
     def check(end: End) -> bool:
-        return [json.loads(line) for line in end.lines("alarms.jsonl") or []] == kept
+        return same_json([json.loads(line) for line in end.lines("alarms.jsonl") or []], kept)
 
     return Task(
         "events.jsonl has one JSON object a line. Write alarms.jsonl in the same form with the events "

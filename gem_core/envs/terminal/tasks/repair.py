@@ -50,6 +50,12 @@ print(*means([int(word) for word in sys.argv[1:]]))
     )
 
 
+_ODD_NAMES = (
+    "new  one.txt", "-e", "-E.txt", "a;b", "$name", "`x`", "it's", 'a "b"', "back\\slash", "back\\n",
+    "[ab].txt", "?.txt", "&", "(x)", "caf\u00e9", "#1", "~", "%s", " first",
+)  # fmt: skip
+
+
 @task
 def blanks_in_names(random: Random) -> Task:
     """Fix a script that breaks on spaces in file names."""
@@ -65,7 +71,9 @@ for name in $(ls); do
 done | LC_ALL=C sort
 """
     shown = "\n".join(sorted(f"{name}: {len(papers[f'papers/{name}'])}" for name in names))
-    more = "\n".join(sorted([*shown.split("\n"), "new  one.txt: 4"]))
+    others = {name: f"{index}\n" * index for index, name in enumerate(_ODD_NAMES)}
+    sizes = [f"{name}: {len(text)}" for name, text in others.items()]
+    more = "\n".join(sorted([*shown.split("\n"), *sizes]))
     repair = 'sed -i -e "s/\\$(ls)/*/" {} list.sh'
     quoted = repair.format(
         '-e \'s/< $name/< "$name"/\' -e \'s/echo $name: $size/printf "%s: %s\\\\n" "$name" "$size"/\''
@@ -77,7 +85,9 @@ done | LC_ALL=C sort
         texts({**papers, "list.sh": broken}),
         (
             prints("the list", "bash list.sh", shown),
-            prints("one more paper", "bash list.sh", more, {"papers/new  one.txt": "123\n"}),
+            prints(
+                "more papers", "bash list.sh", more, {f"papers/{name}": text for name, text in others.items()}
+            ),
             unchanged(texts(papers)),
         ),
         quoted,
