@@ -334,7 +334,10 @@ class _AnswerReader(ExpressionReader):
         self.building += 1
         try:
             element = self.element()
-            self.need("|", ":")
+            if self.kind == "words" and self.tokens[self.at][1].strip() == "such that":
+                self.at += 1
+            else:
+                self.need("|", ":")
         except (Unreadable, IndexError):
             self.at, self.depth, self.differentials = start, depth, integrals
             return None

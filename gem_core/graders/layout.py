@@ -6,6 +6,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
+from gem_core.graders.notation import uniform
 from gem_core.graders.units import UNITS
 from gem_core.text import FONT
 
@@ -61,33 +62,12 @@ _DEGREE = re.compile(
 _DROPPED = re.compile(
     r"\\(?:left|right|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
     r"|\\(?:displaystyle|textstyle|(?:no)?limits|q?quad|hfill)(?![A-Za-z])"
-    r"|(?<!\\)\\[!,;: ]|\\\(|\\\)|\\\[(?!\d)|\\\](?!\d)|\\?\$|~|\u200b|\ufeff"
+    r"|(?<!\\)(?:\\[!,;: ()]|\\[\[\]](?!\d))|\\?\$|~|\u200b|\ufeff"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\(?:overline|bar|dot)\s*\{?\s*(\d+)\s*\}?")
 _ENDLESS = re.compile(r"(?<![\d.,])(\d*)\.(\d{3,40})\s*(?:\.{3}|…|\\[lc]?dots(?![A-Za-z]))(?!\s*\d)")
-_BRACE_OF_CASES = re.compile(
-    r"\\left\s*\\\{\s*\\begin\s*\{(?:array|aligned|matrix|gathered)\}(?:\s*\{[lcr|@{}\s]*?\})?"
-    r"((?:(?!\\begin|\\end).)*)\\end\s*\{(?:array|aligned|matrix|gathered)\}\s*\\right\s*\.",
-    re.DOTALL,
-)
-_END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
-_MODULUS = re.compile(r"\(\s*(?:\\text\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)")
-_PRODUCT_OF_SETS = re.compile(r"(?<=[A-Z])\s*\\times\s*(?=[A-Z](?![A-Za-z]))")
-_WITHOUT = re.compile(r"(\\mathbb\s*(?:[A-Z]|\{[A-Z]\}))\s*-\s*\\\{")
-_BRACKETED_CONDITION = re.compile(
-    r"\\q?quad\s*(?:\\left)?\(([^()]*(?:[<>]|\\(?:[lg]e(?:q|qslant)?|neq?|in)(?![A-Za-z]))[^()]*?)(?:\\right)?\)\s*\Z"
-)
-_PRIME = re.compile(r"\^\s*(?:\{\s*(?:\\prime\s*)+\}|\\prime(?![A-Za-z]))")
-_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}")
-_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*(?:\{\s*[A-Za-z]\s*\}|[A-Za-z])")
-_BETWEEN = r"(?:\\text\s*\{|\}|\s)*"
-_PARAMETER = re.compile(
-    rf",?\s*(?:\\text\s*\{{)?\s*(?:(?:where|with|for|and){_BETWEEN})?(?:"
-    rf"(?P<first>[a-z]){_BETWEEN}(?:is{_BETWEEN})?(?:(?:an|any){_BETWEEN})?integers?"
-    rf"|(?:(?:any|all|every|some|an){_BETWEEN})?integers?{_BETWEEN}(?P<last>[a-z])){_BETWEEN}[.]?\Z"
-)
-"""The words ``where k is an integer``, or ``for any integer k``, at the end of a text."""
+_MATH_MODE = re.compile(r"(?<!\\)(?:\$|\\[()]|\\\[(?!\d)|\\\](?!\d))")
 _SPACED = re.compile(r"(?<![\w.,^/])(\d{1,3}(?: \d{3})+)(?= *(?:[A-Za-z\\%^=)}]|\Z))")
 _MIXED = re.compile(r"(\d+) +(\d+ */ *\d+)")
 _GROUP = re.compile(
@@ -109,9 +89,6 @@ def tidy(text: str) -> str:
         text = _EMPHASIS.sub(r"\2", text)
     if "." in text and ("..." in text or "dots" in text or "…" in text):
         text = _ENDLESS.sub(_endless, text)
-    if "\\begin" in text:
-        text = _END_OF_LINE.sub("", text)
-        text = _BRACE_OF_CASES.sub(r"\\begin{cases}\1\\end{cases}", text)
     if not text.isascii():
         text = _VULGAR.sub(_vulgar, text)
         text = _SUPER.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
@@ -123,12 +100,10 @@ def tidy(text: str) -> str:
         text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
+    elif "(" in text or "^" in text or "integer" in text:
+        text = uniform(text)
     if "to" in text and (ratio := _RATIO.fullmatch(text.rstrip(". "))):
         text = f"{ratio[1]}:{ratio[2]}"
-    if "mod" in text:
-        text = _MODULUS.sub(r"\\pmod{\1}", text)
-    if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
-        text = f"{text[: found.start()]}, {found['first'] or found['last']} \\in \\mathbb{{Z}}"
     if "=" in text or "nswer" in text or "NSWER" in text or "\\a" in text:
         text = _unlabeled(text)
     if "^" in text or "\\degree" in text:
@@ -152,19 +127,8 @@ def tidy(text: str) -> str:
 def _without_commands(text: str) -> str:
     if "\\$" in text:
         text = _currency(text)
-    text = _SEPARATOR.sub("", text)
-    if "mathbb" in text:
-        text = _WITHOUT.sub(r"\1\\setminus\\{", text)
-    if "quad" in text:
-        text = _BRACKETED_CONDITION.sub(r", \1", text)
-    if "\\times" in text and _BOLD.search(text):  # a cross product, unlike a dot product, has no other name
-        text = text.replace("\\times", "\\crossproduct")
-    if "\\times" in text:
-        text = _PRODUCT_OF_SETS.sub(r"\\crossproduct ", text)
-    if "\\prime" in text:
-        text = _PRIME.sub(lambda m: "'" * m[0].count("prime"), text)
+    text = uniform(_SEPARATOR.sub("", _MATH_MODE.sub("", text).strip()))
     if "\\" in text:
-        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
         text = _OVER.sub(r"\\frac{\1}{\2}", FONT.sub("", text))
         text = _ROMAN.sub(lambda m: r"\text{" + m[1] + "}" if m[1] else r"\text", text)
     text = _DROPPED.sub(" ", text).strip()

@@ -193,10 +193,12 @@ def _relation(tree: Tree) -> RealSet:
         chain, signs = chain[::-1], [FLIPPED.get(sign, sign) for sign in signs[::-1]]
     if len(signs) == 1 and signs[0] in ("<", "<=", "=", "!="):
         left, right = chain
-        absolute = left if left[:2] == ("f", "abs") else None
-        if absolute and absolute[2][0] == "v" and signs[0] in ("<", "<="):  # |x| < 2
-            chain, signs = [("-", right), absolute[2], right], [signs[0]] * 2
-        elif left[0] == "v" and signs[0] in ("=", "!="):
+        if left[:2] == ("f", "abs") and signs[0] in ("<", "<="):  # |x - 1| < 2
+            return _around(left[2], right, signs[0] == "<=")
+        if right[:2] == ("f", "abs") and signs[0] in ("<", "<="):  # 2 < |x - 1|
+            within = _around(right[2], left, signs[0] == "<")
+            return RealSet(within.name, complement(within.parts))
+        if left[0] == "v" and signs[0] in ("=", "!="):
             point = [_point(right)]
             return RealSet(left[1], point if signs[0] == "=" else complement(point))
         elif left[0] == "v" and left != _INFINITY:
@@ -209,3 +211,14 @@ def _relation(tree: Tree) -> RealSet:
         raise Unknown
     low, middle, high = chain
     return RealSet(middle[1], union([Interval(low, signs[0] == "<=", high, signs[1] == "<=")]))
+
+
+def _around(inner: Tree, radius: Tree, closed: bool) -> RealSet:
+    """Return the numbers whose distance from a center is at most, or less than, a radius."""
+    center = _ZERO
+    if inner[0] == "+" and inner[1][0] == "v":
+        inner, center = inner[1], ("-", inner[2])
+    if inner[0] != "v" or has_variable(center) or radius[0] not in EXPRESSIONS:
+        raise Unknown
+    low, high = ("+", center, ("-", radius)), ("+", center, radius)
+    return RealSet(inner[1], union([Interval(low, closed, high, closed)]))

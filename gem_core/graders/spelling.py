@@ -158,6 +158,8 @@ def _canonical(found: list[Symbol]) -> list[Symbol]:
             braces.pop()
         if name == ":" and braces[-1:] == ["\\{"]:
             symbol = Symbol("|", ":")
+        elif name == ":" and any(other.name in ("forall", "exists") for other in result):
+            symbol = Symbol(",", ",")
         if name == "all" and previous == "if":  # for all
             result[-1] = Symbol("forall", "\\forall")
             continue

@@ -7,6 +7,7 @@ import random
 import re
 from decimal import localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -143,6 +144,28 @@ def test_a_text_that_could_be_read_in_part_only_is_not_equal(answer, reference):
 def test_the_same_in_another_spelling_is_equal(answer, reference):
     assert judge(answer, reference, symbolic=False).correct
     assert judge(reference, answer, symbolic=False).correct
+
+
+def _lines(name: str) -> list[list[str]]:
+    text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+    return [line.split(" ~ ") for line in text.splitlines()]
+
+
+def test_pairs_that_differ_at_one_place_are_not_equal():
+    pairs = _lines("different.txt")
+    assert len(pairs) >= 300
+    assert [
+        pair for pair in pairs if grade(*pair, symbolic=False) or grade(*pair[::-1], symbolic=False)
+    ] == []
+    assert [text for pair in pairs for text in pair if not grade(f"$ {text} $.", text, symbolic=False)] == []
+
+
+def test_pairs_that_differ_in_notation_only_are_equal():
+    pairs = _lines("respelled.txt")
+    assert len(pairs) >= 150
+    lost = [pair for pair in pairs if not (grade(*pair) and grade(*pair[::-1]))]
+    evaluated = [pair for pair in lost if "\\sum" in pair[0] + pair[1]]
+    assert lost == (evaluated if importlib.util.find_spec("math_verify") is None else [])
 
 
 # -- every single-place change of the references ----------------------------------------------

@@ -1,0 +1,71 @@
+"""Writes some notations in one way: cases, residues, domains, conditions in brackets, and primes."""
+
+from __future__ import annotations
+
+import re
+
+_ARRAYS = r"\{(?:array|aligned|matrix|gathered|split)\}"
+_BRACE_OF_CASES = re.compile(
+    rf"\\left\s*\\(?:\{{|lbrace)\s*\\begin\s*{_ARRAYS}(?:\s*\{{[lcr|@{{}}\s]*?\}})?"
+    rf"((?:(?!\\begin|\\end).)*)\\end\s*{_ARRAYS}\s*\\right\s*\.",
+    re.DOTALL,
+)
+_LINE_START = re.compile(r"(\A|\\\\)\s*&")
+_END_OF_LINE = re.compile(r"\s*[.,;]\s*(?=\\\\(?!\\)|\\end\b)")
+_DOMAIN = re.compile(
+    r"\\mathbf\s*\{([RZNQC])\}(?=\s*\\(?:setminus|backslash))|(?<=\\in)\s*\\mathbf\s*\{([RZNQC])\}"
+    r"|\\([RZNQC])(?![A-Za-z])"
+)
+_WITHOUT = re.compile(r"(\\mathbb\s*(?:[A-Z]|\{[A-Z]\}))\s*-\s*\\\{")
+_RESTRICTION = r"[^()]*(?:[<>]|\\(?:[lg]e(?:q|qslant)?|neq?|in)(?![A-Za-z]))[^()]*?"
+_PARAMETER_SET = r"\s*[a-z]\s*\\in\s*\\mathbb\s*\{?[ZN]\}?\s*"
+_BRACKETED_CONDITION = re.compile(
+    rf"(?:\\q?quad\s*(?:\\left)?\(({_RESTRICTION})"
+    rf"|(?<![A-Z\s])\s*(?:\\[ ,;])?\s*(?:\\left)?\(({_PARAMETER_SET}))"
+    r"(?:\\right)?\)\Z"
+)
+_BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|vec|hat|overrightarrow)\s*(?:\{\s*[A-Za-z]\s*\}|[A-Za-z])")
+_PRODUCT_OF_SETS = re.compile(r"(?<=[A-Z])\s*\\times\s*(?=[A-Z](?![A-Za-z]))")
+_CHOOSE = re.compile(r"\{([^{}]*)\\choose(?![A-Za-z])([^{}]*)\}")
+_PRIME = re.compile(r"\^\s*(?:\{\s*(?:(?:\\prime|')\s*)+\}|\\prime(?![A-Za-z]))")
+_MODULUS = re.compile(
+    r"\(\s*(?:\\(?:text|mathrm|operatorname\*?|rm)\s*\{\s*mod\s*\}|\\?b?mod(?![A-Za-z]))\s*([^()]+)\)"
+)
+_BETWEEN = r"(?:\\text\s*\{|\}|\s){0,8}"
+_PARAMETER = re.compile(
+    rf",?\s{{0,4}}(?:\\text\s{{0,4}}\{{)?\s{{0,4}}(?:(?:where|with|for|and){_BETWEEN})?(?:"
+    rf"(?P<first>[a-z]){_BETWEEN}(?:is{_BETWEEN})?(?:(?:an|any){_BETWEEN})?integers?"
+    rf"|(?:(?:any|all|every|some|an){_BETWEEN})?integers?{_BETWEEN}(?P<last>[a-z])){_BETWEEN}[.]?\Z"
+)
+"""The words ``where k is an integer``, or ``for any integer k``, at the end of a text."""
+
+
+def uniform(text: str) -> str:
+    """Return a text with commands in one notation, before layout commands are removed."""
+    if "\\begin" in text:
+        text = _BRACE_OF_CASES.sub(_cases, _END_OF_LINE.sub("", text))
+    if "\\math" in text or "\\R" in text or "\\Z" in text or "\\N" in text or "\\Q" in text or "\\C" in text:
+        text = _DOMAIN.sub(lambda m: rf" \mathbb{{{m[1] or m[2] or m[3]}}}", text)
+        text = _WITHOUT.sub(r"\1\\setminus\\{", text).replace(r"\mathrel{|}", r"\mid ")
+    if text.endswith(")") and ("quad" in text or "\\in" in text):
+        text = _BRACKETED_CONDITION.sub(lambda m: f", {m[1] or m[2]}", text)
+    if "\\times" in text:  # a cross product, unlike a dot product, is no product of numbers
+        other = "\\crossproduct "
+        text = (
+            text.replace("\\times", other) if _BOLD.search(text) else _PRODUCT_OF_SETS.sub("\\" + other, text)
+        )
+    if "\\choose" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "^" in text and ("\\prime" in text or "'" in text):
+        text = _PRIME.sub(lambda m: "'" * (m[0].count("prime") + m[0].count("'")), text)
+    if "mod" in text:
+        text = _MODULUS.sub(r"\\pmod{\1}", text)
+    if "integer" in text and (found := _PARAMETER.search(text)) and found.start():
+        text = f"{text[: found.start()]}, {found['first'] or found['last']} \\in \\mathbb{{Z}}"
+    return text
+
+
+def _cases(match: re.Match[str]) -> str:
+    """Return the lines of an array after a brace as ``cases``, without marks of the alignment."""
+    lines = _LINE_START.sub(r"\1", match[1]).replace("&&", "&")
+    return rf"\begin{{cases}}{lines}\end{{cases}}"
