@@ -11,7 +11,7 @@ a pytest mixin with one test per rule:
 
 and a command, ``gem-core check my:Env-v0``. The rules are the functions in
 `gem_core.checker.rules`, `gem_core.checker.replay_rules`, `gem_core.checker.trust_rules`, and
-`gem_core.checker.label_rules`.
+`gem_core.checker.truth_rules`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import gem_core.checker.label_rules  # adds its rule to RULES, as do the next imports
-import gem_core.checker.replay_rules
-import gem_core.checker.trust_rules  # noqa: F401
+import gem_core.checker.replay_rules  # adds its rules to RULES, as do the next imports
+import gem_core.checker.trust_rules
+import gem_core.checker.truth_rules  # noqa: F401
 from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule
 from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject, place

@@ -17,7 +17,7 @@ COMMAND = Command(
     "show how a file of questions and answers will be read",
     examples=[
         "train.parquet",
-        "train.parquet --format verl --rows 1",
+        "train.parquet --format squad --rows 1",
         "mine.jsonl --kind qa --question-key q --answer-key answers.text",
     ],
     details=(
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help="format of the rows, such as verl, trl, or squad (default: recognized by the columns)",
+        help="format of the rows, such as squad or numina (default: recognized by the columns)",
     )
     parser.add_argument(
         "--kind", choices=tuple(_CLASSES), help="family that grades the answers (default: that of the format)"

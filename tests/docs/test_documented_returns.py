@@ -29,7 +29,7 @@ QUICK = [
 ]
 pytestmark = pytest.mark.once
 FILES = ("games.jsonl", "datasets.jsonl", "vision.jsonl")
-EPISODES = 200
+EPISODES = 500
 
 
 def ids() -> list[str]:

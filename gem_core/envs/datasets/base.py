@@ -124,8 +124,8 @@ class DatasetEnv(Env):
     # -- data ---------------------------------------------------------------------------------
 
     def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
-        """Return the columns that `row_problem` reads; `columns` as in `open`."""
-        return [*columns.values()]
+        """Return the columns that `row_problem` reads: those of `columns`, or all; see `open`."""
+        return [*columns.values()] or self.rows.columns
 
     def open(
         self,

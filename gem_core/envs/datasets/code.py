@@ -85,7 +85,7 @@ class CodeEnv(DatasetEnv):
                 in eight for evaluation.
             compare: Name of the rule by which outputs are compared (`gem_core.graders.outputs`). None means
                 the rule of the data set that has this column of tests.
-            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+            data_format: Name of a well-known format, such as "squad", which replaces the `_key` arguments:
                 `gem_core.data.formats`.
             bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 

@@ -84,7 +84,7 @@ class MathEnv(DatasetEnv):
             symbolic: Whether to ask math-verify for the values of sums, integrals, and limits.
             rounded: Whether decimals among the references are rounded. Then an answer is right if it is equal
                 to the reference after rounding to its decimals: 3.14159 and ``\\pi`` for 3.14.
-            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+            data_format: Name of a well-known format, such as "squad", which replaces the `_key` arguments:
                 `gem_core.data.formats`.
             bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
             answers: Whether "any" of several answers is right, or "all" of them are required, in any order

@@ -58,7 +58,7 @@ class QaEnv(DatasetEnv):
             eval_only: Whether all items are for evaluation only; False lets all of them be trained on. None
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
-            data_format: Name of a well-known format, such as "verl", which replaces the `_key` arguments; see
+            data_format: Name of a well-known format, such as "squad", which replaces the `_key` arguments:
                 `gem_core.data.formats`.
             bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
 

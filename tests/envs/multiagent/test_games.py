@@ -50,7 +50,9 @@ def test_one_side_keeps_the_contract(id):
     rules = [rule.name for rule in RULES if rule.name not in elsewhere]
     for kwargs in ({}, {"opponent": "oracle", "agent": "player_2"}):
         report = gem_core.check_env(id, seeds=(0, 1), rules=rules, **kwargs)
-        wanted = {"best_return"} | ({"floor_holds"} if kwargs else set())  # they depend on the opponent
+        wanted = {"best_return", "labels_are_right"} | (
+            {"floor_holds"} if kwargs else set()
+        )  # they depend on the opponent
         assert set(report.skipped) == wanted
 
 
