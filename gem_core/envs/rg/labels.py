@@ -15,6 +15,11 @@ from gem_core.envs.rg.solvers import JUDGES, SOLVERS
 
 CORRECTED = frozenset(
     {
+        "advanced_geometry",
+        "aiw",
+        "basic_arithmetic",
+        "calendar_arithmetic",
+        "color_cube_rotation",
         "family_relationships",
         "mahjong_puzzle",
         "manipulate_matrix",
@@ -38,6 +43,9 @@ CORRECTED = frozenset(
 """Datasets with false labels or impossible items; the documentation says which. The solvers of the other
 datasets run in tests only, because they take time and find nothing."""
 NOTES = {
+    "calendar_arithmetic": "\nDates are written month/day/year. A year that is not named has 365 days.",
+    "color_cube_rotation": "\nA half turn brings the bottom to the top and swaps front and back; a quarter"
+    " turn brings any other side to the top.",
     "manipulate_matrix": "\nRotations are clockwise. A horizontal mirror swaps top and bottom, a vertical"
     " mirror left and right.",
     "pool_matrix": "\nAt the right and bottom edges, a region may be smaller than the kernel.",

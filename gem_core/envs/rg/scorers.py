@@ -115,12 +115,15 @@ def _complex_arithmetic(data: Any, answer: str, row: Row) -> float:
 
 
 def _coin_flip(data: Any, answer: str, row: Row) -> float:
-    """Score the length of the common prefix relative to the longer number: "0" is not 0.375."""
+    """Score the length of the common prefix relative to the longer number: "0" is not 0.375.
+
+    A right number may differ by 0.0001 and a hundredth of the probability; only a certain event has 1.
+    """
     answer = answer.replace(",", "")
     if not _SHORT_FRACTION.fullmatch(answer):  # "1e999999999" is a fraction of a billion digits
         return 0.0
     value, right = Fraction(answer), Fraction(row["answer"])
-    if abs(value - right) <= 1e-4:
+    if value == right or (value != 1 and abs(value - right) <= min(Fraction(1, 10_000), right / 100)):
         return 1.0
     a, b = f"{float(value):.10g}", f"{float(right):.10g}"
     agreeing = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

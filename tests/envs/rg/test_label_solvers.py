@@ -3,6 +3,7 @@
 ``GEM_LABEL_ITEMS=300`` compares 300 items of each dataset instead of 30.
 """
 
+import json
 import os
 
 import pytest
@@ -10,11 +11,11 @@ import pytest
 pytest.importorskip("reasoning_gym", reason="needs the extra rg")
 
 from gem_core.envs.rg.env import ReasoningGymEnv
-from gem_core.envs.rg.labels import label
-from gem_core.envs.rg.solvers import JUDGES
+from gem_core.envs.rg.labels import NOTES, label
+from gem_core.envs.rg.solvers import JUDGES, SOLVERS
 
 _ITEMS = int(os.environ.get("GEM_LABEL_ITEMS", "30"))
-_MULTIPLE = {"rush_hour"}
+_MULTIPLE = {"boxnet", "rush_hour"}
 """Datasets without a label."""
 
 
@@ -51,9 +52,124 @@ def test_every_rush_hour_has_a_way_out():
         assert env.grade(shorter, env.rows[i]).score < 1.0
 
 
+def test_every_boxnet_has_a_plan():
+    from gem_core.envs.rg.solvers.spaces import box_plan
+
+    env = ReasoningGymEnv("boxnet")
+    for i in range(_ITEMS):
+        plan = json.loads(box_plan(env.rows[i]["question"]))
+        for answer, right in [(plan, True), (plan[:-1], False), (plan[1:], False), (plan[:1] * 2, False)]:
+            assert JUDGES["boxnet"](env.rows[i]["question"], json.dumps(answer)) is right
+            assert (env.grade(json.dumps(answer), env.rows[i]).score == 1.0) is right
+
+
+_AGENTS = """The current left boxes and agents are: Agent[0.5, 0.5]: I am in square[0.5, 0.5], I can observe \
+['box_red', 'box_blue', 'target_blue'], I can do []
+Agent[0.5, 1.5]: I am in square[0.5, 1.5], I can observe ['target_red'], I can do []
+"""
+_HERE, _THERE = "Agent[0.5, 0.5]", "Agent[0.5, 1.5]"
+_AWAY, _RED = "move(box_red, square[0.5, 1.5])", "move(box_red, target_red)"
+_BLUE = "move(box_blue, target_blue)"
+
+
+@pytest.mark.parametrize(
+    ("plan", "right"),
+    [
+        ([{_HERE: _AWAY}, {_HERE: _BLUE, _THERE: _RED}], True),
+        ([{_HERE: _BLUE}, {_HERE: _AWAY}, {}, {_THERE: _RED}], True),
+        ([{_HERE: _AWAY, _THERE: _RED}, {_HERE: _BLUE}], False),  # the box is not there yet
+        ([{_HERE: _RED}, {_HERE: _BLUE}], False),  # the target is elsewhere
+        ([{_HERE: "move(box_red, square[0.5, 2.5])"}], False),
+        ([{_HERE: "move(box_blue, target_red)"}], False),
+        ([{_HERE: _AWAY}, {_THERE: _RED}], False),
+        ([{_THERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}], False),
+        ([{_HERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}, {_HERE: _BLUE}], False),
+        ({_HERE: _BLUE}, False),
+        ([_HERE], False),
+        ([], False),
+    ],
+)
+def test_plans_for_boxes(plan, right):
+    assert JUDGES["boxnet"](_AGENTS, json.dumps(plan)) is right
+
+
+def test_an_agent_acts_once_in_a_step():
+    twice = f'[{{"{_HERE}": "{_AWAY}", "{_HERE}": "{_BLUE}"}}, {{"{_THERE}": "{_RED}"}}]'
+    assert JUDGES["boxnet"](_AGENTS, twice) is False
+
+
+_COLLEAGUES = (
+    "Mary has 4 male colleagues and she also has {} female colleagues. These are all colleagues that Mary"
+    " has. All these mentioned persons around Mary are colleagues of each other. John has 2 male colleagues"
+    " and {} female colleagues in total. All these mentioned persons around John are colleagues of each other. The"
+    " people in the circle around John do not have other colleagues aside - with the only exception of"
+    " Matilda. She is colleague of John and she is also colleague of Mary, being part of Mary's circle. How"
+    " many female colleagues does Matilda have?"
+)
+_TRIANGLE = (
+    "In triangle ABC with coordinates A=(0, 0), B=(1, 0), and C=(3, 1), find the measure (in degrees) of"
+    " angle ABC. For all geometry problems:\n2. Round decimal answers to 3 decimal places"
+)
+_CUBE = (
+    "A cube has:\n- a pink top side\n- a gray right side\n- a gold front side\n- a red left side\n- a blue"
+    " back side\n- a cyan bottom side\n\n{}\n\nWhat is now the color of the back side of the cube?"
+)
+_HALF = "The cube is rotated so that the side which was before at the bottom is now at the top."
+
+
+@pytest.mark.parametrize(
+    ("name", "question"),
+    [
+        ("aiw", "Mary has 3 sisters and she also has 1 brothers. How many sisters does John's brother have?"),
+        ("basic_arithmetic", "Calculate 1 + 758 / -( 983 + -3 )."),
+        ("basic_arithmetic", "Calculate 1 / ( 3 - 3 )."),
+        (
+            "calendar_arithmetic",
+            "Name the day of the week for 08/12/2022. Provide the full name of the weekday.",
+        ),
+        (
+            "calendar_arithmetic",
+            "In a year where Monday is January 1st, name the weekday of April 3.",
+        ),
+        (
+            "calendar_arithmetic",
+            "How many business days (Monday-Friday) are there from Saturday, October 1, 2022 to Thursday,"
+            " January 5, 2022 (inclusive of both dates)? Answer with a number.",
+        ),
+        ("color_cube_rotation", _CUBE.format(_HALF)),
+        (
+            "advanced_geometry",
+            "Given triangle ABC with coordinates A=(0, 0), B=(2, 0), and C=(1, 16), find the coordinates of"
+            " its orthocenter.",  # (1, 0.0625)
+        ),
+    ],
+)
+def test_questions_without_one_answer(name, question):
+    assert SOLVERS[name](question) is None
+    assert JUDGES[name](question, "-1") is None
+
+
 @pytest.mark.parametrize(
     ("name", "question", "wrong", "right"),
     [
+        ("aiw", _COLLEAGUES.format(5, 6), "6", "10"),
+        ("aiw", _COLLEAGUES.format(3, 1), "4", "3"),
+        ("advanced_geometry", _TRIANGLE, "153.43°", "153.435°"),
+        (
+            "calendar_arithmetic",
+            "Name the day of the week for 08/12/2022. Reply with just the weekday name."
+            + NOTES["calendar_arithmetic"],
+            "Thursday",
+            "Friday",
+        ),
+        (
+            "calendar_arithmetic",
+            "If the first day of the year was a Monday, what day of the week will April 3 be? Name it."
+            + NOTES["calendar_arithmetic"],
+            "Wednesday",
+            "Tuesday",
+        ),
+        ("color_cube_rotation", _CUBE.format(_HALF) + NOTES["color_cube_rotation"], "blue", "gold"),
         (
             "time_intervals",
             "What is the duration between 13:31:16.310 and 15:00:43.656? Please answer in HH:MM:SS.mmm.",

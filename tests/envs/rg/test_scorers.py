@@ -204,6 +204,14 @@ def test_former_loopholes_are_closed() -> None:
             assert data.score(answer, data[index]) <= 0.01, answer
         for answer in (f"{int(number):,}", f"${number}", rf"\${number}", f"{number}.0", f"{number} apples"):
             assert data.score(answer, data[index]) == 1.0, answer
+    for probability, wrong, right in [
+        ("3.051757812e-05", ("0", "0.0001", "0.00003"), ("1/32768", "0.0000305", "3.05e-5")),
+        ("0.9999694824", ("1", "1.0"), ("32767/32768", "0.99997")),
+        ("0.0009765625", ("0", "0.001"), ("1/1024", "0.000977")),
+        ("0.375", ("0", "0.37", "0.38"), ("3/8", "0.3750", "0.37495")),
+    ]:
+        scored = [items("coin_flip")._scored(answer, {"answer": probability}) for answer in (*wrong, *right)]
+        assert [score == 1.0 for score in scored] == [False] * len(wrong) + [True] * len(right)
     data = items("puzzle24")
     assert sum(data.score("4*6*1*1", data[index]) == 1.0 for index in range(ITEMS)) <= 1
     data = items("spell_backward")

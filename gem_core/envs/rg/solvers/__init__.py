@@ -26,14 +26,22 @@ Judge: TypeAlias = Callable[[str, str], bool | None]
 
 TOPICS: tuple[str, ...] = (
     "boards",
+    "calendars",
+    "circuits",
     "clocks",
     "deduction",
     "equations",
+    "evidence",
     "families",
     "machines",
     "matrices",
     "mazes",
+    "numerals",
     "patterns",
+    "programs",
+    "spaces",
+    "sums",
+    "triangles",
     "wording",
 )
 """Modules of this package that define solvers."""
