@@ -19,6 +19,7 @@ CORRECTED = frozenset(
         "aiw",
         "basic_arithmetic",
         "calendar_arithmetic",
+        "circuit_logic",
         "color_cube_rotation",
         "family_relationships",
         "mahjong_puzzle",

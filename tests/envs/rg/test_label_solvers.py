@@ -38,6 +38,36 @@ def test_changed_labels_are_seen(name):
     assert not any(JUDGES[name](rows[i]["question"], "nothing of the kind") for i in range(12))
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("basic_arithmetic", {"allow_parentheses": False}),
+        ("basic_arithmetic", {"format_style": "natural", "whitespace": "random"}),
+        ("bf", {"difficulty": 2}),
+        ("calendar_arithmetic", {"year": 904, "offset_upper_bound": 365}),
+        ("circuit_logic", {"min_inputs": 1}),
+        ("circuit_logic", {"min_terms": 1, "max_terms": 1}),
+        ("circuit_logic", {"max_terms": 12, "max_inputs": 9, "allow_reuse": False}),
+        ("coin_flip", {"max_trials": 60}),
+    ],
+)
+def test_labels_are_right_with_other_settings(name, config):
+    rows = ReasoningGymEnv(name, config=config).rows
+    assert all(JUDGES[name](rows[i]["question"], label(rows[i])) for i in range(20))
+
+
+_ODD = ("", "nan", "1e999999999", "1/0", "[null]", "{}", "1" * 9000, "[" * 9000, "-" * 480 + "1", "9**9**9",
+        "\u0661", "\u00bd", "\ud800", "True", '[{"Agent[0.5, 0.5]": 3}]', "0x", "\n")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(JUDGES))
+def test_odd_answers_are_read(name):
+    row = ReasoningGymEnv(name).rows[1]
+    right = label(row) or ""
+    accepted = [answer for answer in _ODD if JUDGES[name](row["question"], answer)]
+    assert [answer for answer in accepted if answer.split() != right.split()] == []
+
+
 def test_every_rush_hour_has_a_way_out():
     from gem_core.envs.rg.solvers.boards import way_out
 
@@ -101,11 +131,32 @@ def test_an_agent_acts_once_in_a_step():
 _COLLEAGUES = (
     "Mary has 4 male colleagues and she also has {} female colleagues. These are all colleagues that Mary"
     " has. All these mentioned persons around Mary are colleagues of each other. John has 2 male colleagues"
-    " and {} female colleagues in total. All these mentioned persons around John are colleagues of each other. The"
-    " people in the circle around John do not have other colleagues aside - with the only exception of"
-    " Matilda. She is colleague of John and she is also colleague of Mary, being part of Mary's circle. How"
-    " many female colleagues does Matilda have?"
+    " and {} female colleagues in total. All these mentioned persons around John are colleagues of each"
+    " other. The people in the circle around John do not have other colleagues aside - with the only"
+    " exception of Matilda. She is colleague of John and she is also colleague of Mary, being part of Mary's"
+    " circle. How many female colleagues does Matilda have?"
 )
+_CIRCUIT = """Below is a randomly generated logic circuit.
+
+A: ───┐
+B: ─┐ │
+    │ ├─────────┐
+    │ │         └──│⊕⊕
+    │ └────────────│⊕⊕─── OUT
+    │           ┌──│⊕⊕
+    └───>o──────┘
+
+
+Legend for gates:
+&&: AND
+>o: Negate
+⊕⊕: XOR
+
+Given the following input assignments:
+  A = 1
+  B = 0
+
+What is the final output?"""
 _TRIANGLE = (
     "In triangle ABC with coordinates A=(0, 0), B=(1, 0), and C=(3, 1), find the measure (in degrees) of"
     " angle ABC. For all geometry problems:\n2. Round decimal answers to 3 decimal places"
@@ -153,6 +204,8 @@ def test_questions_without_one_answer(name, question):
     ("name", "question", "wrong", "right"),
     [
         ("aiw", _COLLEAGUES.format(5, 6), "6", "10"),
+        ("basic_arithmetic", "Calculate 6 * 8 * 7 / 3.", "56", "112"),
+        ("circuit_logic", _CIRCUIT, "0", "1"),
         ("aiw", _COLLEAGUES.format(3, 1), "4", "3"),
         ("advanced_geometry", _TRIANGLE, "153.43°", "153.435°"),
         (

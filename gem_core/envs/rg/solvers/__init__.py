@@ -13,6 +13,7 @@ Both raise `Unreadable` for a prompt whose text they do not know.
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
@@ -49,6 +50,9 @@ TOPICS: tuple[str, ...] = (
 _LONGEST = 20_000
 """Length in characters of the longest answer that is read."""
 
+_HUGE = re.compile(r"(?<![\w.])[+-]?[\d.]+[eE][+-]?\d{4}")
+"""Start of a number whose digits may fill the memory."""
+
 SOLVERS: dict[str, Solver] = {}
 """Functions that return the only right answer, by dataset."""
 JUDGES: dict[str, Judge] = {}
@@ -63,7 +67,7 @@ def _judged(solve: Solver, prompt: str, answer: str) -> bool | None:
 def _read(judge: Judge, prompt: str, answer: str) -> bool | None:
     """Return the verdict of a judge; an answer that it cannot read is wrong."""
     try:
-        return len(answer) <= _LONGEST and judge(prompt, answer)
+        return len(answer) <= _LONGEST and not _HUGE.search(answer) and judge(prompt, answer)
     except Unreadable:
         raise
     except LookupError as error:

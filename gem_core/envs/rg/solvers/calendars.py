@@ -33,7 +33,7 @@ def solve_calendar_arithmetic(prompt: str) -> str | None:
         return _recurring(match[1], match[2], _MONTHS.index(when[1]) + 1, int(when[2]))
     if match := re.search(r"first day of the year|January 1 fell on|is January 1st", prompt):
         return _in_a_year(prompt, leap_too=not note)
-    if match := re.search(r"(\d\d)/(\d\d)/(\d{4})", prompt):
+    if match := re.search(r"(\d\d)/(\d\d)/(\d+)", prompt):
         a, b, year = map(int, match.groups())
         days = {_weekday(date(year, m, d)) for m, d in ((a, b), (b, a)) if m <= 12 and (m == a or not note)}
         return days.pop() if len(days) == 1 else None

@@ -19,25 +19,30 @@ _VALUES: dict[str, Callable[[list[bool]], bool]] = {
 
 
 def solve_circuit_logic(prompt: str) -> str:
-    """Follow the wires from the inputs of the gates to the left; all gates feed the last."""
+    """Follow the wires from the gates to the left; all gates, and wires without a gate, feed the last one."""
     names = dict(re.findall(r"^(\S\S): ([A-Z]+)$", prompt, re.MULTILINE))
     inputs = {name: value == "1" for name, value in re.findall(r"^  (\w+) = ([01])$", prompt, re.MULTILINE)}
     lines = find(r"circuit\.\n\n(.*?)\n\s*\nLegend", prompt)[1].splitlines()
     marks = [{match.start(): match[1] for match in _INPUT.finditer(line)} for line in lines]
-    first = min(column for found in marks for column in found)
+    first = lines[0].index("┐") + 5  # the column of the gates that the wires reach first
     gates: list[tuple[str, list[bool]]] = []
+    passed: list[bool] = []
     last: list[str] = []
     in_gate = False
     for row, symbols in enumerate(marks):
+        if lines[row][first : first + 1] == "─":
+            passed.append(_traced(lines, row, first, inputs))
         if first in symbols:
             if not in_gate:
                 gates.append((symbols[first], []))
             gates[-1][1].append(_traced(lines, row, first - 1, inputs))
         in_gate = symbols.pop(first, None) is not None
         last += symbols.values()
-    if len(last) != len(gates) or len(set(last)) != 1:
-        raise Unreadable(f"{len(gates)} gates, but {len(last)} inputs of the last gate")
-    values = [_VALUES[names[symbol]](values) for symbol, values in gates]
+    values = passed + [_VALUES[names[symbol]](values) for symbol, values in gates]
+    if not last and len(values) == 1:
+        return str(int(values[0]))
+    if len(last) != len(values) or len(set(last)) != 1:
+        raise Unreadable(f"{len(values)} wires, but {len(last)} inputs of the last gate")
     return str(int(_VALUES[names[last[0]]](values)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from math import log
 
 from gem_core.envs.rg.solvers.reading import Unreadable, find
@@ -29,6 +30,7 @@ def solve_ab(prompt: str) -> str:
 
 
 _MOST_STEPS = 1_000_000
+_TRANSFER = re.compile(r"\[[-+<>]+\]")
 _CELLS = 30_000
 
 
@@ -47,11 +49,17 @@ def solve_bf(prompt: str) -> str:
             partner[place] = opened.pop()
             partner[partner[place]] = place
     cells, cell, place, output = bytearray(_CELLS), 0, 0, ""
+    transfers = _transfers(code)
     for _ in range(_MOST_STEPS):
         if place == len(code):
             return output
         symbol = code[place]
-        if symbol in "<>":
+        if place in transfers:
+            times = cells[cell]
+            for offset, factor in transfers[place].items() if times else ():
+                cells[cell + offset] = (cells[cell + offset] + factor * times) % 256
+            place = partner[place]
+        elif symbol in "<>":
             cell += 1 if symbol == ">" else -1
         elif symbol in "+-":
             cells[cell] = (cells[cell] + (1 if symbol == "+" else -1)) % 256
@@ -64,6 +72,21 @@ def solve_bf(prompt: str) -> str:
             raise Unreadable(f"not a symbol of the language: {symbol!r}")
         place += 1
     raise Unreadable("the program runs too long")
+
+
+def _transfers(code: str) -> dict[int, Counter[int]]:
+    """Return the loops that empty a cell and add multiples of it to others, as factors by offset."""
+    found = {}
+    for loop in _TRANSFER.finditer(code):
+        offset, factors = 0, Counter[int]()
+        for symbol in loop[0][1:-1]:
+            if symbol in "<>":
+                offset += 1 if symbol == ">" else -1
+            else:
+                factors[offset] += 1 if symbol == "+" else -1
+        if offset == 0 and factors[0] == -1:
+            found[loop.start()] = factors
+    return found
 
 
 _SHARES = dict(
@@ -79,15 +102,22 @@ _WORDS = frozenset(
     re.findall(
         r"\w+",
         """A I OF TO IN IS IT HE AS AT BE BY WE ON OR NO SO DO AN MY ME IF UP THE AND WAS FOR NOT YOU HIS HAD
-        BUT ARE ALL ONE HAS ITS OUT WHO HIM CAN NOW MAN THAT WITH THIS FROM HAVE THEY WERE WILL WHAT BEEN""",
+        BUT ARE ALL ONE HAS ITS OUT WHO HIM CAN NOW MAN THAT WITH THIS FROM HAVE THEY WERE WILL WHAT BEEN
+        SHE HER OUR ANY HOW""",
     )
 )
 """Frequent words of English, each worth as much as three letters in the right place."""
 
 
-def solve_caesar_cipher(prompt: str) -> str | None:
-    """Return the shifted text that is most like English, judging by its letters and short words."""
+def solve_caesar_cipher(prompt: str) -> str:
+    """Return the shifted text that is most like English, judging by its letters and short words.
+
+    Raises:
+        Unreadable: The text has fewer than three words, which is too little to judge by.
+    """
     cipher = find(r"cipher text: (.*?)\. Provide only", prompt)[1]
+    if len(cipher.split()) < 3:
+        raise Unreadable(f"too short: {cipher!r}")
     return max((_shifted(cipher, by) for by in range(26)), key=_likelihood)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:/\d+)?")
+_LONGEST = 1000
+"""Length in characters of the longest number that is read; Python refuses longer integers."""
+_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
 
 
 class Unreadable(ValueError):
@@ -36,7 +38,7 @@ def grid(text: str) -> list[list[int]]:
 
 def number(text: str) -> Fraction | None:
     """Return the value of an integer, decimal, or fraction; None for other text."""
-    if not _NUMBER.fullmatch(text):
+    if len(text) > _LONGEST or not _NUMBER.fullmatch(text):
         return None
     above, _, below = text.partition("/")
     return Fraction(above) / int(below or 1) if int(below or 1) and (not below or "." not in above) else None

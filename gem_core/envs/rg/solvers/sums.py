@@ -44,7 +44,8 @@ def judge_countdown(prompt: str, answer: str) -> bool:
 
 _REAL = r"[+-]?\d+(?:\.\d+)?"
 _COMPLEX = re.compile(
-    rf"(?P<real>{_REAL})|(?:(?P<first>{_REAL})(?=[+-]))?(?P<imaginary>[+-]?(?:\d+(?:\.\d+)?)?)i"
+    rf"(?P<real>{_REAL})|(?:(?P<first>{_REAL})(?=[+-]))?(?P<imaginary>[+-]?(?:\d+(?:\.\d+)?)?)i",
+    re.ASCII,
 )
 Complex = tuple[Fraction, Fraction]
 """Real and imaginary part."""
@@ -86,7 +87,7 @@ def judge_coin_flip(prompt: str, answer: str) -> bool:
     most = int(heads) if kind == "exactly" else int(flips)
     ways = sum(comb(int(flips), count) for count in range(int(heads), most + 1))
     right = Fraction(ways, 2 ** int(flips))
-    if len(answer) > 100 or re.search(r"[eE]\D?\d{3}", answer):
+    if len(answer) > 100 or not answer.isascii():
         return False
     given = Fraction(answer.strip())
     error = abs(given - right)

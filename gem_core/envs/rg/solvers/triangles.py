@@ -34,7 +34,7 @@ def judge_advanced_geometry(prompt: str, answer: str) -> bool | None:
         return False
     for text, value in zip(texts, values, strict=True):
         whole, _, decimals = text.partition(".")
-        if not re.fullmatch(r"[+-]?\d+", whole) or not re.fullmatch(r"\d*", decimals):
+        if not re.fullmatch(r"[+-]?[0-9]+", whole) or not re.fullmatch(r"[0-9]*", decimals):
             return False
         places = min(max(len(decimals), _PLACES), 9)
         if abs(Fraction(text) - value) > Fraction(1, 2 * 10**places) + Fraction(1, 10**11):
