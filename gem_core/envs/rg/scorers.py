@@ -12,6 +12,7 @@ import contextlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -32,6 +33,8 @@ _TRIVIAL = 0.25
 """Score of the package for a conclusion that holds for any premises."""
 _LOGIC = re.compile(r"[\u2227\u2228\u2192\u2194\u00ac()]")
 """The operators and, or, implies, if and only if, not, and brackets."""
+_BOX_MOVE = re.compile(r"move\(box_(.*?),\s(.*?)\)")
+_DECIMAL = re.compile(r"\d+\.?\d*")
 _INTEGER = re.compile(r"\b\d+\b")
 _SHORT_FRACTION = re.compile(r"\s*[+-]?[0-9.]{1,60}(?:[eE][+-]?[0-9]{1,2}|/[0-9]{1,60})?\s*")
 
@@ -180,6 +183,34 @@ def _rush_hour(data: Any, answer: str, row: Row) -> float:
     return float(data.score_answer(re.sub(r"([+-])\d{2,}", r"\g<1>9", answer), row))
 
 
+def _boxnet(data: Any, answer: str, row: Row) -> float:
+    """Stop at the first impossible act; the package skips it, so a walk over all squares solves any board."""
+    squares = {place: Counter(things) for place, things in row["metadata"]["initial_state"].items()}
+    boxes = sum(things[thing] for things in squares.values() for thing in things if thing[:4] == "box_")
+    matched = 0
+    for agent, act in (pair for step in json.loads(answer) for pair in step.items()):
+        here, move = _square(agent), _BOX_MOVE.match(act)
+        if move is None or not squares.get(here, Counter())[f"box_{move[1]}"]:
+            break
+        if move[2] == f"target_{move[1]}" and squares[here][move[2]]:
+            matched += 1
+            squares[here][move[2]] -= 1
+        elif "square" in move[2] and _adjacent(here, there := _square(move[2])) and there in squares:
+            squares[there][f"box_{move[1]}"] += 1
+        else:
+            break
+        squares[here][f"box_{move[1]}"] -= 1
+    return max(0.05, matched / boxes)
+
+
+def _square(text: str) -> str:
+    return "_".join(str(float(number)) for number in _DECIMAL.findall(text))
+
+
+def _adjacent(a: str, b: str) -> bool:
+    return sum(abs(float(x) - float(y)) for x, y in zip(a.split("_"), b.split("_"), strict=False)) == 1
+
+
 def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     """Score a conclusion 1 only if it needs several premises, else as the package scores a tautology.
 
@@ -203,6 +234,7 @@ def _gsm_symbolic(data: Any, answer: str, row: Row) -> float:
 
 SCORERS: dict[str, Scorer] = {
     "binary_matrix": _binary_matrix,
+    "boxnet": _boxnet,
     "calendar_arithmetic": _calendar_arithmetic,
     "codeio": _codeio,
     "coin_flip": _coin_flip,

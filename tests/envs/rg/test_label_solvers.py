@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -107,20 +108,32 @@ _BLUE = "move(box_blue, target_blue)"
     [
         ([{_HERE: _AWAY}, {_HERE: _BLUE, _THERE: _RED}], True),
         ([{_HERE: _BLUE}, {_HERE: _AWAY}, {}, {_THERE: _RED}], True),
-        ([{_HERE: _AWAY, _THERE: _RED}, {_HERE: _BLUE}], False),  # the box is not there yet
+        ([{_HERE: _AWAY, _THERE: _RED}, {_HERE: _BLUE}], True),
+        ([{_HERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}, {_HERE: _BLUE}], True),
+        ([{_THERE: _RED, _HERE: _AWAY}, {_HERE: _BLUE}], False),  # the box is not there yet
         ([{_HERE: _RED}, {_HERE: _BLUE}], False),  # the target is elsewhere
         ([{_HERE: "move(box_red, square[0.5, 2.5])"}], False),
         ([{_HERE: "move(box_blue, target_red)"}], False),
         ([{_HERE: _AWAY}, {_THERE: _RED}], False),
         ([{_THERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}], False),
-        ([{_HERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}, {_HERE: _BLUE}], False),
+        ([{_HERE: _BLUE}, {_HERE: _BLUE}, {_HERE: _AWAY}, {_THERE: _RED}], False),
         ({_HERE: _BLUE}, False),
         ([_HERE], False),
         ([], False),
     ],
 )
 def test_plans_for_boxes(plan, right):
-    assert JUDGES["boxnet"](_AGENTS, json.dumps(plan)) is right
+    answer, state = (
+        json.dumps(plan),
+        dict(re.findall(r"in square(.*?), I can observe (.*?), I can do", _AGENTS)),
+    )
+    assert JUDGES["boxnet"](_AGENTS, answer) is right
+    state = {
+        "_".join(re.findall(r"[\d.]+", place)): json.loads(things.replace("'", '"'))
+        for place, things in state.items()
+    }
+    row = {"answer": None, "metadata": {"initial_state": state}}
+    assert (ReasoningGymEnv("boxnet").grade(answer, row).score == 1.0) is right
 
 
 def test_an_agent_acts_once_in_a_step():

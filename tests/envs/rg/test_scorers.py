@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def test_an_answer_is_never_executed(name: str, tmp_path: Path, monkeypatch: pyt
     assert env.step(r"\boxed{not an answer}")[1] <= 0.05, "an answer changed the scores of later ones"
 
 
-@pytest.mark.parametrize("name", [*EVALUATED, "coin_flip", "rubiks_cube", "rush_hour", "propositional_logic"])
+@pytest.mark.parametrize(
+    "name", [*EVALUATED, "boxnet", "coin_flip", "rubiks_cube", "rush_hour", "propositional_logic"]
+)
 def test_answers_that_are_large_to_compute_are_rejected_at_once(name: str) -> None:
     data, start = items(name), time.process_time()
     names = " ∧ ".join(f"p{number}" for number in range(40))
@@ -172,7 +175,7 @@ def test_scores_are_the_packages_own(name: str) -> None:
             assert data._scored(answer, row) == pytest.approx(package.score_answer(answer, row)), answer
 
 
-@pytest.mark.parametrize("name", sorted(set(SCORERS) - {"rush_hour"}))
+@pytest.mark.parametrize("name", sorted(set(SCORERS) - {"boxnet", "rush_hour"}))
 def test_the_items_own_answer_is_right(name: str) -> None:
     data = items(name)
     for index in range(ITEMS):
@@ -223,6 +226,24 @@ def test_former_loopholes_are_closed() -> None:
     scored = items("calendar_arithmetic")._scored
     assert scored("-1", row) == 1.0
     assert scored("7", row) < 0.01
+
+
+def test_a_walk_over_all_squares_solves_no_board() -> None:
+    data, package = items("boxnet"), reasoning_gym.create_dataset("boxnet", seed=42)
+    package_scores = []
+    for index in range(ITEMS):
+        rows, columns = (data[index]["metadata"][f"{side}_num"] for side in ("row", "column"))
+        path = [(r, c if r % 2 == 0 else columns - 1 - c) for r in range(rows) for c in range(columns)]
+        path += path[-2::-1]
+        plan = []
+        for color in ("red", "blue", "green"):
+            for (r, c), (r2, c2) in pairwise(path):
+                agent = f"Agent[{r + 0.5}, {c + 0.5}]"
+                plan.append({agent: f"move(box_{color}, target_{color})"})
+                plan.append({agent: f"move(box_{color}, square[{r2 + 0.5}, {c2 + 0.5}])"})
+        assert data.score(json.dumps(plan), data[index]) < 1
+        package_scores.append(package.score_answer(json.dumps(plan), data[index]))
+    assert package_scores.count(1.0) > ITEMS / 2
 
 
 def formula(text: str) -> str:

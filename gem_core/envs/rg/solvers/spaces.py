@@ -36,39 +36,37 @@ _MOVE = re.compile(r"move\(box_(\w+), (?:target_(\w+)|square\[([\d.]+), ([\d.]+)
 
 
 def judge_boxnet(prompt: str, answer: str) -> bool:
-    """Let the agents act; every act must be possible, and all boxes must be on their targets.
+    """Let the agents act until all boxes are on their targets; every act until then must be possible.
 
-    The agents of a step act at once, so each one moves a box that was in its square before the step. The
-    number of steps does not matter, because the prompt asks for few without a limit.
+    The agents of a step act in the order in which they are listed. The number of steps does not matter,
+    because the prompt asks for few without a limit.
     """
     squares = _squares(prompt)
+    boxes = sum(number for things in squares.values() for thing, number in things.items() if thing[0] == "b")
     plan = json.loads(answer, object_pairs_hook=_distinct)
     if not isinstance(plan, list) or not all(isinstance(step, dict) for step in plan):
         return False
-    for step in plan:
-        arrived = []
-        for agent, act in step.items():
-            place, move = _NAME.fullmatch(agent), _MOVE.fullmatch(act)
-            if place is None or move is None:
+    for agent, act in (pair for step in plan for pair in step.items()):
+        place, move = _NAME.fullmatch(agent), _MOVE.fullmatch(act)
+        if place is None or move is None:
+            return False
+        here, box = (float(place[1]), float(place[2])), f"box_{move[1]}"
+        if here not in squares or not squares[here][box]:
+            return False
+        squares[here][box] -= 1
+        if move[2]:
+            if move[2] != move[1] or not squares[here][f"target_{move[2]}"]:
                 return False
-            here = float(place[1]), float(place[2])
-            if here not in squares or not squares[here][f"box_{move[1]}"]:
-                return False
-            squares[here][f"box_{move[1]}"] -= 1
-            if move[2]:
-                if move[2] != move[1] or not squares[here][f"target_{move[2]}"]:
-                    return False
-                squares[here][f"target_{move[2]}"] -= 1
-                continue
-            there = float(move[3]), float(move[4])
-            if there not in squares or abs(here[0] - there[0]) + abs(here[1] - there[1]) != 1:
-                return False
-            arrived.append((there, f"box_{move[1]}"))
-        for there, box in arrived:
-            squares[there][box] += 1
-    return not any(
-        number for things in squares.values() for thing, number in things.items() if thing[:3] == "box"
-    )
+            squares[here][f"target_{move[2]}"] -= 1
+            boxes -= 1
+            if not boxes:
+                return True
+            continue
+        there = float(move[3]), float(move[4])
+        if there not in squares or abs(here[0] - there[0]) + abs(here[1] - there[1]) != 1:
+            return False
+        squares[there][box] += 1
+    return False
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
