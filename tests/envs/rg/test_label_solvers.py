@@ -117,6 +117,15 @@ _BLUE = "move(box_blue, target_blue)"
         ([{_HERE: _AWAY}, {_THERE: _RED}], False),
         ([{_THERE: _AWAY}, {_THERE: _RED}, {_HERE: _BLUE}], False),
         ([{_HERE: _BLUE}, {_HERE: _BLUE}, {_HERE: _AWAY}, {_THERE: _RED}], False),
+        ([{_HERE: "move(box_red, square[0.5, 0.5])"}, {_HERE: _BLUE}, {_HERE: _AWAY}, {_THERE: _RED}], False),
+        (
+            [
+                {_HERE: "move(box_red, target_blue)"},
+                {_HERE: "move(box_blue, square[0.5, 1.5])"},
+                {_THERE: "move(box_blue, target_red)"},
+            ],
+            False,
+        ),
         ({_HERE: _BLUE}, False),
         ([_HERE], False),
         ([], False),
@@ -217,6 +226,8 @@ def test_questions_without_one_answer(name, question):
     ("name", "question", "wrong", "right"),
     [
         ("aiw", _COLLEAGUES.format(5, 6), "6", "10"),
+        ("calendar_arithmetic", "Is 2100 a leap year? Answer with Yes or No.", "Yes", "No"),
+        ("calendar_arithmetic", "Tell me whether 2000 is a leap year. Answer with Yes or No.", "No", "Yes"),
         ("basic_arithmetic", "Calculate 6 * 8 * 7 / 3.", "56", "112"),
         ("circuit_logic", _CIRCUIT, "0", "1"),
         ("aiw", _COLLEAGUES.format(3, 1), "4", "3"),
