@@ -16,6 +16,10 @@ from gem_core.envs.rg.solvers import JUDGES
 _ITEMS = int(os.environ.get("GEM_LABEL_ITEMS", "30"))
 _MULTIPLE = {"rush_hour"}
 """Datasets without a label."""
+_SWAP = (
+    '["w,C3,B1", "B,D2,B3", "w,A2,C3", "B,C1,A2", "w,B1,D2", "B,B3,C1", "w,C3,B1", "B,A2,C3", "w,D2,B3",'
+    ' "B,C3,D1", "w,B1,D2", "B,C1,A2", "w,B3,C1", "B,D1,C3"]'
+)
 
 
 @pytest.mark.parametrize("name", sorted(JUDGES.keys() - _MULTIPLE))
@@ -73,6 +77,20 @@ def test_every_rush_hour_has_a_way_out():
             "Does it logically follow that:\nSome cats are birds?\n(Answer Yes or No)",
             "Yes",
             "No",
+        ),
+        (
+            "knight_swap",
+            "```\n    A   B   C   D\n   ----------------\n3 |   | . | w |   |\n   ----------------\n"
+            "2 | w |   |   | B |\n   ----------------\n1 |   | . | B | . |\n   ----------------\n```\n\n"
+            "Rules:\n3. w moves first, then players alternate\n",
+            "No",
+            _SWAP,
+        ),
+        (
+            "intermediate_integration",
+            "Evaluate the indefinite integral: ∫ -2*x**2*cos(3*x) dx\nWhen performing calculations",
+            "-2*Integral(x**2*cos(3*x), x) + C",
+            "-2*x**2*sin(3*x)/3 - 4*x*cos(3*x)/9 + 4*sin(3*x)/27 + C",
         ),
     ],
 )

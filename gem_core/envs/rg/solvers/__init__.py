@@ -25,15 +25,25 @@ Solver: TypeAlias = Callable[[str], str | None]
 Judge: TypeAlias = Callable[[str, str], bool | None]
 
 TOPICS: tuple[str, ...] = (
+    "anagrams",
+    "animals",
     "boards",
+    "cells",
     "clocks",
+    "decimals",
     "deduction",
+    "digit_grids",
+    "divisors",
+    "drawings",
     "equations",
     "families",
+    "integrals",
+    "liars",
     "machines",
     "matrices",
     "mazes",
     "patterns",
+    "plans",
     "wording",
 )
 """Modules of this package that define solvers."""
