@@ -7,6 +7,7 @@ one; otherwise the item is drawn again with another seed.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from gem_core.data import Row
@@ -17,10 +18,12 @@ CORRECTED = frozenset(
     {
         "family_relationships",
         "figlet_font",
+        "gsm_symbolic",
         "intermediate_integration",
         "knight_swap",
         "leg_counting",
         "letter_counting",
+        "list_functions",
         "mahjong_puzzle",
         "manipulate_matrix",
         "number_filtering",
@@ -107,7 +110,7 @@ class Corrected:
             ValueError: No item with a right answer was found.
         """
         for draw in range(_MOST_DRAWS):
-            item: Row = self._data[index + draw * _STRIDE]
+            item = self._drawn(index, draw)
             item["question"] += NOTES.get(self._name, "")
             answer = label(item)
             verdict = answer is not None and JUDGES[self._name](item["question"], answer)
@@ -118,3 +121,11 @@ class Corrected:
                 item["metadata"]["source_index"] = index
                 return item
         raise ValueError(f"none of {_MOST_DRAWS} items of {self._name!r} has a right answer")
+
+    def _drawn(self, index: int, draw: int) -> Row:
+        """Return item `index` of the package, or of a later draw one whose seed is larger by the stride."""
+        shift, data = draw * _STRIDE, self._data
+        if draw and hasattr(data, "task_indices"):  # the kind of each item, drawn when a dataset is created
+            data, shift = type(data)(replace(data.config, seed=data.seed + shift)), 0
+        item: Row = data[index + shift]
+        return item

@@ -22,6 +22,12 @@ _CIRCULAR = (
     "A very special island is inhabited only by saints and sinners. You meet 2 inhabitants: Ava, and Liam."
     ' In Ava\'s words: "Liam is a saint". Liam said, "Ava is a saint." So who is a saint and who is a sinner?'
 )
+_MACHINES = (
+    "The vending machines sell cookies for 25 cents and gum for 110 cents. James spent $600 and got 6 bags of"
+    " cookies and had 9% of his money left. How many gum did he buy? Give the result as your final answer."
+)
+_RULE = "Input 1: [40, 2, 3]\nOutput 1: [5]\nInput 2: [50, 7]\nOutput 2: [7]\n\n\nInput: {}\nOutput:\n"
+"""The sum of the elements below some number, in which repeated elements count once or twice."""
 _FUTOSHIKI = "this 2x2 Futoshiki puzzle:\n\n_ < _\n     \n_   _\n\nEnsure your answer"
 
 
@@ -75,6 +81,20 @@ _FUTOSHIKI = "this 2x2 Futoshiki puzzle:\n\n_ < _\n     \n_   _\n\nEnsure your a
         ("letter_counting", 'the letter "n" appear in the text: "no one"?', "1", "2"),
         ("letter_jumble", "these words: otnhing tA lal", "nothing At al", "nothing At all"),
         ("emoji_mystery", "from the emoji: \u2764\ufe0f\U000e0138\U000e0159\n", "HI", "Hi"),
+        ("gsm_symbolic", _MACHINES, "494", "495"),
+        (
+            "gsm_symbolic",
+            "Mia is required to submit a 10-page essay. She already finished writing 1/5",
+            "2",
+            "8",
+        ),
+        (
+            "gsm_symbolic",
+            "John has $47.80 and wants to buy 57 nuts from a bin at the store: $0.40",
+            "24",
+            "25",
+        ),
+        ("list_functions", _RULE.format("[4, 1]"), "[4]", "[5]"),
     ],
 )
 def test_wrong_and_right_answers(name, question, wrong, right):
@@ -110,6 +130,9 @@ def test_ambiguous_prompts_have_a_verdict_only_with_the_note(name, question, ans
         ("decimal_arithmetic", "maximum of 3 significant digits\nvalue.\n2.0/(1.0-1.0) = ?", "0"),
         ("futoshiki", _FUTOSHIKI.replace("<", " "), "1   2\n\n2   1"),
         ("kakurasu", "Row sums: [1, 1]. Column sums: [1, 1].\n0 0\n0 0", "1 0\n0 1"),
+        ("gsm_symbolic", _MACHINES.replace("6 bags", "7 bags"), "494"),
+        ("gsm_symbolic", "their son eats 1. How many tacos does this family eat in one month?", "30"),
+        ("list_functions", _RULE.format("[3, 3]"), "[6]"),
         ("knights_knaves", _CIRCULAR, "Ava is a saint"),
     ],
 )
@@ -127,3 +150,19 @@ def test_a_word_whose_letters_are_missing_is_not_readable():
     )
     assert JUDGES["figlet_font"](drawing.format(figlet_format("I S", font="b_m__200")), "IS") is True
     assert JUDGES["figlet_font"](drawing.format(figlet_format("I S", font="b_m__200")), "SI") is False
+
+
+@pytest.mark.parametrize(("name", "index"), [("gsm_symbolic", 15), ("list_functions", 51)])
+def test_items_whose_kind_belongs_to_the_dataset_are_drawn_again(name, index):
+    """These datasets draw the kinds of their items at once, so an item cannot be drawn by a larger index."""
+    import reasoning_gym
+
+    from gem_core.envs.rg.env import ReasoningGymEnv
+    from gem_core.envs.rg.labels import label
+
+    theirs = reasoning_gym.create_dataset(name, size=60, seed=42)[index]
+    assert JUDGES[name](theirs["question"], theirs["answer"]) is None
+    ours, again = (ReasoningGymEnv(name, size=60).rows[index] for _ in range(2))
+    assert ours == again
+    assert ours["metadata"]["source_index"] == index
+    assert JUDGES[name](ours["question"], label(ours)) is True

@@ -39,11 +39,13 @@ TOPICS: tuple[str, ...] = (
     "families",
     "integrals",
     "liars",
+    "list_rules",
     "machines",
     "matrices",
     "mazes",
     "patterns",
     "plans",
+    "stories",
     "wording",
 )
 """Modules of this package that define solvers."""
