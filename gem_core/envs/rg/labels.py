@@ -21,8 +21,6 @@ CORRECTED = frozenset(
         "gsm_symbolic",
         "intermediate_integration",
         "knight_swap",
-        "leg_counting",
-        "letter_counting",
         "list_functions",
         "mahjong_puzzle",
         "manipulate_matrix",
@@ -47,7 +45,6 @@ CORRECTED = frozenset(
 datasets run in tests only, because they take time and find nothing."""
 NOTES = {
     "leg_counting": "\nThe five arms of a starfish count as legs.",
-    "letter_counting": "\nUppercase and lowercase count as the same letter.",
     "manipulate_matrix": "\nRotations are clockwise. A horizontal mirror swaps top and bottom, a vertical"
     " mirror left and right.",
     "pool_matrix": "\nAt the right and bottom edges, a region may be smaller than the kernel.",
@@ -59,6 +56,8 @@ NOTES = {
     "syllogism": "\nEach of these groups has at least one member.",
 }
 """Text added to the prompts of a dataset whose labels assume something that the prompt does not say."""
+_NOTED = {"leg_counting": "starfish"}
+"""Text without which a prompt needs no note, for datasets in which some prompts need none."""
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _STRIDE = 2**31
@@ -83,17 +82,21 @@ def corrected(name: str, data: Any) -> Any:
         data[0]  # settings without items are rejected here
     elif name in CORRECTED:
         data = Corrected(name, data)
+    elif name in NOTES:
+        data = Noted(name, data)
     for part, inner in getattr(data, "datasets", {}).items():
         data.datasets[part] = corrected(part, inner)
     return data
 
 
-class Corrected:
-    """A dataset of the package with right labels; everything but the items is the package's own."""
+class Noted:
+    """A dataset of the package with notes in its prompts; everything but the items is the package's own."""
 
     def __init__(self, name: str, data: Any) -> None:
         self._name = name
         self._data = data
+        self._note = NOTES.get(name, "")
+        self._needs_note = _NOTED.get(name, "")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_data":
@@ -104,6 +107,17 @@ class Corrected:
         return len(self._data)
 
     def __getitem__(self, index: int) -> Row:
+        """Return item `index`, with its note."""
+        item: Row = self._data[index]
+        if self._needs_note in item["question"]:
+            item["question"] += self._note
+        return item
+
+
+class Corrected(Noted):
+    """A dataset with right labels."""
+
+    def __getitem__(self, index: int) -> Row:
         """Return item `index`.
 
         Raises:
@@ -111,7 +125,7 @@ class Corrected:
         """
         for draw in range(_MOST_DRAWS):
             item = self._drawn(index, draw)
-            item["question"] += NOTES.get(self._name, "")
+            item["question"] += self._note
             answer = label(item)
             verdict = answer is not None and JUDGES[self._name](item["question"], answer)
             if verdict is False and self._name in SOLVERS:

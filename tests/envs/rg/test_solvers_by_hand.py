@@ -38,6 +38,7 @@ _FUTOSHIKI = "this 2x2 Futoshiki puzzle:\n\n_ < _\n     \n_   _\n\nEnsure your a
         ("cryptarithm", _SUM, "A=9,B=5,C=1,D=1", "A=9,B=5,C=1,D=0"),
         ("decimal_arithmetic", "maximum of 3 significant digits\nvalue.\n2.0/3.0 = ?", "0.666", "0.667"),
         ("decimal_chain_sum", "problem: 0.05 - 0.1 + 0.004 =", "0.046", "-0.046"),
+        ("decimal_chain_sum", "problem: -0.5 - -1.25 =", "-1.75", "0.75"),
         ("dice", _DICE, "3/24", "1/6"),
         ("fraction_simplification", "the fraction $\\frac{8}{12}$ to", "$\\frac{4}{6}$", "$\\frac{2}{3}$"),
         ("fraction_simplification", "the fraction 8/12 to", "3/2", "2/3"),
@@ -78,7 +79,7 @@ _FUTOSHIKI = "this 2x2 Futoshiki puzzle:\n\n_ < _\n     \n_   _\n\nEnsure your a
         ),
         ("largest_island", "matrix grid:\n1 1 0\n0 0 1\n0 1 1\n\nAn island", "5", "3"),
         ("leg_counting", "if you have 2 wasps, 1 butterflys, 3 sea slugs?", "12", "18"),
-        ("letter_counting", 'the letter "n" appear in the text: "no one"?', "1", "2"),
+        ("letter_counting", 'the letter "n" appear in the text: "No one"?', "1", "2"),
         ("letter_jumble", "these words: otnhing tA lal", "nothing At al", "nothing At all"),
         ("emoji_mystery", "from the emoji: \u2764\ufe0f\U000e0138\U000e0159\n", "HI", "Hi"),
         ("gsm_symbolic", _MACHINES, "494", "495"),
@@ -102,26 +103,16 @@ def test_wrong_and_right_answers(name, question, wrong, right):
     assert JUDGES[name](question, right) is True
 
 
-@pytest.mark.parametrize(
-    ("name", "question", "answer", "note"),
-    [
-        (
-            "leg_counting",
-            "if you have 1 starfishs, 2 ducks?",
-            "9",
-            "\nThe five arms of a starfish count as legs.",
-        ),
-        (
-            "letter_counting",
-            'the letter "n" appear in the text: "No one"?',
-            "2",
-            "\nUppercase and lowercase count as the same letter.",
-        ),
-    ],
-)
-def test_ambiguous_prompts_have_a_verdict_only_with_the_note(name, question, answer, note):
-    assert JUDGES[name](question, answer) is None
-    assert JUDGES[name](question + note, answer) is True
+def test_the_arms_of_a_starfish_are_legs_only_if_the_prompt_says_so():
+    from gem_core.envs.rg.env import ReasoningGymEnv
+
+    judge = JUDGES["leg_counting"]
+    assert judge("if you have 1 starfishs, 2 ducks?", "9") is None
+    rows = [ReasoningGymEnv("leg_counting", size=30).rows[index] for index in range(30)]
+    noted = ["\nThe five arms of a starfish count as legs." in row["question"] for row in rows]
+    assert noted == ["starfish" in row["question"].partition("\nThe five")[0] for row in rows]
+    assert {True, False} == set(noted)
+    assert all(judge(row["question"], row["answer"]) for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +135,15 @@ def test_a_word_whose_letters_are_missing_is_not_readable():
     """The font b_m__200 has I and S, but not D, E, and L."""
     from pyfiglet import figlet_format
 
-    drawing = "What word does this say?\n\n{}"
-    assert (
-        JUDGES["figlet_font"](drawing.format(figlet_format("D E L I E S", font="b_m__200")), "DELIES") is None
-    )
-    assert JUDGES["figlet_font"](drawing.format(figlet_format("I S", font="b_m__200")), "IS") is True
-    assert JUDGES["figlet_font"](drawing.format(figlet_format("I S", font="b_m__200")), "SI") is False
+    def verdict(drawn, word):
+        drawing = figlet_format(drawn, font="b_m__200")
+        return JUDGES["figlet_font"](f"What word does this say?\n\n{drawing}", word)
+
+    assert verdict("D E L I E S", "DELIES") is None
+    assert verdict("I S", "IS") is True
+    assert verdict("IS", "IS") is True
+    assert verdict("I S", "SI") is False
+    assert verdict("I S", "") is False
 
 
 @pytest.mark.parametrize(("name", "index"), [("gsm_symbolic", 15), ("list_functions", 51)])

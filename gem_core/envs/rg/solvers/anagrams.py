@@ -10,12 +10,9 @@ from gem_core.envs.rg.solvers.reading import find
 
 
 def solve_letter_counting(prompt: str) -> str | None:
-    """Count a letter; None if it matters whether capitals count."""
+    """Count a letter, uppercase and lowercase."""
     letter, text = find(r'the letter "(.)" appear in the text: "(.*)"\?', prompt).groups()
-    counts = {text.lower().count(letter.lower())}
-    if "count as the same letter" not in prompt:
-        counts.add(text.count(letter))
-    return str(counts.pop()) if len(counts) == 1 else None
+    return str(text.lower().count(letter.lower()))
 
 
 def judge_group_anagrams(prompt: str, answer: str) -> bool | None:

@@ -14,7 +14,7 @@ from gem_core.envs.rg.solvers.reading import find
 
 def solve_decimal_chain_sum(prompt: str) -> str | None:
     """Add and subtract from the left."""
-    words = find(r"([\d.]+(?: [+-] [\d.]+)*) =", prompt)[1].split()
+    words = find(r"(-?[\d.]+(?: [+-] -?[\d.]+)*) =", prompt)[1].split()
     total = Fraction(words[0])
     for sign, word in zip(words[1::2], words[2::2], strict=True):
         total += Fraction(word) if sign == "+" else -Fraction(word)

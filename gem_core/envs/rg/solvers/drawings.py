@@ -11,17 +11,18 @@ _LONGEST_WORD = 50
 
 
 def judge_figlet_font(prompt: str, answer: str) -> bool | None:
-    """Draw the word, with spaces between its letters, in each font of the same height.
+    """Draw the word, with or without spaces between its letters, in each font of the same height.
 
     None if the font lacks a letter. Whether the letters of a font are legible is not considered.
     """
     drawing, word = find(r"\n\n(.*)", prompt)[1], answer.strip()
-    if not (word.isascii() and word.isalpha() and len(word) <= _LONGEST_WORD):
+    if not (word.isascii() and word.isprintable() and 0 < len(word) <= _LONGEST_WORD):
         return False
     lines = drawing.count("\n")
-    for name, height in _heights().items():
-        if lines % height == 0 and _figlet(name).renderText(" ".join(word)) == drawing:
-            return True if all(_drawn(letter, _figlet(name).Font) for letter in word) else None
+    for name in [name for name, height in _heights().items() if lines % height == 0]:
+        figlet = _figlet(name)
+        if drawing in (figlet.renderText(" ".join(word)), figlet.renderText(word)):
+            return True if all(_drawn(letter, figlet.Font) for letter in word.replace(" ", "")) else None
     return False
 
 
