@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -106,8 +107,20 @@ def test_random_actions_follow_the_seed_and_leave_the_generator_alone() -> None:
     assert len(set(drawn[0])) > 1
 
 
+needs_mcp = pytest.mark.skipif(not find_spec("mcp"), reason="needs the extra 'mcp'")
+
+
 @pytest.mark.parametrize(
-    "env_id", ["multi:TicTacToe-v0", "math:Arithmetic-v0", "game:GuessTheNumber-v0-easy", "database:Tasks-v0"]
+    "env_id",
+    [
+        "multi:TicTacToe-v0",
+        "math:Arithmetic-v0",
+        "game:GuessTheNumber-v0-easy",
+        pytest.param(
+            "database:Tasks-v0",
+            marks=pytest.mark.skipif(not find_spec("mcp"), reason="needs the extra 'mcp'"),
+        ),
+    ],
 )
 def test_random_actions_of_episodes_without_a_seed_differ(env_id: str) -> None:
     """Also if an episode draws nothing, so that the generator has not moved."""

@@ -89,6 +89,14 @@ def test_folders_have_splits(tmp_path):
         open_rows(str(tmp_path))
 
 
+def test_rows_of_many_files_are_in_order(tmp_path):
+    ends = [0, 3, 4, 6, 7, 9]
+    for number, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
+        write(tmp_path / f"train-{number:05}-of-00005.jsonl", ROWS[start:end])
+    rows = open_rows(str(tmp_path), "train")
+    assert [rows[n] for n in range(len(rows))] == ROWS[:9]
+
+
 @pytest.mark.parametrize(
     ("files", "split", "subset", "chosen"),
     [
@@ -97,6 +105,7 @@ def test_folders_have_splits(tmp_path):
         (["train.jsonl", "test.jsonl", "README.md"], "test", None, [1]),
         (["q/validation-00000-of-00001.parquet", "q/train-00000-of-00001.parquet"], "validation", None, [0]),
         (["dev/part.csv", "train/part.csv"], "validation", None, [0]),
+        (["all/dev/part.csv", "all/train/part.csv"], "validation", None, [0]),
         (["main/train.jsonl", "socratic/train.jsonl"], "train", "socratic", [1]),
         (["data.csv"], None, None, [0]),
         (["aime24.jsonl", "amc.jsonl"], "aime24", None, [0]),
