@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import logging
 import os
+import pkgutil
 import random
 import re
 import sys
@@ -60,6 +62,7 @@ _MADE_ELSEWHERE = {
 }
 """Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
+_MOST_NAMES = 40
 _global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
@@ -380,11 +383,21 @@ def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
     """Return whether items are drawn from the generators of `random` or numpy, judging by the source."""
     for part in parts or (name,):
         module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
-        folder = sys.modules[module.__package__ or ""] if module else None
-        beside = [m for n, m in vars(folder).items() if inspect.ismodule(m) and len(vars(folder)) < 40]
-        if any(_GLOBAL_DRAW.search(_source(m)) for m in (module, *beside) if m):
+        if module and any(_GLOBAL_DRAW.search(_source(m)) for m in (module, *_beside(module))):
             return True
     return False
+
+
+def _beside(module: Any) -> list[Any]:
+    """Return the modules in the folder of a dataset, also those that are imported at the first item.
+
+    A folder with many names is a topic with many datasets, each in its own file.
+    """
+    folder = sys.modules[module.__package__ or ""]
+    if len(vars(folder)) >= _MOST_NAMES:
+        return []
+    names = [entry.name for entry in pkgutil.iter_modules(folder.__path__)]
+    return [importlib.import_module(f"{folder.__name__}.{name}") for name in names]
 
 
 def _source(module: Any) -> str:

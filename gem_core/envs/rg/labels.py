@@ -7,6 +7,7 @@ one; otherwise the item is drawn again with another seed.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from gem_core.data import Row
@@ -20,8 +21,12 @@ CORRECTED = frozenset(
         "basic_arithmetic",
         "calendar_arithmetic",
         "circuit_logic",
-        "color_cube_rotation",
         "family_relationships",
+        "figlet_font",
+        "gsm_symbolic",
+        "intermediate_integration",
+        "knight_swap",
+        "list_functions",
         "mahjong_puzzle",
         "manipulate_matrix",
         "number_filtering",
@@ -47,6 +52,7 @@ NOTES = {
     "calendar_arithmetic": "\nDates are written month/day/year. A year that is not named has 365 days.",
     "color_cube_rotation": "\nA half turn brings the bottom to the top and swaps front and back; a quarter"
     " turn brings any other side to the top.",
+    "leg_counting": "\nThe five arms of a starfish count as legs.",
     "manipulate_matrix": "\nRotations are clockwise. A horizontal mirror swaps top and bottom, a vertical"
     " mirror left and right.",
     "pool_matrix": "\nAt the right and bottom edges, a region may be smaller than the kernel.",
@@ -58,6 +64,8 @@ NOTES = {
     "syllogism": "\nEach of these groups has at least one member.",
 }
 """Text added to the prompts of a dataset whose labels assume something that the prompt does not say."""
+_NOTED = {"leg_counting": "starfish"}
+"""Text without which a prompt needs no note, for datasets in which some prompts need none."""
 _EXAMPLES = ("possible_answer", "example_answer", "example_correct_answer")
 """Metadata keys of a right answer, for datasets that accept many answers and name none."""
 _STRIDE = 2**31
@@ -82,17 +90,21 @@ def corrected(name: str, data: Any) -> Any:
         data[0]  # settings without items are rejected here
     elif name in CORRECTED:
         data = Corrected(name, data)
+    elif name in NOTES:
+        data = Noted(name, data)
     for part, inner in getattr(data, "datasets", {}).items():
         data.datasets[part] = corrected(part, inner)
     return data
 
 
-class Corrected:
-    """A dataset of the package with right labels; everything but the items is the package's own."""
+class Noted:
+    """A dataset of the package with notes in its prompts; everything but the items is the package's own."""
 
     def __init__(self, name: str, data: Any) -> None:
         self._name = name
         self._data = data
+        self._note = NOTES.get(name, "")
+        self._needs_note = _NOTED.get(name, "")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "_data":
@@ -103,14 +115,25 @@ class Corrected:
         return len(self._data)
 
     def __getitem__(self, index: int) -> Row:
+        """Return item `index`, with its note."""
+        item: Row = self._data[index]
+        if self._needs_note in item["question"]:
+            item["question"] += self._note
+        return item
+
+
+class Corrected(Noted):
+    """A dataset with right labels."""
+
+    def __getitem__(self, index: int) -> Row:
         """Return item `index`.
 
         Raises:
             ValueError: No item with a right answer was found.
         """
         for draw in range(_MOST_DRAWS):
-            item: Row = self._data[index + draw * _STRIDE]
-            item["question"] += NOTES.get(self._name, "")
+            item = self._drawn(index, draw)
+            item["question"] += self._note
             answer = label(item)
             verdict = answer is not None and JUDGES[self._name](item["question"], answer)
             if verdict is False and self._name in SOLVERS:
@@ -120,3 +143,11 @@ class Corrected:
                 item["metadata"]["source_index"] = index
                 return item
         raise ValueError(f"none of {_MOST_DRAWS} items of {self._name!r} has a right answer")
+
+    def _drawn(self, index: int, draw: int) -> Row:
+        """Return item `index` of the package, or of a later draw one whose seed is larger by the stride."""
+        shift, data = draw * _STRIDE, self._data
+        if draw and hasattr(data, "task_indices"):  # the kind of each item, drawn when a dataset is created
+            data, shift = type(data)(replace(data.config, seed=data.seed + shift)), 0
+        item: Row = data[index + shift]
+        return item

@@ -6,6 +6,7 @@
 import json
 import os
 import re
+from functools import cache
 
 import pytest
 
@@ -15,23 +16,36 @@ from gem_core.envs.rg.env import ReasoningGymEnv
 from gem_core.envs.rg.labels import NOTES, label
 from gem_core.envs.rg.solvers import JUDGES, SOLVERS
 
-_ITEMS = int(os.environ.get("GEM_LABEL_ITEMS", "30"))
+_FEW = 30
+_ITEMS = int(os.environ.get("GEM_LABEL_ITEMS", _FEW))
 _MULTIPLE = {"boxnet", "rush_hour"}
 """Datasets without a label."""
+_SLOW = {"futoshiki", "knight_swap"}
+"""Datasets that take a fifth of a second to make an item: at most 12 items are compared."""
+_SWAP = (
+    '["w,C3,B1", "B,D2,B3", "w,A2,C3", "B,C1,A2", "w,B1,D2", "B,B3,C1", "w,C3,B1", "B,A2,C3", "w,D2,B3",'
+    ' "B,C3,D1", "w,B1,D2", "B,C1,A2", "w,B3,C1", "B,D1,C3"]'
+)
+
+
+@cache
+def _rows(name):
+    return ReasoningGymEnv(name).rows
 
 
 @pytest.mark.parametrize("name", sorted(JUDGES.keys() - _MULTIPLE))
 def test_labels_are_right(name):
-    rows = ReasoningGymEnv(name).rows
-    verdicts = {i: JUDGES[name](rows[i]["question"], label(rows[i])) for i in range(_ITEMS)}
-    assert len(verdicts) == _ITEMS
+    rows = _rows(name)
+    items = 12 if name in _SLOW and _ITEMS == _FEW else _ITEMS
+    verdicts = {i: JUDGES[name](rows[i]["question"], label(rows[i])) for i in range(items)}
+    assert len(verdicts) == items
     assert {i for i, verdict in verdicts.items() if verdict is not True} == set()
 
 
 @pytest.mark.parametrize("name", sorted(JUDGES.keys() - _MULTIPLE))
 def test_changed_labels_are_seen(name):
     """Labels of other items are rejected unless they are right by chance, and so is text."""
-    rows = ReasoningGymEnv(name).rows
+    rows = _rows(name)
     labels = [label(rows[i]) for i in range(12)]
     accepted = [JUDGES[name](rows[i]["question"], labels[i - 1]) for i in range(12)]
     same = [labels[i].split() == labels[i - 1].split() for i in range(12)]
@@ -266,6 +280,20 @@ def test_questions_without_one_answer(name, question):
             "Does it logically follow that:\nSome cats are birds?\n(Answer Yes or No)",
             "Yes",
             "No",
+        ),
+        (
+            "knight_swap",
+            "```\n    A   B   C   D\n   ----------------\n3 |   | . | w |   |\n   ----------------\n"
+            "2 | w |   |   | B |\n   ----------------\n1 |   | . | B | . |\n   ----------------\n```\n\n"
+            "Rules:\n3. w moves first, then players alternate\n",
+            "No",
+            _SWAP,
+        ),
+        (
+            "intermediate_integration",
+            "Evaluate the indefinite integral: ∫ -2*x**2*cos(3*x) dx\nWhen performing calculations",
+            "-2*Integral(x**2*cos(3*x), x) + C",
+            "-2*x**2*sin(3*x)/3 - 4*x*cos(3*x)/9 + 4*sin(3*x)/27 + C",
         ),
     ],
 )

@@ -106,3 +106,9 @@ def test_scoring_a_bad_answer_prints_nothing() -> None:
     assert child.stderr == ""
     assert child.stdout.count("\n") == 1, "more than the program's own line"
     assert "Error validating move" in json.loads(child.stdout)[0]
+
+
+def test_items_that_draw_from_the_global_generators_are_the_same_in_each_environment() -> None:
+    """Some kinds of list_functions do so, in a module that is imported at the first item."""
+    first, second = (gem_core.make("rg:list_functions", size=120).unwrapped.rows for _ in range(2))
+    assert [first[index] for index in range(120)] == [second[index] for index in range(120)]
