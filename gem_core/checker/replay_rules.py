@@ -266,7 +266,7 @@ def processes_change_nothing(subject: Subject) -> None:
             recording.frames, frames, f"with seed {recording.seed} in another process",
             "sort sets before drawing from them; use neither hash() nor id()",
         )  # fmt: skip
-        own = first_moves(subject.fresh(), recording.seed)
+        own = first_moves(subject.adopt(make(spec)), recording.seed)  # without the actions of the caller
         if own != moves:
             broken(
                 f"the first actions of the players with seed {recording.seed} are {clip(own)}, and "

@@ -131,6 +131,12 @@ def test_another_process_shows_hash_order() -> None:
     assert check_env(HashOrder, rules=rules).skipped.keys() == {"processes_change_nothing"}
 
 
+def test_given_actions_are_not_expected_of_another_process() -> None:
+    spec = EnvSpec("test:NoRandomAction-v0", "tests.checker.broken_envs:NoRandomAction")
+    rule = "processes_change_nothing"
+    assert check_env(spec, rules=[rule], actions=["1", "2"]).passed == (rule,)
+
+
 def test_another_process_shows_players_that_follow_hash_order() -> None:
     spec = EnvSpec("test:HashPlayers-v0", "tests.checker.broken_envs:HashPlayers")
     with pytest.raises(CheckFailed, match=r"the first actions of the players with seed [\s\S]*sort sets"):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import read_traces
-from tests.trainers import chaos, evidence
+from tests.trainers import chaos, evidence, marks
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.openrlhf import questions
 from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
@@ -60,7 +60,7 @@ def test_three_steps_on_questions_and_games(
     words = ",".join([f"{chaos.CHAOS}=0.5", *(f"{own_id}=0.25" for own_id in own_ids)])
     run = run_openrlhf(
         tmp_path,
-        base,
+        marks.marked_model(base, tmp_path),
         f"{tmp_path}/questions.jsonl,{words}",
         {
             **questions.flags(tmp_path, 12, 4),
@@ -71,6 +71,8 @@ def test_three_steps_on_questions_and_games(
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
             "gem.system_prompt": "Win!",
+            "gem.template_kwargs": '{"mark":"<|end|>"}',
+            "gem.ddof": "1",
             "gem.max_turns": "2",
             "eval.dataset": f"{tmp_path}/held-out.jsonl,{GUESS}=0.5,{MASTERMIND}=0.5",
             "eval.steps": "3",
@@ -92,7 +94,7 @@ def test_three_steps_on_questions_and_games(
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 16
         of_questions = questions.asked(run, update, tokenizer)
-        mine = assert_update_is_right(update, episodes, tokenizer, model, others=of_questions)
+        mine = assert_update_is_right(update, episodes, tokenizer, model, ddof=1, others=of_questions)
         games = [episode for episode in mine if not any(episode is one for one in of_questions.values())]
         asked = len(of_questions)
         played = list(islice(rest, 16 - asked))
@@ -114,7 +116,8 @@ def test_three_steps_on_questions_and_games(
         rewards += [reward for one in of_questions.values() for reward in one.rewards]
         for row in update.rows:
             shown = tokenizer.decode(row.prompt)
-            assert row.is_pad or ("Win!" in shown) != questions.is_question(row, tokenizer)
+            is_game = shown.startswith("<|end|><|system|>Win!<|end|>")
+            assert row.is_pad or is_game != questions.is_question(row, tokenizer)
     assert len(rewards) == 24
     assert max(len(episode.turns) for episode in traces) == 2
     assert "max_turns" in {episode.stop_reason for episode in traces}
