@@ -72,7 +72,7 @@ def _read(judge: Judge, prompt: str, answer: str) -> bool | None:
         raise
     except LookupError as error:
         raise Unreadable(f"the prompt lacks something: {prompt[:200]!r}") from error
-    except (ValueError, SyntaxError, TypeError, ArithmeticError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return False
 
 
