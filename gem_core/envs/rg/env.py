@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 import logging
 import os
-import pkgutil
-import random
 import re
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
 
-import numpy as np
 import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
@@ -30,6 +24,7 @@ from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.data import Row
 from gem_core.envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_core.envs.rg import trusted
+from gem_core.envs.rg.generators import own_generators, uses_global_generators
 from gem_core.envs.rg.labels import corrected, label
 from gem_core.envs.rg.scorers import SCORERS, scorer
 from gem_core.envs.rg.solvers import JUDGES, Unreadable
@@ -47,10 +42,6 @@ _LONGEST = 20_000
 _SHORT = 10_000
 _KEPT = 16
 _RUNS_TEXT = re.compile(r"(?<![_.\w])(?:eval|exec|compile)\(|parse_expr|sympify|pickle|yaml")
-_GLOBAL_DRAW = re.compile(
-    r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
-    r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from the generators
-)
 _MADE_ELSEWHERE = {
     "codeio",
     "isomorphic_strings",
@@ -62,8 +53,6 @@ _MADE_ELSEWHERE = {
 }
 """Datasets whose items or answers follow the order of sets: a process with a fixed order generates them."""
 _MOST_CPU_SECONDS = 60.0
-_MOST_NAMES = 40
-_global_lock = threading.Lock()
 _log = logging.getLogger(__name__)
 warnings.filterwarnings(  # pool_matrix warns about an empty answer, with the whole answer in the warning
     "ignore", "loadtxt: input contained no data", UserWarning, r"reasoning_gym\."
@@ -241,7 +230,7 @@ class _Items:
         self._chunk = 0
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
         self._score = scorer(name, self._data)
-        self._global = _uses_global_generators(name, _parts(settings))
+        self._global = uses_global_generators(name, _parts(settings))
         self.elsewhere = not here and not _MADE_ELSEWHERE.isdisjoint((name, *_parts(settings)))
         kept = size is None or self._global or self.elsewhere
         self.get = self.__getitem__ if kept else self._data.__getitem__
@@ -274,7 +263,7 @@ class _Items:
             self._data = _create(self.name, _CHUNK, self.seed + chunk * _CHUNK, self.settings)
             self._chunk = chunk
         if self._global:
-            with _own_generators(self.seed + index):
+            with own_generators(self.seed + index):
                 shared: Row = self._data[within]
             return shared
         item: Row = self._data[within]
@@ -376,49 +365,6 @@ def _runs_text(name: str) -> bool:
         if inspect.isfunction(getattr(dataset, method, None)):
             source += inspect.getsource(getattr(dataset, method))
     return _RUNS_TEXT.search(source) is not None
-
-
-@lru_cache
-def _uses_global_generators(name: str, parts: tuple[str, ...]) -> bool:
-    """Return whether items are drawn from the generators of `random` or numpy, judging by the source."""
-    for part in parts or (name,):
-        module = inspect.getmodule(reasoning_gym.factory.DATASETS[part][0])
-        if module and any(_GLOBAL_DRAW.search(_source(m)) for m in (module, *_beside(module))):
-            return True
-    return False
-
-
-def _beside(module: Any) -> list[Any]:
-    """Return the modules in the folder of a dataset, also those that are imported at the first item.
-
-    A folder with many names is a topic with many datasets, each in its own file.
-    """
-    folder = sys.modules[module.__package__ or ""]
-    if len(vars(folder)) >= _MOST_NAMES:
-        return []
-    names = [entry.name for entry in pkgutil.iter_modules(folder.__path__)]
-    return [importlib.import_module(f"{folder.__name__}.{name}") for name in names]
-
-
-def _source(module: Any) -> str:
-    try:
-        return inspect.getsource(module)
-    except OSError:  # an empty file
-        return ""
-
-
-@contextmanager
-def _own_generators(seed: int) -> Iterator[None]:
-    """Seed the global generators for one item, and restore them afterwards."""
-    with _global_lock:
-        before = random.getstate(), np.random.get_state()  # noqa: NPY002
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        try:
-            yield
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])  # noqa: NPY002
 
 
 def _parts(settings: dict[str, Any]) -> tuple[str, ...]:

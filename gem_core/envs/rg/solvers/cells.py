@@ -18,7 +18,7 @@ def judge_game_of_life(prompt: str, answer: str) -> bool | None:
     for _ in range(steps):
         alive = _stepped(alive, len(board), len(board[0]))
     right = [[int((i, j) in alive) for j in range(len(board[0]))] for i in range(len(board))]
-    return bool(json.loads(answer) == right)
+    return json.dumps(json.loads(answer)) == json.dumps(right)
 
 
 def solve_game_of_life_halting(prompt: str) -> str | None:

@@ -28,7 +28,7 @@ def judge_decimal_arithmetic(prompt: str, answer: str) -> bool | None:
     """
     digits = int(find(r"maximum of (\d+) significant digits", prompt)[1])
     tree = ast.parse(find(r"value\.\n(.*) = \?", prompt)[1], mode="eval").body
-    if not re.fullmatch(r"\s*[+-]?\d+(\.\d+)?(E[+-]?\d{1,3})?\s*", answer, re.IGNORECASE):
+    if not re.fullmatch(r"\s*[+-]?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]{1,3})?\s*", answer, re.IGNORECASE):
         return False
     up, even = partial(_rounded, digits=digits), partial(_rounded, digits=digits, even=True)
     try:

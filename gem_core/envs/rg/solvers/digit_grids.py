@@ -16,7 +16,7 @@ _BELOW, _ABOVE = "\u2227", "\u2228"
 def judge_cryptarithm(prompt: str, answer: str) -> bool | None:
     """Put the digits in: different letters, different digits, no leading zero, and a right sum."""
     *terms, total = re.findall(r"[A-Z]+", find(r"cryptarithm:\n\n(.*?)\n\n", prompt)[1])
-    pairs = [re.fullmatch(r"\s*([A-Z])\s*=\s*(\d)\s*", pair) for pair in answer.split(",")]
+    pairs = [re.fullmatch(r"\s*([A-Z])\s*=\s*([0-9])\s*", pair) for pair in answer.split(",")]
     digits = {pair[1]: int(pair[2]) for pair in pairs if pair}
     if set(digits) != set("".join([*terms, total])) or len(pairs) != len(digits):
         return False

@@ -28,7 +28,7 @@ def solve_lcm(prompt: str) -> str | None:
     return str(multiple)
 
 
-_FRACTION = re.compile(r"\$?(?:\\d?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d+))\$?")
+_FRACTION = re.compile(r"\$?(?:\\d?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+)|(\d+))\$?", re.ASCII)
 
 
 def judge_fraction_simplification(prompt: str, answer: str) -> bool | None:
@@ -59,5 +59,5 @@ def judge_dice(prompt: str, answer: str) -> bool | None:
                     rolled[total + side] += ways
             sums = rolled
     odds = Fraction(sum(ways for total, ways in sums.items() if total >= target), sum(sums.values()))
-    above, _, below = answer.strip().partition("/")
-    return (int(above), int(below or 1)) == odds.as_integer_ratio()
+    given = re.fullmatch(r"([0-9]+)(?:/([0-9]+))?", answer.strip())
+    return given is not None and (int(given[1]), int(given[2] or 1)) == odds.as_integer_ratio()

@@ -26,7 +26,7 @@ def judge_knights_knaves(prompt: str, answer: str) -> bool | None:
             found.append(roles)
     if len(found) != 1:
         return None
-    given = re.findall(rf"(\w+) is an? ({truthful}|{lying})\b", answer, re.IGNORECASE)
+    given = re.findall(rf"\b(\w+) is an? ({truthful}|{lying})\b", answer, re.IGNORECASE)
     told = [(name.capitalize(), role.lower() == truthful) for name, role in given]
     return sorted(told) == sorted(found[0].items())
 

@@ -40,7 +40,9 @@ def judge_graph_color(prompt: str, answer: str) -> bool | None:
         for name in ("Vertices", "Edges", "Possible colors")
     )
     chosen = {int(vertex): color for vertex, color in json.loads(answer).items()}
-    if chosen.keys() != set(vertices) or not all(color in colors for color in chosen.values()):
+    if chosen.keys() != set(vertices) or not all(
+        type(color) is int and color in colors for color in chosen.values()
+    ):
         return False
     return all(chosen[a] != chosen[b] for a, b in edges)
 
