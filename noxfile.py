@@ -202,7 +202,7 @@ def openenv(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
-    install(session, "cosmic-ray>=8.7,<9")
+    install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
 
 
