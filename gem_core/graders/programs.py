@@ -187,7 +187,7 @@ class _Runner:
             return not result.cut and same_output(result.stdout, test.expected, self.tests.rule)
         expected = read_json(test.expected)
         try:
-            value = read_json(result.files[_RESULT])
+            value = read_json(result.files[_RESULT].decode())
             return same_value(value, expected, self.tests.rule) or (
                 self.tests.wrapped and same_value(value, expected[0], self.tests.rule)
             )

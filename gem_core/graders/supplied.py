@@ -63,7 +63,6 @@ _STATEMENTS: dict[Names, tuple[str, ...]] = {
     "apps": _APPS,
     "livecodebench": _LIVECODEBENCH,
 }
-_NUMPY = "try:\n    import numpy as np\nexcept ImportError:\n    pass"
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
@@ -77,7 +76,9 @@ def supplied_names(names: Names, code: str, *more: Names) -> str:
     """
     words = dict.fromkeys(_WORD.findall(code))
     known = {word: line for kind in (*reversed(more), names) for word, line in _table(kind).items()}
-    return "\n".join(dict.fromkeys(known[word] for word in words if word in known))
+    lines = dict.fromkeys(known[word] for word in words if word in known)
+    # Not every Python has every name, nor every machine numpy.
+    return "\n".join(f"try:\n    {line}\nexcept ImportError:\n    pass" for line in lines)
 
 
 @cache
@@ -95,7 +96,7 @@ def _table(names: Names) -> dict[str, str]:
 def _imported(statement: str) -> Iterator[tuple[str, str]]:
     """Return the names that a statement imports, each with a statement for it alone; builtins need none."""
     if statement == "import numpy as np":
-        yield "np", _NUMPY
+        yield "np", statement
     elif statement.startswith("import "):
         for module in statement[7:].split(", "):
             yield module, f"import {module}"

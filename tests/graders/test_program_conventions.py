@@ -39,9 +39,9 @@ def call(code, arguments, expected, name="f"):
         "import os\nprint(sum(map(int, os.fdopen(0).read().split())))",
         "import os\nprint(sum(map(int, os.fdopen(os.dup(0), 'rb').read().split())))",
         "import sys\nprint(sum(map(int, sys.__stdin__.readlines()[1].split())) + 3)",
-        "import fileinput\nprint(sum(int(w) for line in fileinput.input('/dev/stdin') for w in line.split()))",
+        "import fileinput as f\nprint(sum(int(w) for line in f.input('/dev/stdin') for w in line.split()))",
         "import sys\nprint(sum(map(int, open(sys.stdin.fileno()).read().split())))",
-        "import sys\nfrom functools import partial\nblocks = iter(partial(sys.stdin.buffer.raw.read, 2), b'')\n"
+        "import sys\nblocks = iter(lambda: sys.stdin.buffer.raw.read(2), b'')\n"
         "print(sum(map(int, b''.join(blocks).split())))",
         "import mmap\nprint(sum(map(int, mmap.mmap(0, 0, access=mmap.ACCESS_READ)[:].split())))",
         "import csv, sys\nprint(sum(int(w) for row in csv.reader(sys.stdin, delimiter=' ') for w in row))",

@@ -40,4 +40,6 @@ def close_devices(source: bytes) -> None:
 
 def _named(source: bytes) -> bool:
     """Return whether a program may name a device, and the devices are links to these files."""
-    return (b"/dev" in source or b"/proc" in source) and os.path.realpath("/dev/stdin") == DEVICE_FILES["/dev/stdin"]
+    return (b"/dev" in source or b"/proc" in source) and os.path.realpath("/dev/stdin") == DEVICE_FILES[
+        "/dev/stdin"
+    ]
