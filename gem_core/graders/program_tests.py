@@ -10,6 +10,7 @@
 | HumanEval | ``prompt`` | ``test`` | ``entry_point`` |
 
 Limits are ``time_limit`` and ``memory_limit_bytes``; APPS, TACO, and LiveCodeBench have a ``starter_code``.
+TACO is told from APPS by its column ``skill_types``.
 
 Tests are ``{"inputs": [...], "outputs": [...]}`` (or ``input`` and ``output``), a list of ``{"input": ...,
 "output": ...}``, or a list of statements, each also as JSON text. They are of programs that read and write,

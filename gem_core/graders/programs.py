@@ -14,29 +14,33 @@ wall-clock time is many times as long, for programs that wait; a test that reach
 
 from __future__ import annotations
 
+import ast
 import builtins
 import json
+import marshal
 import re
 import secrets
 import signal
+import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from textwrap import dedent
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gem_core.graders.outputs import read_json, same_output, same_value
 from gem_core.graders.program_tests import ProgramTest, ProgramTests
-from gem_core.graders.supplied import supplied_names
+from gem_core.graders.supplied import guarded, supplied_names
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
 from gem_core.sandbox.packages import mentioned_packages
 
 _GUEST = Path(__file__).with_name("guest")
 _BOOT = """
-import sys, types
+import marshal, sys, types
 sys.modules["grading"] = types.ModuleType("grading")
-for name, text in {texts!r}:
+for name, code in {modules!r}:
     module = sys.modules["grading." + name] = types.ModuleType("grading." + name)
-    exec(compile(text, name + ".py", "exec"), module.__dict__)
+    exec(marshal.loads(code), module.__dict__)
 module.{call}
 """
 _RESULT = "result.json"
@@ -171,7 +175,7 @@ class _Runner:
                 "test": test.stdin,
                 "code": self.code,
                 "names": supplied_names("gem", self.code),
-                "test_names": supplied_names("livecodebench", f"{statements.setup}\n{test.stdin}"),
+                **_names_of(f"{statements.setup}\n{test.stdin}"),
                 "proof": self.proof,
             }
         )
@@ -232,10 +236,30 @@ def _completed(code: str, tests: ProgramTests) -> str:
     return dedent(code)
 
 
+def _names_of(test: str) -> dict[str, Any]:
+    """Return the names that a test uses, those of modules among them, and imports of known names."""
+    nodes = list(ast.walk(ast.parse(test)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    owners = (node.value for node in nodes if isinstance(node, ast.Attribute))
+    modules = {owner.id for owner in owners if isinstance(owner, ast.Name)} & sys.stdlib_module_names
+    known = supplied_names("livecodebench", " ".join(used - modules))
+    return {
+        "used": sorted(used),
+        "modules": sorted(modules),
+        "imports": "\n".join([known, *(guarded(f"import {name}") for name in sorted(modules))]),
+    }
+
+
 def _booted(modules: tuple[str, ...], call: str) -> str:
     """Return a program that loads modules of `guest` and then makes a call to the last one."""
-    texts = [(name, (_GUEST / f"{name}.py").read_text(encoding="utf-8")) for name in modules]
-    return _BOOT.format(texts=texts, call=call)
+    return _BOOT.format(modules=[(name, _compiled(name)) for name in modules], call=call)
+
+
+@cache
+def _compiled(name: str) -> bytes:
+    """Return a module of `guest`, compiled here, because the sandbox has the same interpreter."""
+    text = (_GUEST / f"{name}.py").read_text(encoding="utf-8")
+    return marshal.dumps(compile(text, f"{name}.py", "exec", dont_inherit=True))
 
 
 def _is_late(result: RunResult) -> bool:

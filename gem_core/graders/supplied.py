@@ -77,8 +77,12 @@ def supplied_names(names: Names, code: str, *more: Names) -> str:
     words = dict.fromkeys(_WORD.findall(code))
     known = {word: line for kind in (*reversed(more), names) for word, line in _table(kind).items()}
     lines = dict.fromkeys(known[word] for word in words if word in known)
-    # Not every Python has every name, nor every machine numpy.
-    return "\n".join(f"try:\n    {line}\nexcept ImportError:\n    pass" for line in lines)
+    return "\n".join(map(guarded, lines))
+
+
+def guarded(statement: str) -> str:
+    """Return an import that may fail, because not every Python has every name, nor every machine numpy."""
+    return f"try:\n    {statement}\nexcept ImportError:\n    pass"
 
 
 @cache

@@ -229,6 +229,12 @@ class Remote:
     def __bool__(self) -> bool:
         return bool(_ask(self, "bool"))
 
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
     def __str__(self) -> str:
         return str(_ask(self, "str"))
 

@@ -8,10 +8,8 @@ types of the standard library, which were made in their own process, and stand-i
 
 from __future__ import annotations
 
-import ast
 import builtins
 import enum
-import importlib
 import json
 import os
 import signal
@@ -66,13 +64,12 @@ def _run(peer: Peer, request: dict[str, Any]) -> None:
     own = {name: value for name, value in prelude.items() if _is_own(value)}
     peer.root("load", request["names"], request["prelude"], request["code"], list(own))
     peer.classes.update(own)
-    texts = request["setup"], request["test"]
     if request["entry_point"]:
         candidate = peer.root("look_up", request["entry_point"])
         names = {**prelude, "candidate": candidate, request["entry_point"]: candidate}
     else:
-        names = {**prelude, **_names(peer, prelude, request["test_names"], "\n".join(texts))}
-    for text in texts:
+        names = {**prelude, **_names(peer, prelude, request)}
+    for text in (request["setup"], request["test"]):
         exec(compile(text, "test.py", "exec", dont_inherit=True), names)
 
 
@@ -86,25 +83,17 @@ def _is_own(value: Any) -> bool:
         return False
 
 
-def _names(peer: Peer, prelude: Mapping[str, Any], imports: str, text: str) -> dict[str, Any]:
+def _names(peer: Peer, prelude: Mapping[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """Return the names that a test uses and does not define.
 
-    The program must not replace what a result is compared with. So names of the prelude are the test's own;
-    so are those that `imports` defines, unless the test uses no other name of the program, and builtin names,
-    unless there are none of these either.
+    The program must not replace what a result is compared with. So names of the prelude and of modules are
+    the test's own; so are those that ``imports`` defines, unless the test uses no other name of the program,
+    and builtin names, unless there are none of these either.
     """
-    tree = ast.parse(text)
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    modules = {
-        node.value.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-    } & sys.stdlib_module_names
     ours: dict[str, Any] = {}
-    exec(imports, ours)
-    ours.update((name, importlib.import_module(name)) for name in modules)
+    exec(request["imports"], ours)
     defined = set(peer.root("names")) - prelude.keys()
-    theirs = (used & defined) - modules
+    theirs = (defined & {*request["used"]}) - {*request["modules"]}
     for own in (vars(builtins).keys(), ours.keys()):
         theirs = theirs - own or theirs
     found = {name: peer.root("look_up", name) for name in theirs}

@@ -11,26 +11,21 @@ an object of a class that the data set itself defines, or a stand-in for an obje
 from __future__ import annotations
 
 import builtins
-import datetime
-import types
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 _PLAIN = (type(None), bool, int, float, str)
 
 
 class Kind(NamedTuple):
-    """A type that is packed by value."""
+    """How the values of a type are packed."""
 
-    type: Any
-    """None if its values are recognized otherwise."""
     parts: Callable[[Any], Any]
-    build: Callable[..., Any]
-    """Makes the value of the parts; an empty one, which `fill` fills, if there is such a function."""
     fill: Callable[[Any, list[Any]], None] | None = None
+    """Makes a value what the parts say; None for a type whose values cannot change."""
+    build: Callable[..., Any] | None = None
+    """Makes a value of the parts; None: the type itself does, or makes an empty value to be filled."""
 
 
 def _pairs(value: Mapping[Any, Any]) -> list[Any]:
@@ -67,45 +62,56 @@ async def _finished(result: Any) -> Any:
     return result
 
 
+def _iso(type_name: str) -> Kind:
+    def build(text: str) -> Any:
+        return _type(type_name).fromisoformat(text)
+
+    return Kind(lambda value: [value.isoformat()], build=build)
+
+
 KINDS = {
-    "deque": Kind(deque, list, lambda *parts: deque(), _fill_list),
-    "list": Kind(list, list, lambda *parts: [], _fill_list),
-    "set": Kind(set, list, lambda *parts: set(), _fill_set),
-    "counter": Kind(Counter, _pairs, lambda *parts: Counter(), _fill_dict),
-    "ordered": Kind(OrderedDict, _pairs, lambda *parts: OrderedDict(), _fill_dict),
-    "default": Kind(defaultdict, _pairs, lambda *parts: defaultdict(), _fill_dict),
-    "dict": Kind(dict, _pairs, lambda *parts: {}, _fill_dict),
-    "bytearray": Kind(
-        bytearray, lambda value: [value.decode("latin-1")], lambda *parts: bytearray(), _fill_bytes
+    "builtins.list": Kind(list, _fill_list),
+    "builtins.set": Kind(list, _fill_set),
+    "builtins.dict": Kind(_pairs, _fill_dict),
+    "builtins.bytearray": Kind(lambda value: [value.decode("latin-1")], _fill_bytes),
+    "builtins.tuple": Kind(list, build=lambda *parts: parts),
+    "builtins.frozenset": Kind(list, build=lambda *parts: frozenset(parts)),
+    "builtins.bytes": Kind(
+        lambda value: [value.decode("latin-1")], build=lambda text: text.encode("latin-1")
     ),
-    "named": Kind(
-        None,
+    "builtins.int": Kind(lambda value: [int.__int__(value)]),
+    "builtins.float": Kind(lambda value: [float.__float__(value)]),
+    "builtins.str": Kind(lambda value: [str.__str__(value)]),
+    "builtins.complex": Kind(lambda value: [value.real, value.imag]),
+    "builtins.range": Kind(lambda value: [value.start, value.stop, value.step]),
+    "builtins.coroutine": Kind(_awaited, build=lambda result: _finished(result)),
+    "collections.deque": Kind(list, _fill_list),
+    "collections.Counter": Kind(_pairs, _fill_dict),
+    "collections.OrderedDict": Kind(_pairs, _fill_dict),
+    "collections.defaultdict": Kind(_pairs, _fill_dict),
+    "decimal.Decimal": Kind(lambda value: [str(value)]),
+    "fractions.Fraction": Kind(lambda value: [value.numerator, value.denominator]),
+    "datetime.datetime": _iso("datetime.datetime"),
+    "datetime.date": _iso("datetime.date"),
+    "datetime.time": _iso("datetime.time"),
+    "datetime.timedelta": Kind(lambda value: [value.days, value.seconds, value.microseconds]),
+    "named tuple": Kind(
         lambda value: [type(value).__name__, " ".join(value._fields), *value],
-        lambda name, fields, *parts: namedtuple(name, fields)(*parts),
+        build=lambda name, fields, *parts: namedtuple(name, fields)(*parts),
     ),
-    "iterator": Kind(None, list, lambda *parts: iter(parts)),
-    "coroutine": Kind(types.CoroutineType, _awaited, lambda result: _finished(result)),
-    "tuple": Kind(tuple, list, lambda *parts: parts),
-    "frozenset": Kind(frozenset, list, lambda *parts: frozenset(parts)),
-    "bytes": Kind(bytes, lambda value: [value.decode("latin-1")], lambda text: text.encode("latin-1")),
-    "int": Kind(int, lambda value: [int.__int__(value)], int),
-    "float": Kind(float, lambda value: [float.__float__(value)], float),
-    "str": Kind(str, lambda value: [str.__str__(value)], str),
-    "complex": Kind(complex, lambda value: [value.real, value.imag], complex),
-    "range": Kind(range, lambda value: [value.start, value.stop, value.step], range),
-    "decimal": Kind(Decimal, lambda value: [str(value)], Decimal),
-    "fraction": Kind(Fraction, lambda value: [value.numerator, value.denominator], Fraction),
-    "datetime": Kind(datetime.datetime, lambda value: [value.isoformat()], datetime.datetime.fromisoformat),
-    "date": Kind(datetime.date, lambda value: [value.isoformat()], datetime.date.fromisoformat),
-    "time": Kind(datetime.time, lambda value: [value.isoformat()], datetime.time.fromisoformat),
-    "timedelta": Kind(
-        datetime.timedelta,
-        lambda value: [value.days, value.seconds, value.microseconds],
-        datetime.timedelta,
-    ),
+    "iterator": Kind(list, build=lambda *parts: iter(parts)),
 }
-"""Types by tag; a value has the first one that fits, so types come after their subtypes."""
-_EXACT = {kind.type: tag for tag, kind in KINDS.items() if kind.type}
+"""Types that are packed by value, by module and name. A module is imported once one of its values arrives."""
+
+
+def _type(name: str) -> Any:
+    module, _, name = name.rpartition(".")
+    return getattr(__import__(module), name)
+
+
+def _tag(kind: type) -> str | None:
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name if name in KINDS else None
 
 
 class Packer:
@@ -158,7 +164,7 @@ class Packer:
     def _entry(self, value: Any) -> tuple[str, list[Any]]:
         if (number := self._number_of(value)) is not None:
             return "yours", [number]
-        tag = _EXACT.get(type(value))
+        tag = _tag(type(value))
         if tag is None and type(value).__name__ in self.classes:
             name = type(value).__name__
             if type(value) is self.classes[name]:
@@ -166,19 +172,19 @@ class Packer:
         own = getattr(value, "__name__", None)
         if isinstance(own, str) and callable(value) and getattr(builtins, own, None) is value:
             return "builtin", [own]
-        if tag is None and not isinstance(value, type):
-            if isinstance(value, tuple) and hasattr(value, "_fields"):
-                return "named", KINDS["named"].parts(value)
-            tag = next((tag for tag in _EXACT.values() if isinstance(value, KINDS[tag].type)), None)
-            if tag is None and type(value).__module__ == "numpy" and hasattr(value, "tolist"):
-                return "same", [value.tolist()]
+        if tag is None and isinstance(value, tuple) and hasattr(value, "_fields"):
+            tag = "named tuple"
+        if tag is None and type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+            return "same", [value.tolist()]
+        if tag is None:
+            tag = next(filter(None, map(_tag, type(value).__mro__)), None)
         if tag is None:
             try:
                 return "mine", [self._export(value)]
             except TypeError:
                 if not hasattr(value, "__iter__"):
                     raise
-                return "iterator", list(value)
+                tag = "iterator"
         return tag, list(KINDS[tag].parts(value))
 
     def read(
@@ -202,7 +208,7 @@ class Packer:
             elif tag == "object":
                 objects[place] = object.__new__(self.classes[parts[0]])
             elif _can_change(tag):
-                objects[place] = KINDS[tag].build()
+                objects[place] = _type(tag)()
             if _can_change(tag):
                 fills.append((objects[place], tag, parts))
 
@@ -230,7 +236,9 @@ class Packer:
         if tag == "builtin":
             return getattr(builtins, parts[0])
         values = [value_of(part) for part in parts]
-        return values[0] if tag == "same" else KINDS[tag].build(*values)
+        if tag == "same":
+            return values[0]
+        return (KINDS[tag].build or _type(tag))(*values)
 
 
 def _can_change(tag: str) -> bool:
