@@ -29,7 +29,8 @@ def passes(code, tests):
 
 
 WRONG = {
-    "one": mbpp("assert set([f(1), f(2)]) == {2, 3}"),
+    "one": mbpp("assert f(1) == 2"),
+    "set": mbpp("assert set([f(1), f(2)]) == {2, 3}"),
     "tolerance": mbpp("assert math.isclose(f(3), 4.0, rel_tol=0.001)", test_imports=["import math"]),
     "check": human_eval(
         "try:\n    assert candidate(1) == 2\nexcept ValueError:\n    assert False\n"
@@ -80,9 +81,6 @@ ATTACKS = {
     "        frame = frame.f_back\n    return 0",
     "text of the test": "import gc\ntext = str([v for v in gc.get_objects() if type(v) is dict and 'setup' in v])\n"
     "def f(a): return a + 1 if 'assert' in text else 0",
-    "trace": "import sys\ndef trace(frame, event, arg):\n    if frame.f_code.co_filename == 'test.py':\n"
-    "        frame.f_lineno = frame.f_lineno + 1\n    return trace\nsys.settrace(trace)"
-    f"{LIE}",
     "equal": "class A:\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(a): return A()",
     "equal int": "class A(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\n"
     "    __lt__ = __gt__ = __sub__ = __rsub__ = __eq__\ndef f(a): return A()",
