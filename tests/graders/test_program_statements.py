@@ -270,6 +270,18 @@ def test_the_import_of_a_test_is_known_to_the_program():
     )
 
 
+def test_a_test_that_catches_everything_does_not_pass_a_program_that_ended():
+    test = "try:\n    f(1)\nexcept:\n    pass\nelse:\n    assert False"
+    assert passes("def f(a):\n    raise ValueError", mbpp(test))
+    assert not passes("import os\ndef f(a):\n    os._exit(0)", mbpp(test))
+    assert not passes("import os\ndef f(a):\n    os.close(3)\n    os.closerange(3, 99)", mbpp(test))
+
+
+def test_a_program_cannot_keep_a_test_busy():
+    code = "import itertools\ndef f(a):\n    return itertools.repeat(1)"
+    assert run_tests(code, mbpp("assert 3 in f(1)")).hint == "Test 1 of 1 failed: the program ran too long."
+
+
 def test_hints_say_how_a_program_failed():
     for code, hint in (
         ("def f(a):\n    return 0", "the program raised AssertionError"),

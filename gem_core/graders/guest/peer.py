@@ -31,12 +31,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "str": str,
     "repr": repr,
 }
-_MOST = 2**28
+_MOST_BYTES = 2**28
 """Maximum number of bytes of a message."""
+_MOST_MESSAGES = 50_000
+"""Maximum number of messages that the tests send: how long they wait for an answer depends on the machine."""
 
 
 class Ended(BaseException):
-    """Raised when the other process has ended."""
+    """Raised when the other process has ended, or breaks the rules of the exchange."""
 
 
 class Peer:
@@ -58,6 +60,9 @@ class Peer:
         self._parts: set[int] = set()
         self._packer = Packer(self._export, self.remote, _number_of, lambda number: self._exports[number])
         self.classes = self._packer.classes
+        self.ended = False
+        """Whether `Ended` was raised, which a test may have caught."""
+        self._messages = 0
 
     def root(self, name: str, *arguments: Any) -> Any:
         """Return the result of a method of the object that the other process serves."""
@@ -153,26 +158,33 @@ class Peer:
 
     def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
+        self._messages += 1
+        if self._messages > _MOST_MESSAGES and not self._answers_all:
+            raise self._end()
         try:
             self._writer.write(len(data).to_bytes(8, "big") + data)
             self._writer.flush()
         except OSError:
-            raise Ended from None
+            raise self._end() from None
 
     def _receive(self) -> dict[str, Any]:
         size = int.from_bytes(self._read(8), "big")
-        if size > _MOST:
-            raise Ended
+        if size > _MOST_BYTES:
+            raise self._end()
         message = json.loads(self._read(size))
         if not isinstance(message, dict):
-            raise Ended
+            raise self._end()
         return message
 
     def _read(self, size: int) -> bytes:
         data = self._reader.read(size)
         if len(data) < size:
-            raise Ended
+            raise self._end()
         return data
+
+    def _end(self) -> Ended:
+        self.ended = True
+        return Ended()
 
 
 class Remote:

@@ -48,7 +48,10 @@ def main() -> None:
     peer = Peer(os.fdopen(here[0], "rb"), os.fdopen(there[1], "wb"), answers_all=False)
     try:
         _run(peer, request)
+        if peer.ended:
+            raise Ended
     except Ended:
+        os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
             os._exit(OUT_OF_TIME)
