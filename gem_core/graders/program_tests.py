@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line
@@ -142,10 +143,7 @@ def _checked(row: Mapping[str, Any]) -> ProgramTests:
     for column, text in (("entry_point", name), ("test", test)):
         if not isinstance(text, str) or not text.strip():
             raise DataError(f"column {column!r} must be text, not {text!r}")
-    defines = any(
-        isinstance(node, ast.FunctionDef) and node.name == "check" for node in _check_python("test", test)
-    )
-    if not defines:
+    if "check" not in _check_python("test", test):
         raise DataError("column 'test' must define a function check(candidate)")
     try:
         _check_python("prompt", str(prelude))
@@ -155,16 +153,21 @@ def _checked(row: Mapping[str, Any]) -> ProgramTests:
     return ProgramTests((ProgramTest(_CHECK, ""),), statements=statements)
 
 
-def _check_python(column: str, text: str) -> list[ast.stmt]:
-    """Return the statements of a text.
+def _check_python(column: str, text: str) -> Sequence[str]:
+    """Return the names of the functions that a text defines; an empty name for each other statement.
 
     Raises:
         DataError: It is not Python.
     """
     try:
-        return ast.parse(text).body
+        return _statements(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise DataError(f"column {column!r} must be Python ({error_line(error)})") from None
+
+
+@lru_cache(maxsize=32)
+def _statements(text: str) -> tuple[str, ...]:
+    return tuple(node.name if isinstance(node, ast.FunctionDef) else "" for node in ast.parse(text).body)
 
 
 def read_tests(data: Any, *, more: Sequence[Any] = (), function: str | None = None) -> ProgramTests:

@@ -61,6 +61,14 @@ def test_a_right_output_does_not_count_if_the_time_runs_out():
     assert report.hint == "Test 1 of 1 failed: the program ran too long."
 
 
+def test_no_output_of_a_program_that_failed_does_not_count():
+    row = {**ROWS["code_contests"], "public_tests": {"input": ["2\n"], "output": [" \n"]}}
+    tests = row_tests(row, "public_tests")
+    assert run_tests("input()", tests).passed == 1
+    for code in ("1 / 0", "print(", "exit(1)"):
+        assert run_tests(code, tests).passed == 0, code
+
+
 NAMES = {
     "math.sqrt(4)": ("apps", "taco", "livecodebench"),
     "sqrt(4)": ("apps", "taco", "livecodebench"),

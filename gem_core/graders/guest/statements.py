@@ -44,7 +44,8 @@ def main() -> None:
         request = json.load(file)
     os.remove("request.json")
     sys.setrecursionlimit(RECURSION_LIMIT)
-    sys.stdout = sys.stderr  # the proof alone goes to standard output
+    proof = os.dup(1)  # nothing else goes to standard output
+    os.dup2(2, 1)
     peer = Peer(os.fdopen(here[0], "rb"), os.fdopen(there[1], "wb"), answers_all=False)
     try:
         _run(peer, request)
@@ -58,7 +59,7 @@ def main() -> None:
         raise SystemExit("the program ended during the test") from None
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    os.write(1, request["proof"].encode())
+    os.write(proof, request["proof"].encode())
 
 
 def _run(peer: Peer, request: dict[str, Any]) -> None:
