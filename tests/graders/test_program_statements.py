@@ -264,6 +264,14 @@ def test_objects_of_a_class_of_the_task_are_values():
     assert not passes(hides, tests)
 
 
+def test_a_value_of_a_named_tuple_is_no_method():
+    code = (
+        "from collections import namedtuple\nP = namedtuple('P', 'count x')\ndef f(a):\n    return P({}, 1)"
+    )
+    assert not passes(code.format("lambda value: True"), mbpp("assert f(1).count(3)"))
+    assert passes(code.format("5"), mbpp("assert f(1).count == 5 and f(1).x == 1"))
+
+
 def test_the_import_of_a_test_is_known_to_the_program():
     assert passes(
         "def f(a):\n    return math.floor(a)", mbpp("assert f(1.5) == 1", test_imports=["import math"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from gem_core.graders import programs
 from gem_core.graders.outputs import RULES
 from gem_core.graders.program_tests import keys_of, row_tests
 from gem_core.graders.programs import program_limits, run_tests
 from gem_core.graders.supplied import _table, supplied_names
+from gem_core.sandbox.process import Process
 
 STREAM = {"inputs": ["2\n"], "outputs": ["4\n"]}
 ROWS = {
@@ -131,3 +133,14 @@ def test_names_that_this_python_lacks_are_left_out(monkeypatch):
     _table.cache_clear()
     assert passes("livecodebench", f"{RIGHT}last_value = 1")
     _table.cache_clear()
+
+
+def test_rules_hold_at_level_process(monkeypatch):
+    monkeypatch.setattr(programs, "open_sandbox", lambda packages: Process(packages=bool(packages)))
+    for end, right_in in (
+        ("exit(3)", ("apps", "livecodebench", "code_contests")),
+        ("1 / 0", ("code_contests",)),
+        ("deque(open('/proc/self/fd/0'))", ("apps", "taco", "livecodebench", "code_contests")),
+    ):
+        for name in ROWS:
+            assert passes(name, RIGHT + end) == (name in right_in), (name, end)

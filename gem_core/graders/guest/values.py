@@ -62,6 +62,16 @@ async def _finished(result: Any) -> Any:
     return result
 
 
+def _named_tuple(name: str, fields: str, parts: Sequence[Any]) -> Any:
+    """Return a named tuple; none of its values hides a method of tuples."""
+    value: Any = namedtuple(name, fields)(*parts)
+    if any(
+        callable(part) and hasattr(tuple, field) for field, part in zip(value._fields, parts, strict=True)
+    ):
+        raise TypeError("a value hides a method")
+    return value
+
+
 def _iso(type_name: str) -> Kind:
     def build(text: str) -> Any:
         return _type(type_name).fromisoformat(text)
@@ -97,7 +107,7 @@ KINDS = {
     "datetime.timedelta": Kind(lambda value: [value.days, value.seconds, value.microseconds]),
     "named tuple": Kind(
         lambda value: [type(value).__name__, " ".join(value._fields), *value],
-        build=lambda name, fields, *parts: namedtuple(name, fields)(*parts),
+        build=lambda name, fields, *parts: _named_tuple(name, fields, parts),
     ),
     "iterator": Kind(list, build=lambda *parts: iter(parts)),
 }
