@@ -124,6 +124,23 @@ def test_no_program_makes_a_wrong_result_pass(name):
         assert not passes(ATTACKS[name], tests), kind
 
 
+def test_a_program_does_not_end_a_loop_of_the_test():
+    tests = human_eval("assert all(map(candidate, [1, 2]))\nassert not [*zip([], map(candidate, [1]))]")
+    assert passes("def f(a):\n    return a", tests)
+    for error in ("StopIteration", "StopAsyncIteration", "GeneratorExit"):
+        assert not passes(f"def f(a):\n    raise {error}", tests), error
+
+
+@pytest.mark.parametrize("name", ["set", "sorted", "len", "isclose", "Counter"])
+def test_a_program_does_not_replace_what_compares(name):
+    tests = mbpp(
+        f"assert {name}([f(1)]) == {name}([2, 2])" if name != "isclose" else "assert isclose(f(1), 5)"
+    )
+    assert not passes(f"def {name}(*values):\n    return 1\ndef f(a):\n    return 0", tests)
+    tests = mbpp(f"assert {name}([1]) == 1" if name != "isclose" else "assert isclose(1) == 1")
+    assert passes(f"def {name}(*values):\n    return 1", tests)
+
+
 def test_the_wrong_results_are_those_of_the_attacks():
     for tests in WRONG.values():
         assert passes("def f(a):\n    return a + 1", tests)
