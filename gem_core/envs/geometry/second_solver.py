@@ -89,8 +89,8 @@ class _Figure:
             _same(abs(touch - middle), self.circles[0].radius)
             _same(_degrees(touch, far, middle), 90.0)
         if "sides of the figure are equal" in problem:
-            for a, b in pairwise(self.sides()):
-                _same(abs(a[1] - a[0]), abs(b[1] - b[0]))
+            for side, following in pairwise(self.sides()):
+                _same(abs(side[1] - side[0]), abs(following[1] - following[0]))
         if "All corners are right angles" in problem:
             corners = self.outline()
             for n in range(len(corners)):

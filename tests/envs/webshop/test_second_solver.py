@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+pytest.importorskip("bm25s", reason="needs the extra 'search'")
+
 from gem_core.envs.webshop.env import WebShop
 from gem_core.envs.webshop.generated import generated_catalog
 from gem_core.envs.webshop.second_solver import fits

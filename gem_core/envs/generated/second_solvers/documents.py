@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 
 Facts = dict[tuple[int, str], set[str]]
 """Objects of a relation by its place in `_RELATIONS` and its subject."""
@@ -43,10 +44,11 @@ def named(question: str, pages: Iterable[str]) -> set[str]:
     asked = _ASKED.fullmatch(question)
     if asked is None:
         raise ValueError(f"not a question about a name: {question!r}")
-    return _meant(asked[1], _facts(pages))
+    return _meant(asked[1], _facts(tuple(pages)))
 
 
-def _facts(pages: Iterable[str]) -> Facts:
+@lru_cache(maxsize=2)  # a whole encyclopedia stays the same
+def _facts(pages: tuple[str, ...]) -> Facts:
     facts: Facts = defaultdict(set)
     for sentence in (text for page in pages for text in page.rstrip(".").split(". ")):
         read = [
