@@ -215,7 +215,8 @@ def _check(name: str) -> LevelCheck:
         return LevelCheck(name, True, "limits of the kernel only; files and the network are accessible")
     if result.stdout.split() != ["proof", "0", "0", "0"]:
         return LevelCheck(name, False, f"a program can escape (file, signal, port: {result.stdout.strip()})")
-    return LevelCheck(name, True, "no file, process, or port of this machine can be reached")
+    reason = "no file, process, or port of this machine can be reached"
+    return LevelCheck(name, True, f"{reason}; {sandbox.about}" if sandbox.about else reason)
 
 
 def _forget() -> None:

@@ -21,6 +21,8 @@ STUB = """
 import json, pathlib, sys, time
 folder, *words = map(str, sys.argv[1:])
 folder = pathlib.Path(folder)
+if "--rm" in words:  # whether memory can be limited
+    sys.exit((folder / "counts").exists() - 1)
 with (folder / "commands.jsonl").open("a") as file:
     file.write(json.dumps(words) + "\\n")
 if words[0] == "run":
@@ -30,7 +32,7 @@ if words[0] == "run":
     (folder / "profile.json").write_text(pathlib.Path(profile).read_text())
     reply = json.loads((folder / "reply.json").read_text())
     time.sleep(reply["wait"])
-    print(reply["out"])
+    print(reply["out"].replace("@ID@", json.loads(asked)["id"]))
     print(reply["err"], file=sys.stderr)
     sys.exit(reply["code"])
 """
@@ -58,7 +60,14 @@ class Engine:
     def finish(self, out: str = "", err: str = "", *, status: int = 0, timed_out: bool = False) -> None:
         files = {"b.txt": encoded("made")}
         self.answer(
-            {"out": encoded(out), "err": encoded(err), "exit": status, "timed_out": timed_out, "files": files}
+            {
+                "id": "@ID@",
+                "out": encoded(out),
+                "err": encoded(err),
+                "exit": status,
+                "timed_out": timed_out,
+                "files": files,
+            }
         )
 
     @property
@@ -140,7 +149,7 @@ def test_an_engine_that_starts_nothing_is_an_error(engine: Engine, code: int) ->
 
 
 def test_an_engine_that_hangs_is_a_timeout(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_core.sandbox.container._START_SECONDS", 0.5)
+    monkeypatch.setattr("gem_core.sandbox.container.START_SECONDS", 0.5)
     engine.answer("", wait=60)
     assert engine.sandbox.run("", limits=ProgramLimits(wall_seconds=0.5)).ending == "timeout"
     assert engine.commands[-1][0] == "rm"
