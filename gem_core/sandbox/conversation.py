@@ -57,6 +57,7 @@ class Conversation:
         except OSError as error:
             raise SandboxError(f"{command[0]} cannot be started: {error}") from error
         self._begun = False
+        self._stuck = False  # whether the program still writes, or does not answer
         self._stderr = b""
         self.timed_out = False
         self._end = weakref.finalize(self, _end_container, self._process, remove)
@@ -92,6 +93,8 @@ class Conversation:
 
     def exchange(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
         """Return the answer to a request; None if it does not arrive, is too long, or is not one to it."""
+        if not self._end.alive:
+            return None
         identity = secrets.token_hex(16)
         data = json.dumps({**request, "id": identity}).encode() + b"\n"
         line = self._line(data, time.monotonic() + seconds, most)
@@ -99,12 +102,13 @@ class Conversation:
 
     def end(self) -> str:
         """End the container; return the last text of its standard error."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0 if self.timed_out else _END_SECONDS)
-        end = time.monotonic() + _END_SECONDS
-        while time.monotonic() < end and select.select([self._err], [], [], 0)[0] and self._read_stderr():
-            pass
-        self.close()
+        if self._end.alive:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0 if self._stuck else _END_SECONDS)
+            end = time.monotonic() + _END_SECONDS
+            while time.monotonic() < end and self._read_stderr():
+                pass
+            self.close()
         return self._stderr.decode("utf-8", "replace").strip()
 
     @property
@@ -135,11 +139,12 @@ class Conversation:
                 else:
                     part = _read(descriptor)
                     line += part
-                    if not part or len(line) > most or b"\n" in line[:-1]:
+                    self._stuck = len(line) > most
+                    if not part or self._stuck or b"\n" in line[:-1]:
                         return None
                     if line.endswith(b"\n"):
                         return bytes(line)
-        self.timed_out = True
+        self.timed_out = self._stuck = True
         return None
 
     def _send(self, data: memoryview) -> memoryview:
