@@ -89,10 +89,11 @@ def stop_all() -> None:
 
 def fetched(name: str, size: int) -> "bytes | None":
     """Return the beginning of a file in the program's folder; None if there is none, or a link leads out."""
-    if not os.path.realpath(name).startswith("/program/run/"):
+    path = f"/program/run/{name}"
+    if not os.path.realpath(path).startswith("/program/run/"):
         return None
     try:
-        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     if not stat.S_ISREG(os.fstat(file).st_mode):
