@@ -5,6 +5,9 @@ folders in memory of limited size; no network; no capabilities; an unprivileged 
 in `guest.denied`; nothing outlives the container. If the engine can count a container's memory and processes,
 the container as a whole has limits too. A start takes about half a second.
 
+A program has the same user as the guest that runs it, which therefore cannot be read through ``/proc``; see
+`conversation` for what the host accepts as an answer.
+
 The image needs Python 3.8 or newer as ``python3``. It is named by the argument `image` or by the environment
 variable ``GEM_CORE_SANDBOX_IMAGE``.
 """
@@ -23,6 +26,7 @@ import tempfile
 import time
 import uuid
 import weakref
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,7 @@ from gem_core.sandbox.workspace import relative
 
 LEVEL = "container"
 _ALWAYS = (
+    "--rm",  # also if this process is killed
     "--interactive", "--network", "none", "--security-opt", "no-new-privileges",
     "--init=false",  # another process 1 would hold the streams of the guest, within reach of the program
 )  # fmt: skip
@@ -44,6 +49,7 @@ _TIMES_MEMORY = 4
 """Memory of a whole container, as a multiple of the memory of each of its processes."""
 _LEAST_MEMORY = 64 * 2**20
 """What the interpreter of the guest needs, in bytes."""
+_PROCESSES = 4096
 _QUEUED_SIGNALS = 256
 _GUEST = Path(__file__).with_name("guest") / "container.py"
 
@@ -89,7 +95,9 @@ class Container(Sandbox):
         start = time.perf_counter()
         talk = self._talk(name, self._options(limits), code)
         try:
-            answer = talk.exchange(_request(program), START_SECONDS + limits.wall_seconds, _most(program))
+            answer = talk.exchange(
+                _request(program, self.inside(limits)), START_SECONDS + limits.wall_seconds, _most(program)
+            )
         finally:
             stderr = talk.end()
         seconds = time.perf_counter() - start
@@ -117,7 +125,8 @@ class Container(Sandbox):
         options = [*self._options(limits), "--tmpfs", f"/app:rw,exec,size={self._disk},mode=1777"]
         if whole_image:
             options = [
-                *_ALWAYS, "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
+                *_ALWAYS, *self._whole(limits.memory_bytes, 1024),
+                "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
             ]  # fmt: skip
         return self._talk(name, options, f"{source.read_text(encoding='utf-8')}\nserve()\n")
 
@@ -131,13 +140,25 @@ class Container(Sandbox):
     @property
     def about(self) -> str:  # type: ignore[override]  # known once the engine was asked
         """Whether the engine can limit a container as a whole."""
-        can = "limits" if _counts(tuple(self._engine), self._image) else "cannot limit"
+        can = "limits" if self._counts() else "cannot limit"
         return f"the engine {can} the memory and processes of a whole container"
 
+    def inside(self, limits: ProgramLimits) -> ProgramLimits:
+        """Return the limits that apply inside the container.
+
+        The kernel's own limit of processes counts those of all containers together. Where the engine counts
+        those of each container, that limit is out of the way.
+        """
+        return replace(limits, processes=max(_PROCESSES, limits.processes)) if self._counts() else limits
+
+    def _counts(self) -> bool:
+        return _counts(tuple(self._engine), self._image)
+
+    def _whole(self, memory_bytes: int, processes: int) -> list[str]:
+        return _whole(_TIMES_MEMORY * memory_bytes, processes) if self._counts() else []
+
     def _options(self, limits: ProgramLimits) -> list[str]:
-        open_files, processes = max(64, limits.open_files), limits.processes + 8
-        whole = _whole(_TIMES_MEMORY * limits.memory_bytes, processes)
-        whole = whole if _counts(tuple(self._engine), self._image) else []
+        open_files, processes = max(64, limits.open_files), self.inside(limits).processes + 8
         # Podman makes some of these folders itself, and lets each grow to half of the machine's memory.
         folders = [
             word
@@ -145,7 +166,8 @@ class Container(Sandbox):
             for word in ("--tmpfs", f"{folder}:rw,size={self._disk},mode=1777")
         ]
         return [
-            *_ALWAYS, *whole, "--read-only", "--cap-drop", "ALL",
+            *_ALWAYS, *self._whole(limits.memory_bytes, limits.processes + 8),
+            "--read-only", "--cap-drop", "ALL",
             "--security-opt", f"seccomp={self._profile}",
             "--user", "65534:65534", *folders, "--workdir", "/program",
             "--ulimit", f"nofile={open_files}:{open_files}", "--ulimit", f"nproc={processes}:{processes}",
@@ -167,7 +189,7 @@ def _whole(memory_bytes: int, processes: int) -> list[str]:
 @lru_cache
 def _counts(engine: tuple[str, ...], image: str) -> bool:
     """Return whether a container starts with these limits: without control groups, an engine refuses them."""
-    command = [*engine, "run", "--rm", *_ALWAYS, "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
+    command = [*engine, "run", *_ALWAYS, "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
     command += [*_whole(_LEAST_MEMORY, 64), image, "python3", "-I", "-S", "-c", "pass"]
     try:
         done = subprocess.run(
@@ -205,8 +227,8 @@ def _argument(index: int, how: str, value: int) -> dict[str, Any]:
     return {"index": index, "value": value, "op": {"not": "SCMP_CMP_NE", "above": "SCMP_CMP_GT"}[how]}
 
 
-def _request(program: Program) -> dict[str, Any]:
-    limits, (code, stdin) = program.limits, program.encoded()
+def _request(program: Program, limits: ProgramLimits) -> dict[str, Any]:
+    code, stdin = program.encoded()
 
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode()

@@ -187,9 +187,8 @@ def open_shell(
     if level == "container":
         from gem_core.sandbox.container import Container
 
-        return Shell(
-            Container(image=image, disk_bytes=_DISK).start(_SOURCE, limits, whole_image), level, limits
-        )
+        container = Container(image=image, disk_bytes=_DISK)
+        return Shell(container.start(_SOURCE, limits, whole_image), level, container.inside(limits))
     sandbox = open_sandbox(level, min_level="namespace", packages=packages, programs=True)
     return Shell(_InSession(sandbox.session()), sandbox.level, limits)
 

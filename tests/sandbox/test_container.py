@@ -11,6 +11,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from gem_core.sandbox import ProgramLimits
 from gem_core.sandbox.container import Container
 from gem_core.sandbox.selftest.suite import attack_level
 from gem_core.sandbox.shell import File, open_shell
+from tests.sandbox.support import settles
 
 IMAGE = f"localhost/gem-core-test:{os.getpid()}"  # the tests may run in several processes
 RUNTIME = ["--runtime", "runc"] if shutil.which("runc") else []
@@ -164,6 +166,42 @@ def test_a_whole_container_has_limits(sandbox):
     for memory_bytes, output in ((90 * 2**20, "{9}\n"), (180 * 2**20, "held\n")):
         limits = ProgramLimits(wall_seconds=60, memory_bytes=memory_bytes, processes=16)
         assert sandbox.run(code, limits=limits).stdout == output
+
+
+def test_the_processes_of_one_container_leave_those_of_another_alone(sandbox):
+    if "cannot" in sandbox.about:
+        pytest.skip("the engine cannot limit a container on this machine")
+    code = (
+        "import os, time\nmade = 0\ntry:\n"
+        "  for _ in range(60):\n"
+        "    if os.fork() == 0: time.sleep(8); os._exit(0)\n"
+        "    made += 1\n"
+        "except OSError: pass\n"
+        "time.sleep({seconds}); print(made)"
+    )
+    limits = ProgramLimits(wall_seconds=60, processes=20)
+    with ThreadPoolExecutor(3) as pool:
+        made = list(pool.map(lambda _: sandbox.run(code.format(seconds=4), limits=limits).stdout, range(3)))
+    assert all(16 <= int(number) <= 28 for number in made), made
+
+
+def test_nothing_outlives_a_caller_that_was_killed(sandbox):
+    code = (
+        "from gem_core.sandbox.container import Container\nfrom gem_core.sandbox.shell import open_shell\n"
+        f"shell = open_shell('container', image={IMAGE!r}); print(shell.run('echo on').output, flush=True)\n"
+        f"Container(image={IMAGE!r}, engine={ENGINE!r}).run('import time; time.sleep(3)')"
+    )
+    env = {**os.environ, "GEM_CORE_SANDBOX_ENGINE": ENGINE}
+
+    def names() -> str:
+        command = ["podman", "ps", "--all", "--format", "{{.Names}}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env) as caller:
+        assert caller.stdout.readline() == "on\n"
+        assert settles(lambda: names().count("gem-core-") == 2)
+        caller.kill()
+    assert settles(lambda: "gem-core-" not in names())
 
 
 def test_a_missing_image_is_an_error_that_says_so():
