@@ -87,14 +87,14 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
+    if args.package:
+        return _write_package(args)
     from gem_core._util.threads import set_env_threads
     from gem_core.bridges.openenv.served import ServerLimits
     from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
     from gem_core.serving.access import Access
     from gem_core.serving.run import read_token, run_loop, tls_context
 
-    if args.package:
-        return _write_package(args)
     if args.tls_key and not args.tls_cert:
         raise ConfigError("--tls-key needs --tls-cert")
     token = read_token(args.token_file, TOKEN_VARIABLE)

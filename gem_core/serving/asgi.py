@@ -49,7 +49,7 @@ class CheckedApplication:
                 return  # the client is gone
             connection.admit()
             try:
-                body = await asyncio.wait_for(_read_body(receive), BODY_SECONDS)
+                body = await asyncio.wait_for(_read_body(scope, receive), BODY_SECONDS)
                 await self._application(scope, _replay(body, receive), send)
             except asyncio.TimeoutError:
                 raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
@@ -68,8 +68,11 @@ class CheckedApplication:
         self._access.check(scope["path"], *values.values())
 
 
-async def _read_body(receive: Receive) -> bytes | None:
+async def _read_body(scope: Message, receive: Receive) -> bytes | None:
     """Return the body of a request; None if the client has disconnected."""
+    declared = dict(scope["headers"]).get(b"content-length", b"0")
+    if not declared.isdigit() or len(declared) > 12 or int(declared) > MOST_BYTES:
+        raise _too_long()
     parts, size, more = [], 0, True
     while more:
         message = await receive()
@@ -78,9 +81,13 @@ async def _read_body(receive: Receive) -> bytes | None:
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > MOST_BYTES:
-            raise Refusal(413, f"a body has at most {MOST_BYTES} bytes here")
+            raise _too_long()
         more = message.get("more_body", False)
     return b"".join(parts)
+
+
+def _too_long() -> Refusal:
+    return Refusal(413, f"a body has at most {MOST_BYTES} bytes here")
 
 
 def _replay(body: bytes | None, receive: Receive) -> Receive:

@@ -23,7 +23,7 @@ from gem_core.serving.access import Access, Refusal
 from gem_core.serving.guard import ConnectionLimits, Guard, connection_key
 
 try:
-    from aiohttp import WSCloseCode, WSMsgType, http_exceptions, web
+    from aiohttp import HttpVersion10, HttpVersion11, WSCloseCode, WSMsgType, http_exceptions, web
 except ImportError as error:
     raise MissingDependency("HTTP servers need aiohttp: pip install 'gem-core[serve]'") from error
 
@@ -151,6 +151,8 @@ class HttpServer:
 
 
 def _path(request: web.BaseRequest) -> str:
+    if request.version not in (HttpVersion10, HttpVersion11):
+        raise Refusal(400, "expected HTTP/1.1")
     target = request.raw_path
     if not target.startswith("/") or target.startswith("//"):
         raise Refusal(400, "expected a path such as /health as the target of the request")

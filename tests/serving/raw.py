@@ -67,7 +67,7 @@ async def asked(port, data, seconds=20.0):
 def status(answer):
     """Return the status of an answer; 0 if there is none."""
     words = answer.split(b" ", 2)
-    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") else 0
+    return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") else 0
 
 
 async def read_frame(reader):

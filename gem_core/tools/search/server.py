@@ -27,13 +27,13 @@ from gem_core.tools.search.searcher import Hit, Searcher
 MOST_BYTES = 4 << 20
 """Maximum size in bytes of a request."""
 MOST_QUERIES = 1024
-MOST_DOCUMENTS = 1000
+MOST_DOCUMENTS = 200
 MOST_ANSWER = 8 << 20
 """Maximum size in bytes of an answer."""
 MOST_UNSENT = 128 << 20
 """Maximum size in bytes of all answers that clients have not received yet."""
 _PATHS = "unknown path: expected GET /health or POST /retrieve"
-_pool = ThreadPool(16, "gem-search-server")
+_pool = ThreadPool(8, "gem-search-server")
 
 
 class SearchServer:
