@@ -161,9 +161,9 @@ def add_access_arguments(parser: argparse.ArgumentParser, variable: str) -> None
         help=f"file with the token that clients must send (default: ${variable}, or no token)",
     )  # fmt: skip
     access.add_argument(
-        "--allow-host", metavar="NAME", action="append", default=[],
-        help="further name of the server in the requests of clients; on loopback, only loopback names are "
-        "accepted without it; may be repeated",
+        "--allow-host", **LIST, default=[], metavar="NAME",
+        help="further names of the server in the requests of clients; on loopback, only loopback names are "
+        "accepted without them",
     )  # fmt: skip
     access.add_argument(
         "--public", action="store_true",

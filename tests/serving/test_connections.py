@@ -148,7 +148,10 @@ def test_a_client_that_does_not_read_loses_its_answer():
 def test_the_number_of_connections_is_limited():
     async def play(server, port):
         writers = [(await raw.opened(port, b"GET /"))[1] for _ in range(60)]
-        await asyncio.sleep(0.05)
+        deadline = time.monotonic() + 20
+        while len(server.guard.connections) < 20:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
         assert len(server.guard.connections) == 20
         assert raw.status(await raw.asked(port, GET + b"Connection: close\r\n\r\n")) == 200
         admitted = [(await raw.opened(port, GET + b"\r\n"))[1] for _ in range(60)]

@@ -47,7 +47,7 @@ async def said(port, data, most=1):
         await writer.drain()
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.TimeoutError):
         while len(frames) < most:
-            frames.append(await asyncio.wait_for(raw.read_frame(reader), 5))
+            frames.append(await asyncio.wait_for(raw.read_frame(reader), 30))
     writer.close()
     return frames
 
@@ -166,7 +166,7 @@ def test_floods_take_bounded_memory_and_leave_others_their_turn():
         for writer in writers:
             writer.transport.abort()
         assert grown < 60
-        assert max(waits) < 5
+        assert max(waits) < 20
         await plays(port)
 
     with started() as (port, memory):

@@ -7,6 +7,8 @@ import time
 
 import pytest
 
+pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+
 import gem_core
 from gem_core.bridges.openenv import env as openenv_env
 from gem_core.bridges.openenv import wire
