@@ -1,6 +1,6 @@
 """Compare `gem-core serve openenv` with OpenEnv's own server, and write docs/results/openenv-server.json.
 
-    .nox/openenv/bin/pip install picows                            # after `nox -s openenv`; the load needs it
+    .nox/openenv/bin/pip install picows websockets   # after `nox -s openenv`; the load needs picows
     .nox/openenv/bin/python benchmarks/openenv_study.py
     .nox/openenv/bin/python benchmarks/openenv_study.py --quick    # one short round, writes nothing
 
@@ -41,6 +41,8 @@ CORES = sorted(os.sched_getaffinity(0))[:2]
 LIMITS = (
     ("steps/s against OpenEnv", THEIRS, "steps_per_s", 3.0),
     ("steps/s against OpenEnv with async environments", THEIRS_ASYNC, "steps_per_s", 1.5),
+    ("steps per CPU second against OpenEnv", THEIRS, "steps_per_cpu_s", 3.0),
+    ("steps per CPU second against OpenEnv with async environments", THEIRS_ASYNC, "steps_per_cpu_s", 1.5),
 )
 """Smallest ratios, at each number of sessions."""
 P99_RATIO = 0.5
