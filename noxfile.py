@@ -191,7 +191,7 @@ def test_bridge(session: nox.Session, name: str) -> None:
 @nox.session(python="3.11")
 def openenv(session: nox.Session) -> None:
     """Test the bridges with OpenEnv's own client, server, and validator (0.7 GB)."""
-    install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".", *MINIMAL)
+    install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".[serve]", *MINIMAL)
     pytest(session, "tests/bridges/openenv")
     beside = str(Path(session.virtualenv.location).resolve() / "uvloop")
     install(session, "-c", "constraints/openenv.txt", "--upgrade", "--target", beside, "uvloop")
