@@ -8,6 +8,8 @@ import ssl
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from gem_core._util.foreign_json import read_json
+from gem_core._util.urls import without_secrets
 from gem_core.bridges.openenv import frames, wire
 from gem_core.errors import ConfigError, EnvError
 
@@ -59,7 +61,8 @@ class Address(NamedTuple):
             if not parts.hostname or parts.query or parts.fragment or parts.username:
                 raise ValueError(url)
         except (KeyError, ValueError):
-            raise ConfigError(f"url={url!r}: expected an address such as 'http://127.0.0.1:8000'") from None
+            shown = without_secrets(url if "://" in url else f"http://{url}")
+            raise ConfigError(f"url={shown!r}: expected an address such as 'http://127.0.0.1:8000'") from None
         path = quote(unquote(parts.path.rstrip("/").removesuffix("/ws")), safe="/:")
         return cls(secure, parts.hostname, port, path)
 
@@ -162,12 +165,12 @@ class ClientSession(asyncio.Protocol):
         finally:
             self._answer = None
         try:
-            answer = json.loads(payload)
+            answer = read_json(payload)
             data = answer["data"]
             if answer["type"] != "error":
                 return dict(data)
             code, text = str(data["code"]), str(data["message"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             self.close()
             raise EnvError(f"the server sent an unexpected message: {payload[:200]!r}") from error
         if code in (wire.SESSION_ERROR, wire.CAPACITY_REACHED):
