@@ -92,7 +92,7 @@ def same_output(output: str, expected: str, rule: Rule) -> bool:
 def same_value(value: Any, expected: Any, rule: Rule) -> bool:
     """Return whether the result of a function, read from JSON, agrees with the expected one."""
     if isinstance(value, dict) and SET in value:  # a set has no order
-        if not isinstance(expected, list):
+        if not (isinstance(expected, list) and isinstance(value[SET], list)):
             return False
         value, expected = sorted(value[SET], key=_order), sorted(expected, key=_order)
     if isinstance(value, list) and isinstance(expected, list):

@@ -164,7 +164,9 @@ class _Runner:
         elif result.cut and not self._is_called:
             lines.append("The program wrote too much.")
         else:
-            output = result.files[_RESULT].decode() if _RESULT in result.files else result.stdout
+            output = (
+                result.files[_RESULT].decode(errors="replace") if _RESULT in result.files else result.stdout
+            )
             lines.append(f"Output:\n{_short(output)}")
         return "\n".join(lines)
 
