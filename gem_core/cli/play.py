@@ -115,16 +115,16 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
     """Return the response for a typed line, or None if the line was a command."""
     if line == ":random":
         action = _random_action(env)
-        print("This environment has no random player." if action is None else action)
+        _console.print_text("This environment has no random player." if action is None else action)
         return action
     if line == ":hint":
-        print(env.oracle_action() or "This environment has no oracle.")
+        _console.print_text(env.oracle_action() or "This environment has no oracle.")
         return None
     if line == ":help" or not line:
         print(HELP)
         return None
     if line.startswith(":"):
-        print(f"Unknown command {line}.\n{HELP}")
+        _console.print_text(f"Unknown command {line}.\n{HELP}")
         return None
     before, after = form
     whole = FENCE in line or (before == r"\boxed{" and last_boxed(line) is not None)
@@ -168,7 +168,7 @@ def _show(observation: Observation, info: Info) -> None:
     from gem_core.observations import readable_text
 
     shown = render_observation(observation, info)
-    print(readable_text(shown))
+    _console.print_text(readable_text(shown))
     for url in image_urls(shown):
         print(f"image: {_image_file(url)}")
 

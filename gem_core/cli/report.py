@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gem_core._util.files import check_page
 from gem_core.cli import _console
 from gem_core.cli._arguments import Command, add_json_flag
 
@@ -26,9 +27,7 @@ COMMAND = Command(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
-    parser.add_argument(
-        "--out", default="report.html", metavar="FILE", help="page to write (default report.html)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="page to write (default report.html)")
     parser.add_argument("--inspect", metavar="DIR", help="folder for logs in the format of Inspect")
     parser.add_argument("--atif", metavar="DIR", help="folder for trajectories in ATIF")
     add_json_flag(parser)
@@ -47,12 +46,15 @@ def run(args: argparse.Namespace) -> int:
         write_report,
     )
 
+    out = args.out or "report.html"
+    if not args.out:
+        check_page(out)
     with _console.progress("reading", len(args.runs)) as advance:
         runs = named_apart([read_run(folder) for folder in _console.counted(args.runs, advance)])
     with _console.progress("comparing", None):
         differences = differences_of(runs)
     with _console.progress("writing", sum(len(run.episodes) for run in runs)) as advance:
-        page = write_report(runs, args.out, differences=differences, advance=advance)
+        page = write_report(runs, out, differences=differences, advance=advance)
     logs: list[Path] = []
     if args.inspect:
         logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _console.print_json(
             {
-                "page": args.out,
+                "page": out,
                 "episodes": page.episodes,
                 "logs": [str(log) for log in logs],
                 "trajectories": len(trajectories),
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         _console.print_table(
             DIFFERENCE_COLUMNS, rows, title=f"Differences from {runs[0].name}, paired by task"
         )
-    _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {args.out}; open it in a browser")
+    _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {out}; open it in a browser")
     if logs:
         _console.note(f"wrote {len(logs)} logs to {args.inspect}; `inspect view --log-dir {args.inspect}`")
     if trajectories:

@@ -95,9 +95,9 @@ def _print_text(
         [[attack, *(verdicts[attack, level] for level in levels)] for attack in attacks],
     )
     for name in chosen:
-        print(f"\n{name} does not block:")
+        _console.print_text(f"\n{name} does not block:")
         for line in LEVELS[name].does_not_block:
-            print(f"  - {line}")
+            _console.print_text(f"  - {line}")
     print()
     for outcome in unexpected:
         print(

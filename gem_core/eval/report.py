@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.messages import error_line
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.compare import paired_differences
@@ -293,7 +294,7 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return without_secrets(", ".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def named_apart(runs: Sequence[Run]) -> list[Run]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core._util.visible import visible
 from gem_core.advantages import returns
 from gem_core.core import Observation
 from gem_core.eval import markup
@@ -92,9 +93,9 @@ def write_page(
     values = {
         "POLICY": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'",
-        "TITLE": html.escape(title),
+        "TITLE": html.escape(visible(title, lines=False)),
         "HEAD": head,
-        "INDEX": _inert({"name": title, "about": about, "episodes": index}),
+        "INDEX": _inert({"name": visible(title, lines=False), "about": about, "episodes": index}),
         "VOCABULARY": _inert(known),
         "TEXTS": "\n".join(texts),
         "TURNS": "\n".join(turns),

@@ -28,6 +28,7 @@ from decimal import Context, Decimal
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
+from gem_core._util import foreign_json
 from gem_core._util.checks import check_choice
 from gem_core.graders.supplied import Names
 
@@ -130,11 +131,13 @@ def read_json(text: str | bytes) -> Any:
     """Read JSON; whole numbers of any length are accepted, very long ones as `Digits`.
 
     Raises:
-        ValueError: The text is not JSON.
+        ValueError: The text is not JSON, or too deep.
     """
-    return json.loads(
-        text, parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else Digits(digits)
-    )
+    return foreign_json.read_json(text, long_integer=_long_integer)
+
+
+def _long_integer(digits: str) -> int | Digits:
+    return int(digits) if len(digits) <= _MOST_DIGITS else Digits(digits)
 
 
 def write_json(value: Any) -> str:

@@ -6,6 +6,7 @@ import ssl
 from typing import NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, EnvError
 
 
@@ -50,7 +51,8 @@ class Address(NamedTuple):
             if not parts.hostname or parts.query or parts.fragment or parts.username:
                 raise ValueError(url)
         except (KeyError, ValueError):
-            raise ConfigError(f"url={url!r}: expected an address such as 'http://127.0.0.1:8000'") from None
+            shown = without_secrets(url if "://" in url else f"http://{url}")
+            raise ConfigError(f"url={shown!r}: expected an address such as 'http://127.0.0.1:8000'") from None
         path = quote(unquote(parts.path.rstrip("/").removesuffix("/ws")), safe="/:")
         return cls(secure, parts.hostname, port, path)
 

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Coroutine
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.address import Address, ServerError, SessionLost, access_headers
 from gem_core.errors import ConfigError, EnvError, MissingDependency
@@ -119,12 +120,12 @@ class ClientSession:
         finally:
             self._answer = None
         try:
-            answer = json.loads(payload)
+            answer = read_json(payload)
             data = answer["data"]
             if answer["type"] != "error":
                 return dict(data)
             code, text = str(data["code"]), str(data["message"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             self.close()
             raise EnvError(f"the server sent an unexpected message: {payload[:200]!r}") from error
         if code in (wire.SESSION_ERROR, wire.CAPACITY_REACHED):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import ssl
@@ -21,6 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gem_core._util.checks import check_int, check_number
+from gem_core._util.foreign_json import read_json
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.connection import CLOSE_SECONDS, Connection, ServerState, end_socket
 from gem_core.bridges.openenv.hosts import Host, local_host
@@ -330,7 +330,7 @@ _PATHS = {
 def _decode(body: bytes) -> dict[str, Any]:
     """Return the JSON object in a body; an empty one if there is none."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+        value = read_json(body)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core._util.threads import ThreadPool
 from gem_core.errors import GemError
 from gem_core.serving.access import Access, Refusal
@@ -179,8 +180,8 @@ def read_request(body: bytes, topk: int) -> tuple[list[str], int, bool]:
         Refusal: The body is not a valid request.
     """
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
+        request = read_json(body)
+    except ValueError:
         raise Refusal(400, "the body is not JSON") from None
     if not isinstance(request, dict):
         raise Refusal(400, "expected an object with 'queries'")
