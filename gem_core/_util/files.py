@@ -62,15 +62,17 @@ PAGE_MARK = '<meta name="generator" content="gem-core">'
 
 
 def check_page(path: str | Path) -> None:
-    """Check that a page may be written without a question: over nothing, or over a page of this package.
+    """Check that a page may be written: over nothing, an empty file, a page of this package, or to a stream.
 
     Raises:
         ConfigError: There is a link, another file, or something that is not a file.
     """
     path = Path(path)
+    if path.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return
     if path.is_symlink():
         raise ConfigError(f"{path} is a link, and no page is written through it; choose a page with --out")
-    if not path.exists():
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
         return
     start = ""
     if path.is_file():
@@ -125,10 +127,13 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
         what: Kind of run, for messages.
 
     Raises:
-        ConfigError: Another run holds the lock, or the folder cannot be written.
+        ConfigError: Another run holds the lock, the folder cannot be written, or it holds a link to a file,
+            through which the run would write.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if links := sorted(one.name for one in folder.iterdir() if one.is_symlink() and not one.is_dir()):
+            raise ConfigError(f"{folder / links[0]} is a link, and a {what} writes only files; delete it")
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be written: {error.strerror}") from error

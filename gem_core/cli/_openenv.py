@@ -127,7 +127,7 @@ def serve(args: argparse.Namespace) -> int:
             host = f"[{args.host}]" if ":" in args.host else args.host
             url = f"{'https' if tls else 'http'}://{host}:{server.port}"
             for name in server.names():
-                print(f"{name} at {url}{f'/{name}' if len(envs) > 1 else ''}", flush=True)
+                _console.print_text(f"{name} at {url}{f'/{name}' if len(envs) > 1 else ''}")
             _drain_at_signals(server)
             await server.wait_closed()
 
@@ -151,7 +151,7 @@ def _write_package(args: argparse.Namespace) -> int:
         raise ConfigError("--package takes one environment, without wrappers")
     build_env(id, kwargs).close()
     for path in write_package(id, args.package, kwargs):
-        print(path)
+        _console.print_text(str(path))
     return 0
 
 

@@ -181,7 +181,7 @@ def _print(about: dict[str, Any]) -> None:
         _paragraph("  prompt", row["prompt"])
         _paragraph("  answer", " | ".join(row["answer"]))
     if about["problem"]:
-        print()
+        _console.print_text()
         _paragraph("problem", about["problem"])
 
 

@@ -84,7 +84,7 @@ def _play(env: Env, episode_seed: int) -> None:
         if action is None:
             continue
         observation, reward, terminated, truncated, info = env.step(action)
-        print()
+        _console.print_text()
         if terminated and (reason := info.get("invalid")):
             _console.print_labeled("invalid:", f"{INVALID[reason]}. {TAKEN_BACK.format(reward)}", "yellow")
             env.reset(episode_seed)
@@ -121,7 +121,7 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
         _console.print_text(env.oracle_action() or "This environment has no oracle.")
         return None
     if line == ":help" or not line:
-        print(HELP)
+        _console.print_text(HELP)
         return None
     if line.startswith(":"):
         _console.print_text(f"Unknown command {line}.\n{HELP}")
@@ -158,7 +158,7 @@ def _read(prompt: str) -> str | None:
         try:
             return input(prompt)
         except EOFError:
-            print()
+            _console.print_text()
             return None
     line = sys.stdin.readline()
     return line.rstrip("\r\n") if line else None
@@ -170,7 +170,7 @@ def _show(observation: Observation, info: Info) -> None:
     shown = render_observation(observation, info)
     _console.print_text(readable_text(shown))
     for url in image_urls(shown):
-        print(f"image: {_image_file(url)}")
+        _console.print_text(f"image: {_image_file(url)}")
 
 
 def _image_file(url: str) -> str:

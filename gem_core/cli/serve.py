@@ -102,7 +102,7 @@ def serve_search(args: argparse.Namespace) -> int:
         _console.note(f"opening {args.corpus}; the first time, this builds its index ...")
         searcher = open_searcher(args.backend, corpus=args.corpus, **options)
     server = SearchServer(searcher, args.host, args.port, args.topk, token, args.allow_host, args.public)
-    print(f"{len(searcher):,} documents at {server.url}/retrieve", flush=True)
+    _console.print_text(f"{len(searcher):,} documents at {server.url}/retrieve")
     _end_like_ctrl_c()
     try:
         server.serve()

@@ -81,12 +81,15 @@ def rescore(
             to servers, may come from the recorded configuration.
 
     Raises:
-        ConfigError: `run` holds no evaluation or no episode, needs `trust_run`, or `out` holds a run already.
+        ConfigError: `run` holds no evaluation or no episode, needs `trust_run`, or `out` holds a run already
+            or is a link.
         TraceError: The episodes of `run` are damaged.
         UnknownEnv: An environment no longer exists.
     """
     run, out = Path(run), Path(out)
     config = folders.read_config(run)
+    if out.is_symlink():
+        raise ConfigError(f"{out} is a link; choose another folder with --out")
     if not trust_run:
         check_trusted(config)
     recorded = folders.finished(run)
