@@ -28,6 +28,11 @@ async def answer(request, path):
         raise ValueError("a mistake of the server")
     if path == "/slow":
         await asyncio.sleep(0.5)
+    if path == "/wait":
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.set()
     if path == "/stream":
         stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await stream.prepare(request)
@@ -124,10 +129,16 @@ def test_work_and_streams_last_longer_than_a_handshake():
     async def play(server, port):
         slow = raw.request("GET /slow HTTP/1.1", Host="localhost", Connection="close")
         assert raw.status(await raw.asked(port, slow)) == 200
-        reader, writer = await raw.opened(port, raw.request("GET /stream HTTP/1.1", Host="localhost"))
-        await reader.readuntil(b"data: 60\n\n")
-        writer.transport.abort()
-        await asyncio.wait_for(ended.wait(), 20)  # the handler of a client that is gone
+        for path in ("/stream", "/wait"):  # the handler of a client that is gone ends
+            ended.clear()
+            reader, writer = await raw.opened(port, raw.request(f"GET {path} HTTP/1.1", Host="localhost"))
+            if path == "/stream":
+                await reader.readuntil(b"data: 60\n\n")
+            else:
+                await asyncio.sleep(0.5)
+            assert not ended.is_set()
+            writer.transport.abort()
+            await asyncio.wait_for(ended.wait(), 20)
 
     served(play)
 
@@ -284,6 +295,7 @@ BODIES = {
     "a length of a gigabyte": (POST + LENGTH + b"1073741824\r\n\r\n" + b"x" * 2000, 413),
     "one chunk": (CHUNKED + b"7d0\r\n" + b"x" * 2000 + b"\r\n0\r\n\r\n", 413),
     "many chunks": (CHUNKED + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n", 413),
+    "chunks without end": (CHUNKED + b"1\r\nx\r\n" * 2000, 413),
     "a chunk of 16 digits": (CHUNKED + b"FFFFFFFFFFFFFFFF\r\nxx", None),
     "a chunk of 17 digits": (CHUNKED + b"10000000000000000\r\nxx", 400),
     "a signed chunk": (CHUNKED + b"-1\r\nxx", 400),
