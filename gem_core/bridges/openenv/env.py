@@ -15,7 +15,7 @@ from gem_core._util.threads import in_thread
 from gem_core.bridges.actions import Action, ActionGrammar, draw, resolved
 from gem_core.bridges.foreign import ForeignEnv, json_info
 from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.client import ServerError, SessionLost
+from gem_core.bridges.openenv.address import ServerError, SessionLost
 from gem_core.bridges.openenv.links import Link, LocalLink, ServerLink
 from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError, ServiceError

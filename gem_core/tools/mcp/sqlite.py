@@ -19,7 +19,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gem_core.tools.mcp import sdk
+from gem_core.serving.run import read_token
+from gem_core.tools.mcp import TOKEN_VARIABLE, sdk
 from gem_core.tools.mcp.database import opened, path_of, shown, statements
 
 _LONGEST = 20_000
@@ -106,7 +107,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.port is None:
         server.run("stdio")
     else:
-        sdk.run_http(server, args.host, args.port)
+        sdk.run_http(server, args.host, args.port, read_token(None, TOKEN_VARIABLE))
 
 
 if __name__ == "__main__":
