@@ -110,6 +110,7 @@ def write_page(
 
 
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
+    metadata = data_without_secrets(episode.metadata)
     return {
         "env": without_secrets(episode.env_id),
         "run": str(episode.metadata.get("run", "")),
@@ -124,9 +125,7 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
         "mode": episode.context_mode,
         "kwargs": data_without_secrets(episode.env_kwargs),
         "gamma": gamma,
-        "metadata": data_without_secrets(
-            {key: value for key, value in episode.metadata.items() if key != "gamma"}
-        ),
+        "metadata": {key: value for key, value in metadata.items() if key != "gamma"},
     }
 
 
