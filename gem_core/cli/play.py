@@ -175,9 +175,11 @@ def _show(observation: Observation, info: Info) -> None:
 
 def _image_file(url: str) -> str:
     """Write the image in a data URL to a file, because a terminal cannot show it; the file is kept."""
+    data = image_bytes(url)
     kind = url[len("data:image/") : url.index(";")]
+    kind = kind if kind.isalnum() else "image"
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
-        file.write(image_bytes(url))
+        file.write(data)
     return file.name
 
 

@@ -146,7 +146,7 @@ class Endpoint:
             await self._tokens.wait(most + characters / 4)
             try:
                 reply = _read(await self._create(messages, body), most)
-            except (self._openai.OpenAIError, _Unreadable, ValueError) as error:
+            except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError) as error:
                 self._raise_if_too_long(error)
                 if self._renames_limit(error, body):
                     continue
@@ -184,7 +184,7 @@ class Endpoint:
         """
         try:
             _read(await self._create([{"role": "user", "content": "Hello"}], body), 1)
-        except (self._openai.OpenAIError, _Unreadable, ValueError):
+        except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError):
             return False
         return True
 

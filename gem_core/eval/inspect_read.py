@@ -30,6 +30,8 @@ _ATTACHMENT = "attachment://"
 _MOST_BYTES = 64 << 20
 """Size of the members of a log, in bytes, up to which their compression may have any ratio."""
 _MOST_RATIO = 50
+_MOST_ATTACHED = 256 << 20
+"""Maximum size of the attachments of a sample, which may occur often, in characters."""
 
 
 def read_inspect_log(path: str | Path, *, scorer: str | None = None) -> list[Episode]:
@@ -100,10 +102,16 @@ def _member(archive: zipfile.ZipFile, name: str) -> Any:
 def _with_attachments(sample: dict[str, Any]) -> dict[str, Any]:
     """Put the long texts and images of a sample, which Inspect stores once, back into their places."""
     attachments = sample.get("attachments") or {}
+    size = 0
 
     def restored(value: Any) -> Any:
+        nonlocal size
         if isinstance(value, str) and value.startswith(_ATTACHMENT):
-            return attachments.get(value.removeprefix(_ATTACHMENT), value)
+            text = attachments.get(value.removeprefix(_ATTACHMENT), value)
+            size += len(text)
+            if size > _MOST_ATTACHED:
+                raise TraceError(f"a sample of the log has more than {_MOST_ATTACHED} characters")
+            return text
         if isinstance(value, list):
             return [restored(item) for item in value]
         if isinstance(value, dict):

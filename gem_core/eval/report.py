@@ -249,7 +249,7 @@ def _described(run: Run) -> str:
     for name, ordinary in (("temperature", 1.0), ("seed", 0), ("wrappers", "")):
         if (value := run.config.get(name, ordinary)) != ordinary:
             words.append(f"{name}={value}")
-    return f' <span class="soft">{html.escape(", ".join(words))}</span>' if words else ""
+    return f' <span class="soft">{html.escape(without_secrets(", ".join(words)))}</span>' if words else ""
 
 
 def _differences(base: str, differences: Mapping[str, Mapping[str, Any]]) -> str:

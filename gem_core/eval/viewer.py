@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core._util.visible import visible
 from gem_core.advantages import returns
 from gem_core.core import Observation
@@ -109,8 +110,9 @@ def write_page(
 
 
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
+    metadata = data_without_secrets(episode.metadata)
     return {
-        "env": episode.env_id,
+        "env": without_secrets(episode.env_id),
         "run": str(episode.metadata.get("run", "")),
         "step": episode.metadata.get("step"),
         "seed": episode.seed,
@@ -121,9 +123,9 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
         "trainable": episode.trainable,
         "error": episode.error,
         "mode": episode.context_mode,
-        "kwargs": episode.env_kwargs,
+        "kwargs": data_without_secrets(episode.env_kwargs),
         "gamma": gamma,
-        "metadata": {key: value for key, value in episode.metadata.items() if key != "gamma"},
+        "metadata": {key: value for key, value in metadata.items() if key != "gamma"},
     }
 
 

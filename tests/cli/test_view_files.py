@@ -149,3 +149,20 @@ ANSWERS = {
 def test_no_answer_stops_a_page(tmp_path: Path, name):
     assert main(["view", str(trace(tmp_path / "a.jsonl", ANSWERS[name]))]) == 0
     assert (tmp_path / "a.html").stat().st_size > 1000
+
+
+def test_a_damaged_run_does_not_stop_a_report(tmp_path, capsys):
+    words = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "--episodes", "1"]
+    assert main([*words, "--out", str(tmp_path / "good")]) == 0
+    bad = []
+    for number, text in enumerate(("[" * 9999, "{}", "[]", '{"envs": 3, "overall": {}}', "\udcff")):
+        bad.append(tmp_path / f"bad{number}")
+        bad[-1].mkdir()
+        for name in ("config.json", "episodes.jsonl"):
+            (bad[-1] / name).write_bytes((tmp_path / "good" / name).read_bytes())
+        (bad[-1] / "summary.json").write_bytes(text.encode(errors="surrogateescape"))
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "good"), *map(str, bad), "--out", str(page)]) == 1
+    assert capsys.readouterr().err.count("left out:") == len(bad)
+    assert "good" in page.read_text()
+    assert main(["report", *map(str, bad), "--out", str(page)]) == 2

@@ -33,6 +33,15 @@ def test_an_ordinary_log_is_read(tmp_path):
     assert len(read_inspect_log(tmp_path / "a.eval")) == 1
 
 
+def test_a_text_that_a_log_stores_once_cannot_fill_the_memory(tmp_path):
+    text, user = "x" * 10**6, {"role": "user", "content": "attachment://a"}
+    sample = {"id": 1, "epoch": 1, "attachments": {"a": text}, "messages": [user] * 1000}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"eval": {"task": "t", "model": "m"}, "samples": [sample]}))
+    with pytest.raises(TraceError, match="characters"):
+        read_inspect_log(path)
+
+
 def test_deep_logs_are_damaged(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('{"eval": {"task": "t", "model": "m"}, "samples": ' + "[" * 9000 + "]" * 9000 + "}")

@@ -69,3 +69,25 @@ def test_a_password_reaches_no_file(tmp_path):
     assert "PASSW0RD" not in (text := (tmp_path / "config.json").read_text())
     assert not config.differences(json.loads(text))
     assert "PASSW0RD" not in EnvChoice.parse(f"openenv:Env(url='{url}')").label
+
+
+def test_a_password_reaches_no_page_and_no_output(tmp_path, capsys):
+    from gem_core.eval.viewer import write_page
+    from gem_core.rollout import Episode, Turn
+
+    url = "http://user:PASSW0RD@127.0.0.1:1/v1"
+    turn = Turn([], [], None, 0.0, observation="o", action="a", finish_reason="stop")
+    episode = Episode(
+        f"x(url='{url}')", 0, [turn], terminated=True, truncated=False, stop_reason="terminated",
+        env_kwargs={"url": url}, metadata={"env": f"x(url='{url}')", "deep": [{"a": url}]},
+    )  # fmt: skip
+    write_page([episode], tmp_path / "page.html")
+    assert "PASSW0RD" not in (tmp_path / "page.html").read_text()
+    assert "PASSW0RD" not in json.dumps(episode.to_dict()["env_kwargs"])
+    for words in (
+        ["play", f"openenv:Env(url='{url}')"],
+        ["eval", "--model", "random", "--envs", GAME, "--wrappers", f"tools(tools=\"mcp(url='{url}')\")"],
+    ):
+        assert main([*words, *(["--out", str(tmp_path / "run")] if words[0] == "eval" else [])]) != 0
+    shown = capsys.readouterr()
+    assert "PASSW0RD" not in shown.out + shown.err
