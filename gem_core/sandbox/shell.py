@@ -38,6 +38,7 @@ _BEGIN = f"import json, sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
 _SPARE_SECONDS = 40.0
 """Extra time for the driver to interrupt, kill, and restart bash."""
 _MOST_BYTES = 16 * 2**20
+_FETCHED_BYTES = 64 * 2**10
 _DISK = 64 * 2**20
 
 
@@ -133,6 +134,24 @@ class Shell:
         entries = [_packed(relative(path), file) for path, file in files.items()]
         if self._ask("write", entries=entries, base=base) is None:
             raise SandboxError("the sandbox of the shell has ended")
+
+    def renew(self, base: str) -> None:
+        """End everything that still runs and replace the folder `base` by an empty one, whatever is there.
+
+        Raises:
+            SandboxError: That failed, or the sandbox has ended.
+        """
+        if self._ask("renew", base=base) is None:
+            raise SandboxError(f"{base} cannot be replaced by an empty folder")
+
+    def fetch(self, path: str) -> bytes | None:
+        """End everything that still runs and return the bytes of a file of at most 64 KiB.
+
+        A link, another kind of file, and a larger file count as empty. None means that nothing is there.
+        """
+        answer = self._ask("fetch", path=path, bytes=_FETCHED_BYTES)
+        data = None if answer is None else answer["data"]
+        return None if data is None else base64.b64decode(data)
 
     def read(self) -> dict[str, File]:
         """End everything that still runs and return the files below ``/app``, up to 16 MiB in total."""
