@@ -19,7 +19,7 @@ from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
 from gem_core.errors import ConfigError
 from gem_core.text import boxed_answer, plain
-from gem_core.tools.mcp.database import folder, opened, path_of
+from gem_core.tools.mcp.database import MOST_BYTES, folder, opened, path_of
 
 DONE = "done"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?")
@@ -194,7 +194,11 @@ class Databases(TurnBasedEnv[str]):
         if packed is None:
             self._path.unlink(missing_ok=True)
         else:
-            self._path.write_bytes(zlib.decompress(base64.b64decode(packed)))
+            self._path.write_bytes(_unpacked(packed, MOST_BYTES + self.given_bytes()))
+
+    def given_bytes(self) -> int:
+        """Return the size of a database that comes with the task."""
+        return 0
 
     def prepare(self) -> None:
         """Create the database of the task."""
@@ -202,10 +206,25 @@ class Databases(TurnBasedEnv[str]):
 
     def wrong(self) -> list[str]:
         """Return the differences from the state after the reference solution."""
-        try:
-            return unlike_solution(self._path, self.task)
-        except sqlite3.Error as error:
-            return [f"the database cannot be read ({error})"]
+        return unlike_solution(self._path, self.task)
+
+
+def _unpacked(packed: str, most: int) -> bytes:
+    """Return the file of a saved database.
+
+    Raises:
+        ConfigError: It is damaged or larger than `most` bytes.
+    """
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(base64.b64decode(packed, validate=True), most + 1)
+    except (ValueError, TypeError, zlib.error) as error:
+        raise ConfigError(f"the database of the state is damaged: {error}") from None
+    if len(data) > most:
+        raise ConfigError(f"the database of the state has more than {most} bytes")
+    if not unpacking.eof:
+        raise ConfigError("the database of the state is damaged: its end is missing")
+    return data
 
 
 def _same_answer(answer: str, reference: str) -> bool:

@@ -120,13 +120,17 @@ class SqliteFolder(Databases):
         else:
             shutil.copyfile(database, self._path)
 
+    def given_bytes(self) -> int:
+        return max(entry.database.stat().st_size for entry in self.entries)
+
     def wrong(self) -> list[str]:
         """Return the complaints of ``verify.py``."""
         path = self.entries[self.task_index].path
         try:
             done = subprocess.run(
                 [sys.executable, "verify.py"], cwd=path, env={**os.environ, VARIABLE: str(self._path)},
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                timeout=_SECONDS, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return ["verify.py did not end"]

@@ -12,10 +12,11 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from gem_core.envs.databases.state import differing, state
 from gem_core.envs.drawn import Drawn
-from gem_core.tools.mcp.database import opened, statements
-
-_MOST_ROWS = 100_000
+from gem_core.errors import EnvError
+from gem_core.tools.mcp.database import SECONDS, opened, statements
+from gem_core.tools.mcp.limited import LimitedError, run_limited
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,7 @@ def differences(
 ) -> list[str]:
     """Return the names of the tables, views, unique keys, and probes in which two databases differ.
 
-    What the databases hold and do decides, not how it is declared. The order of rows does not matter, nor
-    does the declaration of a table as long as its columns have the same names. A whole number equals a
-    fraction of the same value. An index that is not unique changes nothing and is not compared. A unique
-    index and a constraint in the table are the same.
+    See `gem_core.envs.databases.state` for what counts.
 
     Args:
         database: File of a database.
@@ -114,94 +112,42 @@ def differences(
         tables: Tables whose unique keys and triggers are compared. None means all. Only probes show those of
             a new table, since a trigger or an index with a condition can have the same effect.
     """
-    return _differing(_state(database, probes, tables), _state(target, probes, tables))
+    return differing(state(database, probes, tables), state(target, probes, tables))
 
 
 def unlike_solution(database: Path, task: Task) -> list[str]:
-    """Return the differences from the state after the reference solution of `task`; see `differences`."""
+    """Return the differences from the state after the reference solution of `task`; see `differences`.
+
+    The database, which a model has changed, is read in another process, under the limits of a call.
+
+    Raises:
+        EnvError: That process ended, so that there is no verdict.
+    """
     solved = _solved(task.setup, task.solution, task.probes)
-    return _differing(_state(database, task.probes, _tables(task.setup)), solved)
+    try:
+        names: list[str] = run_limited(
+            "gem_core.envs.databases.state:unlike", SECONDS, path=str(database), probes=list(task.probes),
+            tables=sorted(_tables(task.setup)), expected=solved,
+        )  # fmt: skip
+    except LimitedError as error:
+        if error.kind == "process":
+            raise EnvError(f"the database is not graded: {error}") from None
+        return [f"the database cannot be read ({error})"]
+    return names
 
 
 @lru_cache(maxsize=64)
-def _solved(setup: str, solution: str, probes: tuple[str, ...]) -> dict[str, Any]:
+def _solved(setup: str, solution: str, probes: tuple[str, ...]) -> dict[str, str]:
     """Return the state after the reference solution; an episode is often graded more than once."""
     with TemporaryDirectory(prefix="gem-core-database-") as folder:
         path = Path(folder) / "solved.db"
         build(path, setup)
         change(path, solution)
-        return _state(path, probes, _tables(setup))
+        return state(path, probes, _tables(setup))
 
 
 def _tables(setup: str) -> frozenset[str]:
     return frozenset(re.findall(r"CREATE TABLE (\w+)", setup))
-
-
-def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
-    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-
-
-def _state(path: Path, probes: Iterable[str], tables: Collection[str] | None) -> dict[str, Any]:
-    state: dict[str, Any] = {}
-    with opened(path) as link:
-        listed = link.execute("SELECT type, name, tbl_name FROM sqlite_master ORDER BY name").fetchall()
-        for kind, name, table in listed:
-            if kind == "trigger" and (tables is None or table in tables):
-                state[f"triggers of {table}"] = True  # whatever their number: probes show what they do
-            if name.startswith("sqlite_") or kind not in ("table", "view"):
-                continue
-            state[f"{kind} {name}"] = _outcome(link, f"SELECT * FROM {_quoted(name)}")
-            if kind == "table" and (tables is None or name in tables) and (keys := _unique_keys(link, name)):
-                state[f"unique keys of {name}"] = keys
-    for number, probe in enumerate(probes, 1):
-        state[f"probe {number}"] = _tried(path, probe)
-    return state
-
-
-def _unique_keys(link: sqlite3.Connection, table: str) -> set[tuple[tuple[str | None, ...], bool]]:
-    """Return the columns of each unique index and constraint, and whether it has a condition.
-
-    The primary key is left out, because its index depends on the type of its column.
-    """
-    return {
-        (tuple(row[2] for row in link.execute(f"PRAGMA index_info({_quoted(name)})")), bool(partial))
-        for _, name, unique, origin, partial in link.execute(
-            f"PRAGMA index_list({_quoted(table)})"
-        ).fetchall()
-        if unique and origin != "pk"
-    }
-
-
-def _quoted(name: object) -> str:
-    return '"' + str(name).replace('"', '""') + '"'
-
-
-def _outcome(link: sqlite3.Connection, query: str) -> tuple[list[str], list[str]] | str:
-    try:
-        cursor = link.execute(query)
-        rows = cursor.fetchmany(_MOST_ROWS)
-    except sqlite3.Error:
-        return "error"
-    names = [column[0] for column in cursor.description or ()]
-    return names, sorted(repr([_plain(value) for value in row]) for row in rows)
-
-
-def _plain(value: object) -> object:
-    return round(float(value), 6) if isinstance(value, int | float) else value
-
-
-def _tried(path: Path, probe: str) -> Any:
-    """Return the effects of a script, which is rolled back."""
-    try:
-        with opened(path, write=True) as link:
-            outcomes = [_outcome(link, statement) for statement in statements(probe)]
-            raise _Back(outcomes)
-    except _Back as back:
-        return back.args[0]
-
-
-class _Back(Exception):
-    """Raised to roll back a transaction."""
 
 
 # -- helpers for tasks ----------------------------------------------------------------------------

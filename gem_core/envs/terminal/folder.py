@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,22 +16,14 @@ from gem_core.core import Split
 from gem_core.data import undivided
 from gem_core.envs.base import MoveResult
 from gem_core.envs.terminal.env import SUBMIT, Terminal
-from gem_core.envs.terminal.formats import FolderTask, Step, is_task, read_task
+from gem_core.envs.terminal.formats import HARBOR_SCRIPT, FolderTask, Step, is_task, read_task
+from gem_core.envs.terminal.pytest_verdict import printed_verdict, run_pytest
 from gem_core.envs.terminal.source import Grade
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import ConfigError, DataError, EnvError, SandboxError
 from gem_core.sandbox.shell import Shell
 
-_PYTEST = (  # isolated, so that no module in the player's folder can replace pytest
-    'cd /app; python3 -I -c \'import sys; sys.path.append("/packages"); import pytest; '
-    "sys.exit(pytest.main(sys.argv[1:]))' -rA -q --tb=no -p no:cacheprovider {} 2>&1"
-)
-_CLEAR = "chmod -R u+rwx /tests; rm -rf /tests/* /tests/.[!.]*"
-_SCRIPT = (
-    'cd /app; rm -rf /logs/verifier/*; mkdir -p "$(readlink -f /logs)/verifier"; '
-    "TEST_DIR=/tests bash /tests/{} > /logs/tests.txt 2>&1"
-)
-_REWARDS = "cat /logs/verifier/reward.json 2> /dev/null || cat /logs/verifier/reward.txt"
+_VERIFIER = "/logs/verifier"
 
 
 class TerminalBench(Terminal):
@@ -41,8 +32,9 @@ class TerminalBench(Terminal):
     Action: as in `Terminal`.
 
     Rewards: as in `Terminal`, with the tests of the task. As in terminal-bench, they run on the machine that
-    the player has worked on, after all its processes have been stopped. A test script of a Harbor task may
-    pay any reward from 0 to 1. In a task with steps, ``submit`` ends the step and shows the next instruction;
+    the player has worked on, after all its processes have been stopped. Each test in the text of the test
+    files has to be seen to pass. A test script of a Harbor task may pay any reward from 0 to 1, and pays 0 if
+    it writes none. In a task with steps, ``submit`` ends the step and shows the next instruction;
     each step pays its reward divided by the number of steps, or, if the task says so, only the last one pays.
     A step whose reward is below its ``min_reward`` ends the episode.
 
@@ -175,15 +167,15 @@ class TerminalBench(Terminal):
             end = self.step_starts[number + 1] if number + 1 < len(self.step_starts) else None
             for command in self.commands[start:end]:
                 shell.run(command)
-            if end is not None:
-                shell.read()  # grading also did this
 
     def _begin_step(self, shell: Shell, number: int) -> bool:
         """Write the files of a step and run its setup; return whether that succeeded."""
         step = self.steps[number]
         try:
             if number:
-                shell.run(f"{_CLEAR}; rm -rf /logs/verifier/* /logs/tests.txt; cd /app")
+                shell.renew("/tests")
+                shell.renew(_VERIFIER)
+                shell.run("cd /app")
             shell.write(step.task.files)
         except SandboxError:  # the player has prevented it
             return False
@@ -210,7 +202,7 @@ class FolderTasks:
         root = Path(folder)
         if not root.is_dir():
             raise DataError(f"folder={folder!r}: expected a folder")
-        self.run_script = run_script
+        self.files, self.run_script = files, run_script
         self.skipped: dict[str, str] = {}
         """Reasons why tasks cannot be played, by name of the task."""
         self.tasks: dict[str, FolderTask] = {}
@@ -239,40 +231,50 @@ class FolderTasks:
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
         """See `TaskSet`. The tests run in the shell of the episode, as the formats require."""
         step = next(step for one in self.tasks.values() for step in one.steps if step.task is task)
-        shell.read()  # stops running processes
-        shell.run(_CLEAR)
         try:
+            shell.renew("/tests")
+            shell.renew(_VERIFIER)
             shell.write(step.tests, "/tests")
         except SandboxError:  # the player has prevented it
             return Grade(["the tests could not be put in place"], 1)
-        files = [name for name in step.tests if re.fullmatch(r"test_\w+\.py", name)]
-        if files and not self.run_script:
-            command = _PYTEST.format(" ".join(f"/tests/{name}" for name in files))
-            result = shell.run(command, seconds=step.seconds)
-            return _pytest_grade(result.output, result.status)
-        exports = "".join(f"export {name}={shlex.quote(value)}; " for name, value in step.env.items())
-        status = shell.run(f"({exports}{_SCRIPT.format(step.script)})", seconds=step.seconds).status
-        answer = shell.run(_REWARDS)
-        rewards = _rewards(answer.output) if answer.status == 0 else {"reward": float(status == 0)}
-        grade = Grade([], 1, rewards)
-        return grade if grade.reward >= 1 else Grade([step.script], 1, rewards)
+        before = "export PYTHONNOUSERSITE=1" if self.files else ":"  # /app is the home of the player
+        if step.required and not self.run_script:
+            return run_pytest(shell, step.tests, step.required, step.seconds, before)
+        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in step.env.items())
+        return _run_script(shell, step, f"{before}; {exports or ':'}")
 
 
-def _rewards(text: str) -> dict[str, float]:
+def _run_script(shell: Shell, step: Step, before: str) -> Grade:
+    """Run the test script, which is in ``/tests``, and grade by what it wrote.
+
+    A script of Harbor has to write a reward; of two files, the lower reward counts. A script of
+    terminal-bench has to end with status 0 and to show that the tests in its test files, if any, passed.
+    """
+    harbor = step.script == HARBOR_SCRIPT
+    log = f"{_VERIFIER}/test-stdout.txt"
+    end = f"> {log} 2>&1" if harbor else "2>&1"
+    script = (
+        f"({before}; export PYTEST_ADDOPTS=-rA; cd /app; TEST_DIR=/tests bash /tests/{step.script} {end})"
+    )
+    result = shell.run(script, seconds=step.seconds, characters=10**6)
+    if harbor:
+        files = [shell.fetch(f"{_VERIFIER}/{name}") for name in ("reward.json", "reward.txt")]
+        grades = [Grade([], 1, _rewards(data)) for data in files if data is not None]
+        grade = min(grades, key=lambda one: one.reward, default=Grade([], 1, {}))
+        return grade if grade.reward >= 1 else Grade([step.script], 1, grade.rewards)
+    failed = printed_verdict(result.output, step.required)
+    if not failed and (result.ending, result.status) != ("ok", 0):
+        failed = [step.script]
+    return Grade(failed, max(1, len(step.required)))
+
+
+def _rewards(data: bytes) -> dict[str, float]:
     """Return the rewards by name in ``reward.json`` or ``reward.txt``; none if they cannot be read."""
     try:
-        values = json.loads(text)
+        values = json.loads(data)
         named: Mapping[str, Any] = values if isinstance(values, dict) else {"reward": values}
         rewards = {name: float(value) for name, value in named.items()}
     except (ValueError, TypeError, OverflowError, RecursionError):
         return {}
     readable = all(map(math.isfinite, rewards.values()))
     return {name: min(1.0, max(0.0, value)) for name, value in rewards.items()} if readable else {}
-
-
-def _pytest_grade(output: str, status: int) -> Grade:
-    lines = re.findall(r"^(PASSED|FAILED|ERROR) \S*?([\w.]+(?:::\S+)?)(?: - .*)?$", output, re.MULTILINE)
-    failed = [name for verdict, name in lines if verdict != "PASSED"]
-    if status and not failed:
-        failed = ["the tests did not run to their end"]
-    return Grade(failed, max(len(lines), len(failed)))

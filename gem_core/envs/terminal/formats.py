@@ -24,10 +24,12 @@ from typing import Any
 
 from gem_core._util.files import check_links
 from gem_core.envs.terminal.dockerfile import files_of
+from gem_core.envs.terminal.pytest_verdict import pytest_files, required_tests
 from gem_core.envs.terminal.task import Task
 from gem_core.errors import DataError, MissingDependency
 from gem_core.sandbox.shell import File, Files
 
+HARBOR_SCRIPT = "test.sh"
 _TEST_SECONDS = 180.0
 _COMPOSED = ("docker-compose.yaml", "docker-compose.yml")
 _MOST = 256 * 2**20
@@ -40,6 +42,7 @@ class Step:
     Attributes:
         task: Instruction, files to write before the step, and reference solution.
         tests: Files of ``/tests``, by path.
+        required: Tests that have to pass; see `gem_core.envs.terminal.pytest_verdict.required_tests`.
         script: Name of the test script in `tests`.
         seconds: Time limit of the tests.
         env: Environment variables of the test script.
@@ -48,6 +51,7 @@ class Step:
 
     task: Task
     tests: Files
+    required: Mapping[str, int]
     script: str
     seconds: float
     env: Mapping[str, str]
@@ -131,7 +135,7 @@ def _harbor(path: Path, files: bool) -> FolderTask:
             _step(
                 _task(text, new, folder / "solution" / "solve.sh"),
                 {**_folder(path / "tests"), **_folder(folder / "tests")},
-                "test.sh",
+                HARBOR_SCRIPT,
                 _seconds(verifier.get("timeout_sec")),
                 env,
                 {} if least is None else least if isinstance(least, dict) else {"reward": least},
@@ -168,9 +172,13 @@ def _step(
 ) -> Step:
     if not any(name.startswith("test") or name == script for name in tests):
         raise DataError("it has no tests")
+    required = required_tests(tests)
+    if pytest_files(tests) and not required and script not in tests:
+        raise DataError("its test files define no test that has to pass")
     return Step(
         task,
         tests,
+        required,
         script,
         seconds,
         {name: str(value) for name, value in env.items()},

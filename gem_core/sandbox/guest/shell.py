@@ -43,7 +43,7 @@ class Driver:
         return json.dumps({**self.handle(request), "id": request["id"]})
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer one request: start, run, write, or read."""
+        """Answer one request: start, run, write, renew, fetch, or read."""
         kind = request["kind"]
         if kind == "start":
             self.config = request
@@ -55,6 +55,13 @@ class Driver:
             for entry in request["entries"]:
                 write_entry(request["base"], *entry)
             return {}
+        if kind == "renew":
+            self.stop()
+            renew(request["base"])
+            return {}
+        if kind == "fetch":
+            self.stop()
+            return {"data": fetch(request["path"], request["bytes"])}
         return self.read(request["bytes"])
 
     # -- commands -----------------------------------------------------------------------------
@@ -109,7 +116,7 @@ class Driver:
         self.count += 1
         sign = f"{self.count}-{os.urandom(8).hex()}"
         line = f"eval {shlex.quote(command)} </dev/null\n"
-        line += f'printf "%s %s %s\\0" {sign} "$?" "$PWD" >&{self.mark}\n'
+        line += f'printf "\\0%s %s %s\\0" {sign} "$?" "$PWD" >&{self.mark}\n'
         waiting = line.encode("utf-8", "surrogatepass")
         end, late, marks = time.monotonic() + seconds, False, b""
         give, out, mark = self.descriptors
@@ -260,8 +267,63 @@ def write_entry(base: str, kind: str, path: str, mode: int, data: str) -> None:
     os.utime(target, (1_700_000_000, 1_700_000_000))
 
 
+def renew(base: str) -> None:
+    """Replace a folder by an empty one, whatever is in its place; a link of the player is not followed.
+
+    Raises:
+        OSError: That is not possible.
+    """
+    first, *rest = base.strip("/").split("/")
+    path = f"/{first}"
+    if os.path.islink(path):  # of the sandbox, whose root is read-only
+        path = os.path.join("/", os.readlink(path))
+    unlock(os.path.dirname(path))
+    for name in rest:
+        if os.path.islink(path) or not os.path.isdir(path):
+            remove(path)
+            os.mkdir(path, 0o755)
+        unlock(path)
+        path = os.path.join(path, name)
+    remove(path)
+    os.mkdir(path, 0o755)
+    if not os.path.samefile(path, base) or os.listdir(base):
+        raise OSError(f"{base} is not new")
+
+
+def unlock(folder: str) -> None:
+    mode = stat.S_IMODE(os.stat(folder).st_mode)
+    if os.stat(folder).st_uid == os.geteuid() and mode & 0o700 != 0o700:
+        os.chmod(folder, mode | 0o700)
+
+
+def remove(path: str) -> None:
+    """Remove a file, a link, or a folder with its contents, if it exists."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        unlock(path)
+        for name in os.listdir(path):
+            remove(os.path.join(path, name))
+        os.rmdir(path)
+    elif os.path.lexists(path):
+        os.unlink(path)
+
+
+def fetch(path: str, most: int) -> str | None:
+    """Return the bytes of a file in base64; "" for a large file or another kind, None if nothing is there."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        data = file.read(most + 1)
+    return base64.b64encode(data).decode() if len(data) <= most else ""
+
+
 def read_entry(path: str, left: int) -> list[Any] | None:
-    """Return kind, path, mode, and data; None for an unreadable entry or one of another kind."""
+    """Return kind, path, mode, and data; the kind is "other" for what is not read; None if it is gone."""
     name = os.path.relpath(path, os.path.realpath(HOME))
     try:
         status = os.lstat(path)
@@ -273,7 +335,7 @@ def read_entry(path: str, left: int) -> list[Any] | None:
                 os.chmod(path, 0o700)  # os.walk enters this folder later
             return ["folder", name, mode, ""]
         if not stat.S_ISREG(status.st_mode) or status.st_size * 4 > left * 3:
-            return None
+            return ["other", name, mode, ""]
         if not mode & 0o400:
             os.chmod(path, mode | 0o400)
         with open(path, "rb") as file:

@@ -1,7 +1,8 @@
 """SQLite databases for models: opened under limits, with results as text tables.
 
-A statement can reach no file except the database, cannot exceed its time limit, and cannot grow the database
-without bound. Uses only the standard library.
+A statement can reach no file except the database and cannot grow it without bound. A long series of steps is
+interrupted; `gem_core.tools.mcp.limited` also ends a single step that takes too long, and bounds memory. Uses
+only the standard library.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_SECONDS = 5.0
+SECONDS = 5.0
+"""CPU time of a call, in seconds."""
 _STEPS = 20_000
 """Number of steps of SQLite's virtual machine between two checks of the time limit."""
 _MOST_PAGES = 16_384
-"""Maximum number of pages: 64 MiB at 4 KiB each."""
+MOST_BYTES = _MOST_PAGES * 4096
+"""Maximum size of a database, in bytes."""
+_MOST_TEXT = 200_000
+"""Maximum number of characters of the results of a call."""
 _LONGEST_VALUE = 2**20
 _PRAGMAS = frozenset((
     "table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list",
@@ -60,7 +65,7 @@ def path_of(folder: str | Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def opened(
-    path: str | Path, *, write: bool = False, seconds: float = _SECONDS
+    path: str | Path, *, write: bool = False, seconds: float = SECONDS
 ) -> Iterator[sqlite3.Connection]:
     """Open a connection for statements of a model.
 
@@ -79,6 +84,7 @@ def opened(
     try:
         link.execute("PRAGMA foreign_keys = ON")
         link.execute("PRAGMA synchronous = OFF")
+        link.execute("PRAGMA temp_store = MEMORY")  # where the limit of memory holds
         link.execute(f"PRAGMA max_page_count = {_MOST_PAGES}")
         if not write:
             link.execute("PRAGMA query_only = ON")
@@ -115,14 +121,44 @@ def statements(sql: str) -> Iterator[str]:
         yield waiting
 
 
-def shown(cursor: sqlite3.Cursor, most: int = 200) -> str:
+def run_sql(path: str, sql: str, write: bool) -> str:
+    """Run the statements of a call in one transaction, and return their results as text.
+
+    Raises:
+        sqlite3.Error: A statement failed; nothing was changed.
+        ValueError: There is no statement, or there are several in a call that only reads.
+        MemoryError: A statement needs more memory than the process may use.
+    """
+    parts = list(statements(sql))
+    if not parts:
+        raise ValueError("there is no SQL statement")
+    if not write and len(parts) > 1:
+        raise ValueError("query takes one statement; use execute for several")
+    results: list[str] = []
+    with opened(path, write=write) as link:
+        for part in parts:
+            cursor = link.execute(part)
+            left = _MOST_TEXT - sum(map(len, results))
+            if cursor.description is not None:
+                results.append(shown(cursor, left))
+            elif cursor.rowcount >= 0 and left > 0:
+                results.append(f"Rows changed: {cursor.rowcount}.")
+    return "\n".join(results) or "Done."
+
+
+def shown(cursor: sqlite3.Cursor, letters: int = _MOST_TEXT, most: int = 200) -> str:
     """Format the rows of a result as lines of values separated by bars, after a line of column names."""
-    lines = [" | ".join(column[0] for column in cursor.description)]
+    lines = [" | ".join(column[0] for column in cursor.description)[: max(0, letters)]]
+    length = len(lines[0])
     for row in cursor:  # one at a time: a value may be large
         if len(lines) > most:
             lines.append(f"(There are more than {most} rows.)")
             break
         lines.append(" | ".join(map(_value, row)))
+        length += len(lines[-1])
+        if length > letters:
+            lines[-1] = "(The rest of the result is too long.)"
+            break
     return "\n".join(lines if len(lines) > 1 else [*lines, "(no rows)"])
 
 

@@ -4,7 +4,8 @@
     python -m gem_core.tools.mcp.sqlite --database shop.db --port 8000   # http://localhost:8000/mcp
     python -m gem_core.tools.mcp.sqlite --folder databases               # many: each call names one
 
-Statements run under the limits of `gem_core.tools.mcp.database`. The statements of one call form one
+Statements run under the limits of `gem_core.tools.mcp.database`, in processes that end when they take too
+long; see `gem_core.tools.mcp.limited`. The statements of one call form one
 transaction.
 """
 
@@ -12,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sqlite3
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,31 +23,37 @@ from pydantic import Field
 
 from gem_core.serving.run import read_token
 from gem_core.tools.mcp import TOKEN_VARIABLE, sdk
-from gem_core.tools.mcp.database import opened, path_of, shown, statements
+from gem_core.tools.mcp.database import SECONDS, path_of
+from gem_core.tools.mcp.limited import LimitedError, run_limited
 
 _LONGEST = 20_000
+_AT_ONCE = 64
+_FUNCTION = "gem_core.tools.mcp.database:run_sql"
 _Query = Annotated[str, Field(examples=["SELECT count(*) FROM orders WHERE year = 2020"])]
 _Statements = Annotated[str, Field(examples=["UPDATE orders SET year = 2021 WHERE id = 7"])]
 
 
-def sqlite_server(find: Callable[[str], Path]) -> Any:
+def sqlite_server(find: Callable[[str], Path], seconds: float = SECONDS) -> Any:
     """Return the server.
 
     Args:
         find: Maps the argument ``database`` of a call to a file; raises ValueError if there is no such file.
+        seconds: Limit of CPU time of a call, in seconds.
     """
     server = sdk.Server("gem-core sqlite", log_level="WARNING")
+    threads = ThreadPoolExecutor(_AT_ONCE)  # which wait; each statement has a process of its own
 
     async def work(database: str, sql: str, write: bool) -> str:
         if len(sql) > _LONGEST:
             raise sdk.ToolError(f"at most {_LONGEST} letters of SQL in one call")
+        call = partial(run_limited, _FUNCTION, seconds, sql=sql, write=write)
         try:
-            return await asyncio.to_thread(_run, find(database), sql, write)
-        except sqlite3.OperationalError as error:
+            path = str(find(database))
+            text: str = await asyncio.get_running_loop().run_in_executor(threads, partial(call, path=path))
+        except (LimitedError, ValueError) as error:
             reason = "it took too long and was stopped" if "interrupted" in str(error) else str(error)
             raise sdk.ToolError(f"Error, nothing was changed: {reason}") from None
-        except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
-            raise sdk.ToolError(f"Error, nothing was changed: {error}") from None
+        return text
 
     @sdk.tool(server)
     async def list_tables(database: str = "") -> str:
@@ -75,23 +83,6 @@ def sqlite_server(find: Callable[[str], Path]) -> Any:
     return server
 
 
-def _run(path: Path, sql: str, write: bool) -> str:
-    parts = list(statements(sql))
-    if not parts:
-        raise ValueError("there is no SQL statement")
-    if not write and len(parts) > 1:
-        raise ValueError("query takes one statement; use execute for several")
-    results = []
-    with opened(path, write=write) as link:
-        for part in parts:
-            cursor = link.execute(part)
-            if cursor.description is not None:
-                results.append(shown(cursor))
-            elif cursor.rowcount >= 0:
-                results.append(f"Rows changed: {cursor.rowcount}.")
-    return "\n".join(results) or "Done."
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -100,10 +91,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     where.add_argument("--folder", type=Path, help="folder of NAME.db files; each call names one")
     parser.add_argument("--port", type=int, help="serve over HTTP on this port")
     parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="limit of CPU time of a call")
     args = parser.parse_args(argv)
     if args.database is not None and not args.database.is_file():
         parser.error(f"{args.database} is not a file")
-    server = sqlite_server(lambda name: args.database or path_of(args.folder, name))
+    server = sqlite_server(lambda name: args.database or path_of(args.folder, name), args.seconds)
     if args.port is None:
         server.run("stdio")
     else:

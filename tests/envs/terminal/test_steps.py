@@ -146,7 +146,7 @@ def test_a_saved_state_holds_the_step(env):
     ],
 )
 def test_rewards_of_a_script(text, rewards):
-    assert _rewards(text) == rewards
+    assert _rewards(text.encode()) == rewards
 
 
 @pytest.mark.parametrize(

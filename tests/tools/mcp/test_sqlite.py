@@ -11,7 +11,8 @@ pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
 from gem_core.tools import loop, make_tools
 from gem_core.tools.base import ToolState
 from gem_core.tools.mcp import database
-from gem_core.tools.mcp.sqlite import _run, main
+from gem_core.tools.mcp.database import run_sql
+from gem_core.tools.mcp.sqlite import main
 from tests.tools.mcp.servers import ENVIRONMENT
 
 
@@ -74,7 +75,7 @@ def test_the_tool_without_a_database():
 def test_statements_that_reach_outside_are_rejected(path, tmp_path, sql):
     out = tmp_path / "out.db"
     with pytest.raises(sqlite3.Error):
-        _run(path, sql.format(out=out), True)
+        run_sql(str(path), sql.format(out=out), True)
     assert not out.exists()
     assert rows(path) == [1, 2]
 
@@ -94,16 +95,16 @@ def test_a_database_stays_below_its_size(path):
         "zeroblob(900000) FROM n"
     )
     with pytest.raises(sqlite3.OperationalError):
-        _run(path, fill, True)
+        run_sql(str(path), fill, True)
     assert rows(path) == [1, 2]
     assert path.stat().st_size < 70 * 2**20
 
 
 def test_long_results_are_cut(path):
     many = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n LIMIT 5000) SELECT a FROM n"
-    text = _run(path, many, False)
+    text = run_sql(str(path), many, False)
     assert text.endswith("\n200\n(There are more than 200 rows.)")
-    assert len(_run(path, "SELECT printf('%.*c', 90000, 'x')", False)) < 1000
+    assert len(run_sql(str(path), "SELECT printf('%.*c', 90000, 'x')", False)) < 1000
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a.b", "x" * 81, "a\x00b"])
