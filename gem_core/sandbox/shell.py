@@ -58,12 +58,16 @@ class ShellResult(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """A file; a symbolic link if `target` is set; a folder if `folder` is True."""
+    """A file; a symbolic link if `target` is set; a folder if `folder` is True.
+
+    What `Shell.read` does not read, such as a pipe or a large file, has `other` set and is not written.
+    """
 
     data: bytes = b""
     mode: int = 0o644
     target: str | None = None
     folder: bool = False
+    other: bool = False
 
     @property
     def text(self) -> str:
@@ -131,7 +135,7 @@ class Shell:
         Raises:
             SandboxError: A path leads out of the folder, or the sandbox has ended.
         """
-        entries = [_packed(relative(path), file) for path, file in files.items()]
+        entries = [_packed(relative(path), file) for path, file in files.items() if not file.other]
         if self._ask("write", entries=entries, base=base) is None:
             raise SandboxError("the sandbox of the shell has ended")
 
@@ -154,7 +158,10 @@ class Shell:
         return None if data is None else base64.b64decode(data)
 
     def read(self) -> dict[str, File]:
-        """End everything that still runs and return the files below ``/app``, up to 16 MiB in total."""
+        """End everything that still runs and return the files below ``/app``.
+
+        At most 16 MiB are read in total; `File.other` marks what is not.
+        """
         answer = self._ask("read", bytes=_MOST_BYTES)
         entries = [] if answer is None else answer["entries"]
         return {str(path): _unpacked(str(kind), int(mode), str(data)) for kind, path, mode, data in entries}
@@ -249,4 +256,6 @@ def _packed(path: str, file: File) -> list[Any]:
 def _unpacked(kind: str, mode: int, data: str) -> File:
     if kind == "link":
         return File(mode=mode, target=data)
+    if kind == "other":
+        return File(mode=mode, other=True)
     return File(mode=mode, folder=True) if kind == "folder" else File(base64.b64decode(data), mode)

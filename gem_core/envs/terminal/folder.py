@@ -167,8 +167,6 @@ class TerminalBench(Terminal):
             end = self.step_starts[number + 1] if number + 1 < len(self.step_starts) else None
             for command in self.commands[start:end]:
                 shell.run(command)
-            if end is not None:
-                shell.read()  # grading also did this
 
     def _begin_step(self, shell: Shell, number: int) -> bool:
         """Write the files of a step and run its setup; return whether that succeeded."""

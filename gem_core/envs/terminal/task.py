@@ -14,6 +14,9 @@ from gem_core.sandbox.shell import File, Files, Shell, ShellResult
 
 _CPU_SECONDS = 20
 _SECONDS = 400.0
+_BLANKS = " \t\r"
+_PLAIN = (False, False, None)
+"""What `_kind` says of a file before its contents."""
 
 
 class End:
@@ -31,12 +34,14 @@ class End:
     def text(self, path: str) -> str | None:
         """Return the text of a file; None if it does not exist."""
         file = self.files.get(path)
-        return None if file is None or file.folder or file.target is not None else file.text
+        return None if file is None or _kind(file)[:3] != _PLAIN else file.text
 
     def lines(self, path: str) -> list[str] | None:
-        """Return the lines of a file, without trailing whitespace and without empty lines at its end."""
+        """Return the lines of a file, without trailing blanks and without empty lines at its end."""
         text = self.text(path)
-        return None if text is None else [line.rstrip() for line in text.rstrip().split("\n")]
+        if text is None:
+            return None
+        return [line.rstrip(_BLANKS) for line in text.rstrip(f"{_BLANKS}\n").split("\n")]
 
     def below(self, folder: str) -> dict[str, File]:
         """Return the files and links below a folder, by relative path, without folders."""
@@ -117,10 +122,10 @@ def has_lines(path: str, *expected: str) -> Condition:
 
 def has_files(folder: str, expected: Mapping[str, str]) -> Condition:
     """Return the condition that a folder has exactly these files."""
-    wanted = {path: (None, text.encode()) for path, text in expected.items()}
+    wanted = {path: (*_PLAIN, text.encode()) for path, text in expected.items()}
     return Condition(
         f"the files in {folder}",
-        lambda end: {path: (file.target, file.data) for path, file in end.below(folder).items()} == wanted,
+        lambda end: {path: _kind(file) for path, file in end.below(folder).items()} == wanted,
     )
 
 
@@ -156,8 +161,8 @@ def unchanged(files: Files, *paths: str) -> Condition:
     )
 
 
-def _kind(file: File) -> tuple[bool, str | None, bytes]:
-    return file.folder, file.target, file.data
+def _kind(file: File) -> tuple[bool, bool, str | None, bytes]:
+    return file.other, file.folder, file.target, file.data
 
 
 def prints(name: str, command: str, expected: str, more: Mapping[str, str] | None = None) -> Condition:
@@ -174,4 +179,4 @@ def prints(name: str, command: str, expected: str, more: Mapping[str, str] | Non
 
 
 def _bare(text: str) -> str:
-    return re.sub(r"[ \t]+$", "", text.rstrip(), flags=re.MULTILINE)
+    return re.sub(r"[ \t\r]+$", "", text.rstrip(f"{_BLANKS}\n"), flags=re.MULTILINE)

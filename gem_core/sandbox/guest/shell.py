@@ -304,15 +304,16 @@ def fetch(path: str, most: int) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return ""
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
         data = file.read(most + 1)
     return base64.b64encode(data).decode() if len(data) <= most else ""
 
 
 def read_entry(path: str, left: int) -> list[Any] | None:
-    """Return kind, path, mode, and data; None for an unreadable entry or one of another kind."""
+    """Return kind, path, mode, and data; the kind is "other" for what is not read; None if it is gone."""
     name = os.path.relpath(path, os.path.realpath(HOME))
     try:
         status = os.lstat(path)
@@ -324,7 +325,7 @@ def read_entry(path: str, left: int) -> list[Any] | None:
                 os.chmod(path, 0o700)  # os.walk enters this folder later
             return ["folder", name, mode, ""]
         if not stat.S_ISREG(status.st_mode) or status.st_size * 4 > left * 3:
-            return None
+            return ["other", name, mode, ""]
         if not mode & 0o400:
             os.chmod(path, mode | 0o400)
         with open(path, "rb") as file:

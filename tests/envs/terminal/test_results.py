@@ -38,14 +38,15 @@ def newest(seed):
 @pytest.mark.parametrize(
     ("target", "right"),
     [
-        ("{}", True), ("./{}", True), ("{}/", True), (".//{}/", True), ("x/../{}", True),
+        ("{}", True), ("./{}", True), ("{}/", True), (".//{}/", True), ("{}/../{}", True),
+        ("x/../{}", False), ("{}/VERSION/../../{}", False), ("{}/../../releases/{}", False),
         ("/{}", False), ("/app/releases/{}", False), ("../releases/{}", False), ("../{}", False),
         ("//{}", False), ("./{}x", False), ("{}/VERSION", False), (".", False),
     ],
 )  # fmt: skip
 def test_the_link_is_relative_to_its_own_folder(target, right):
     name = newest(0)
-    commands = f"cd releases; ln -sfn '{target.format(name)}' current"
+    commands = f"cd releases; ln -sfn '{target.format(name, name)}' current"
     assert (failed("newest_version", commands) == []) == right
 
 
@@ -76,6 +77,16 @@ def pack_names():
         ("mkdir N/more; tar czf N.tar.gz --exclude=N/O --exclude='*.tmp' N; rmdir N/more", False),
         ("tar cf N.tar.gz --exclude=N/O --exclude='*.tmp' N", False),
         ("SOLUTION; rm -r N/O", False),
+        ("SOLUTION; head -c -9 N.tar.gz > x; mv x N.tar.gz", False),
+        ("SOLUTION; head -c -30 N.tar.gz > x; mv x N.tar.gz", False),
+        ("SOLUTION; echo more >> N.tar.gz", False),
+        ("SOLUTION; printf 'XXXX' | dd of=N.tar.gz bs=1 seek=60 conv=notrunc", False),
+        ("tar czf N.tar.gz --exclude=N/O --exclude='*.tmp' --mode=000 N", False),
+        ("tar czPf N.tar.gz --exclude=N/O --exclude='*.tmp' --transform='s,^N,x/../N,' N", False),
+        ("tar czPf N.tar.gz --exclude=N/O --exclude='*.tmp' --transform='s,^N,/N,' N", False),
+        ("mkdir /tmp/N; cd N; for f in $(find -name '*.py' -o -path './doc/O.md'); do mkdir -p "
+         "/tmp/N/$(dirname $f); head -c $(stat -c %s $f) /dev/zero > /tmp/N/$f; done; "
+         "tar czf ../N.tar.gz -C /tmp N", False),
     ],
 )  # fmt: skip
 def test_an_archive_holds_the_contents_and_nothing_else(command, right):
@@ -103,6 +114,21 @@ def test_an_archive_holds_the_contents_and_nothing_else(command, right):
         ("statistics", "SOLUTION\necho 'exit 1' >> stats", False),
         ("totals", "SOLUTION\nsed -i 's/: \\(-*[0-9]*\\)/: \"\\1\"/g' totals.json", False),
         ("totals", "SOLUTION\nsed -i 's/: \\(-*[0-9]*\\)/: \\1.0/g' totals.json", True),
+        ("permissions", "SOLUTION; chmod 700 /app/tool/deep", False),
+        ("permissions", "SOLUTION; chmod 4750 /app/tool/*.sh", False),
+        ("permissions", "SOLUTION; cd /app/tool; for f in *.sh; do echo x >> $f; done", False),
+        ("permissions", "SOLUTION; cd /app/tool; f=$(ls *.sh | head -1); mv $f x; ln -s x $f", False),
+        ("inventory", "SOLUTION; sed -i 's/$/ /' /app/inventory.txt", True),
+        ("inventory", "SOLUTION; sed -i 's/$/\\xc2\\xa0/' /app/inventory.txt", False),
+        ("inventory", "SOLUTION; sed -i 's/$/\\x0c/' /app/inventory.txt", False),
+        ("inventory", "SOLUTION; sed -i 's/^/ /' /app/inventory.txt", False),
+        ("inventory", "SOLUTION; mv /app/inventory.txt /app/x; ln -s x /app/inventory.txt", False),
+        ("remove_copies", "SOLUTION; mkfifo /app/store/zzz", False),
+        ("remove_copies", "SOLUTION; head -c 14000000 /dev/zero > /app/store/zzz", False),
+        ("sort_by_ending", "SOLUTION; mkfifo /app/inbox/zzz", False),
+        ("flatten", "SOLUTION; cd /app/flat; for f in *; do head -c $(stat -c %s $f) /dev/zero > $f; done",
+         False),
+        ("merge_logs", "SOLUTION; cd /app; tr a-z A-Z < merged.log > x; mv x merged.log", False),
         ("damaged", "SOLUTION; rm /app/SHA256; ln -s parts/extra.bin /app/SHA256", False),
     ],
 )  # fmt: skip

@@ -107,6 +107,9 @@ def permissions(random: Random) -> Task:
     files |= {f"tool/deep/{name}.conf": File(f"name={name}\n".encode(), 0o666) for name in settings}
     files |= {f"tool/{name}.md": File(f"# {name}\n".encode(), 0o644) for name in others}
     modes = {path: {"sh": 0o750, "conf": 0o600, "md": 0o644}[path.rpartition(".")[2]] for path in files}
+    folders = ("tool", "tool/deep")
+    files |= dict.fromkeys(folders, File(folder=True))
+    modes |= dict.fromkeys(folders, 0o755)
     find = "find tool -name '*.sh' -exec chmod {} {{}} +; find tool -name '*.conf' -exec chmod {} {{}} +"
     return Task(
         "Set the permissions of the files anywhere below the folder tool: files that end in .sh can be "
@@ -123,9 +126,22 @@ def permissions(random: Random) -> Task:
     )
 
 
-def _leads_to(target: str | None, name: str) -> bool:
-    """Return whether a link leads to `name` in its own folder, wherever that folder is."""
-    return target is not None and not target.startswith("/") and posixpath.normpath(target) == name
+def _leads_to(end: End, folder: str, target: str | None, name: str) -> bool:
+    """Return whether a link in `folder` leads to the folder `name` in it, without leaving `folder`."""
+    if target is None or target.startswith("/"):
+        return False
+    place: list[str] = []
+    for part in target.split("/"):
+        if part == ".." and not place:
+            return False
+        if part == "..":
+            place.pop()
+        elif part not in ("", "."):
+            place.append(part)
+        found = end.files.get("/".join([folder, *place]))
+        if found is None or not found.folder:  # also before "..", or the link leads nowhere
+            return False
+    return place == [name]
 
 
 @task
@@ -149,7 +165,10 @@ def newest_version(random: Random) -> Task:
         "is to be relative, so that it still works when releases is moved elsewhere.",
         files,
         (
-            Condition("the link", lambda end: _leads_to(end.files["releases/current"].target, newest)),
+            Condition(
+                "the link",
+                lambda end: _leads_to(end, "releases", end.files["releases/current"].target, newest),
+            ),
             unchanged(files, *(f"releases/{version}/VERSION" for version in versions)),
         ),
         link.format('"$(ls -d [0-9]* | sort -V | tail -1)"'),
@@ -175,11 +194,15 @@ def pack(random: Random) -> Task:
     files = texts({**kept, **left})
 
     def members(end: End) -> bool:
-        data = zlib.decompressobj(31).decompress(end.files[f"{name}.tar.gz"].data, _MOST)
+        unpacking = zlib.decompressobj(31)
+        data = unpacking.decompress(end.files[f"{name}.tar.gz"].data, _MOST)
+        if not unpacking.eof or unpacking.unused_data:
+            return False
         found: dict[str, bytes | None] = {}
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for entry in archive:
-                if not (entry.isfile() or entry.isdir()):
+                readable = entry.mode & (0o500 if entry.isdir() else 0o400)
+                if not (entry.isfile() or entry.isdir()) or not readable or ".." in entry.name.split("/"):
                     return False
                 file = archive.extractfile(entry)
                 found[posixpath.normpath(entry.name)] = None if file is None else file.read()
