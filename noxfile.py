@@ -191,7 +191,7 @@ def test_bridge(session: nox.Session, name: str) -> None:
 @nox.session(python="3.11")
 def openenv(session: nox.Session) -> None:
     """Test the bridges with OpenEnv's own client, server, and validator (0.7 GB)."""
-    install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".", *MINIMAL)
+    install(session, "-c", "constraints/openenv.txt", "openenv", "-e", ".[serve]", *MINIMAL)
     pytest(session, "tests/bridges/openenv")
     beside = str(Path(session.virtualenv.location).resolve() / "uvloop")
     install(session, "-c", "constraints/openenv.txt", "--upgrade", "--target", beside, "uvloop")
@@ -202,7 +202,7 @@ def openenv(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
-    install(session, "cosmic-ray>=8.7,<9")
+    install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
 
 

@@ -32,11 +32,10 @@ from statistics import median
 from typing import Any
 
 from fleet_server import LONGEST, MEDIAN, SIGMA, TURNS, durations
-from openenv_load import Load, Player, message
+from openenv_load import Load, Player, connected, message
 from openenv_study import commit, version, wait_until_up
 
 from gem_core._util.files import write_atomically
-from gem_core.bridges.openenv.client import Address
 
 HERE = Path(__file__).resolve().parent
 RECORD = HERE.parent / "docs" / "results" / "fleet.jsonl"
@@ -85,8 +84,8 @@ def ideal(seed: int, sessions: int, seconds: float) -> int:
 class FleetPlayer(Player):
     """A session that waits for `start` and then plays one episode after another."""
 
-    def __init__(self, load: Load, address: Address, number: int, seed: int) -> None:
-        super().__init__(load, address, number)
+    def __init__(self, load: Load, number: int, seed: int) -> None:
+        super().__init__(load, number)
         self.seed, self.episode, self.started = seed, 0, False
 
     def begin(self) -> None:
@@ -100,7 +99,7 @@ class FleetPlayer(Player):
 
     def send(self, frame: bytes) -> None:
         """Send a message."""
-        self.transport.write(frame)
+        self.write(frame)
         self.due = time.perf_counter() + next(self.durations)
 
     def receive(self, payload: bytes) -> None:
@@ -167,17 +166,14 @@ def use(pids: list[int]) -> tuple[float, float]:
 
 async def play(url: str, sessions: int, seed: int, seconds: float, server: int) -> dict[str, Any]:
     """Play for a while and return the measurements."""
-    load, address, loop = Load(), Address.parse(url), asyncio.get_running_loop()
+    load = Load()
     groups = roles(server)
     idle = {role: use(pids) for role, pids in groups.items()}
     gate = asyncio.Semaphore(64)
 
     async def connect(number: int) -> FleetPlayer:
         async with gate:
-            _, player = await loop.create_connection(
-                lambda: FleetPlayer(load, address, number, seed), address.host, address.port
-            )
-            await asyncio.wait_for(player.ready, 120)
+            player: FleetPlayer = await connected(url, lambda: FleetPlayer(load, number, seed))
             return player
 
     players = await asyncio.gather(*map(connect, range(sessions)))
@@ -194,7 +190,7 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
     load.ended = True
     late = sorted(load.seconds[:answers])
     for player in players:
-        player.transport.close()
+        player.transport.disconnect()
     await asyncio.sleep(0.5)
     best = ideal(seed, sessions, took)
     cpu = {role: after[role][0] - before[role][0] for role in groups} | {"load": own}

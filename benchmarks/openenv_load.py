@@ -1,4 +1,7 @@
-"""Closed-loop load on an OpenEnv server: every session sends its next step as soon as it has its answer."""
+"""Closed-loop load on an OpenEnv server: every session sends its next step as soon as it has its answer.
+
+The load runs on picows, which is written in Cython, so that it is faster than any of the servers.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from gem_core.bridges.openenv import frames
-from gem_core.bridges.openenv.client import MAX_MESSAGE, Address
-from gem_core.bridges.openenv.server import run_loop
+from gem_core.serving.run import run_loop
+
+try:
+    from picows import WSListener, WSMsgType, ws_connect
+except ImportError:  # needed to measure, not to read records
+    WSListener = object
 
 
 def message(kind: str, **data: Any) -> bytes:
-    """Return the frame of a message."""
-    return frames.encode_frame(json.dumps({"type": kind, "data": data}).encode(), mask=True)
+    """Return a message."""
+    return json.dumps({"type": kind, "data": data}).encode()
 
 
 RESETS = [message("reset", seed=seed) for seed in range(64)]
@@ -43,53 +50,32 @@ class Load:
         self.failures[text] = self.failures.get(text, 0) + 1
 
 
-BUFFER = memoryview(bytearray(1 << 16))
-"""Buffer into which all sessions read, because asyncio would allocate 256 KB for each answer."""
-
-
-class Player(asyncio.BufferedProtocol):
+class Player(WSListener):  # type: ignore[misc]
     """One session."""
 
-    def __init__(self, load: Load, address: Address, number: int) -> None:
-        self.load, self.address, self.number = load, address, number
+    def __init__(self, load: Load, number: int) -> None:
+        super().__init__()
+        self.load, self.number = load, number
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.reader: frames.FrameReader | None = None
-        self.head = b""
         self.sent = 0.0
         self.resetting = True
         self.transport: Any = None
 
-    def connection_made(self, transport: Any) -> None:
+    def on_ws_connected(self, transport: Any) -> None:
         self.transport = transport
-        headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
-        transport.write(self.address.request("/ws", {**headers, "Sec-WebSocket-Key": frames.new_key()}))
+        self.begin()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def on_ws_disconnected(self, transport: Any) -> None:
         if not self.load.ended:
             self.load.fail("connection lost")
         if not self.ready.done():
             self.ready.set_exception(ConnectionError("lost before it was ready"))
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return BUFFER
-
-    def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(BUFFER[:nbytes])
-        if self.reader is None:
-            self.head += data
-            head, separator, data = self.head.partition(b"\r\n\r\n")
-            if not separator:
-                return
-            if b" 101 " not in head[:40]:
-                self.transport.close()
-                return
-            self.reader = frames.FrameReader(masked=False, max_size=MAX_MESSAGE)
-            self.begin()
-        for opcode, payload in self.reader.feed(data):
-            if opcode == frames.PING:
-                self.transport.write(frames.encode_frame(payload, frames.PONG, mask=True))
-            elif opcode == frames.TEXT:
-                self.receive(payload)
+    def on_ws_frame(self, transport: Any, frame: Any) -> None:
+        if frame.msg_type == WSMsgType.PING:
+            transport.send_pong(frame.get_payload_as_bytes())
+        elif frame.msg_type == WSMsgType.TEXT:
+            self.receive(frame.get_payload_as_bytes())
 
     def receive(self, payload: bytes) -> None:
         """Handle an answer."""
@@ -115,13 +101,17 @@ class Player(asyncio.BufferedProtocol):
 
     def begin(self) -> None:
         """Send a reset."""
-        self.transport.write(RESETS[self.number % 64])
+        self.write(RESETS[self.number % 64])
 
     def step(self) -> None:
         """Send the next step."""
         self.number += 1
         self.sent = time.perf_counter()
-        self.transport.write(STEPS[self.number % 64])
+        self.write(STEPS[self.number % 64])
+
+    def write(self, text: bytes) -> None:
+        """Send a message."""
+        self.transport.send(WSMsgType.TEXT, text)
 
 
 def process_use(pid: int) -> tuple[float, float, int]:
@@ -134,20 +124,24 @@ def process_use(pid: int) -> tuple[float, float, int]:
     return cpu, float(fields["VmRSS"].split()[0]), int(fields["Threads"])
 
 
+async def connected(url: str, make: Callable[[], Any]) -> Any:
+    """Open a session and return its player, once that is ready."""
+    address = f"{url.replace('http', 'ws', 1)}/ws"
+    _, player = await asyncio.wait_for(ws_connect(make, address, enable_auto_ping=False), 120)
+    await asyncio.wait_for(player.ready, 120)
+    return player
+
+
 async def run(url: str, sessions: int, seconds: float, pid: int) -> dict[str, Any]:
     """Open the sessions, step for a while, and return the figures; with ``seconds=0``, only hold them."""
-    load, address, loop = Load(), Address.parse(url), asyncio.get_running_loop()
+    load = Load()
     before = process_use(pid)
     gate = asyncio.Semaphore(64)
 
-    async def connect(number: int) -> Player | None:
+    async def connect(number: int) -> Any:
         async with gate:
             try:
-                _, player = await asyncio.wait_for(
-                    loop.create_connection(lambda: Player(load, address, number), address.host, address.port),
-                    120,
-                )
-                await asyncio.wait_for(player.ready, 120)
+                player = await connected(url, lambda: Player(load, number))
             except (OSError, asyncio.TimeoutError) as error:
                 load.fail(f"connect: {type(error).__name__}")
                 return None
@@ -155,7 +149,7 @@ async def run(url: str, sessions: int, seconds: float, pid: int) -> dict[str, An
 
     began = time.perf_counter()
     players = [p for p in await asyncio.gather(*map(connect, range(sessions))) if p is not None]
-    connected = time.perf_counter() - began
+    took_to_connect = time.perf_counter() - began
     start, used = time.perf_counter(), process_use(pid)
     load.measuring = True
     for player in players:
@@ -169,14 +163,14 @@ async def run(url: str, sessions: int, seconds: float, pid: int) -> dict[str, An
     load.ended = True
     times = sorted(load.seconds)
     for player in players:
-        player.transport.close()
+        player.transport.disconnect()
     await asyncio.sleep(0.2)
     cpu = after[0] - used[0]
     return {
         "sessions": sessions,
         "held": len(players),
         "failures": load.failures,
-        "connect_s": round(connected, 2),
+        "connect_s": round(took_to_connect, 2),
         "steps_per_s": round(len(times) / took, 1),
         "steps_per_cpu_s": round(len(times) / cpu, 1) if cpu else None,
         "p50_ms": round(1000 * times[len(times) // 2], 2) if times else None,

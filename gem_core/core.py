@@ -266,7 +266,7 @@ class Env(Closing):
         return None
 
     def verify(self, action: str) -> bool | None:
-        """Return a second opinion on a response that ends the episode: whether it solves the task.
+        """Return a second opinion on a response: whether it solves the task.
 
         The default has no opinion. An environment with labels that could be wrong overrides it with a solver
         that starts from the text of the prompt, and shares nothing with the code that draws the task, stores
@@ -274,8 +274,8 @@ class Env(Closing):
         `labels_are_right` of `gem_core.check_env`.
 
         Returns:
-            True if the response is right, and False if it is wrong or if the task has no right response. None
-            if there is no second opinion.
+            True if the response completes the task, and False if it is wrong or if the task has no right
+            response. None if there is no second opinion, and for a right move that others must follow.
         """
         return None
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-from functools import lru_cache
+import threading
 from typing import TYPE_CHECKING, Any
 
 from gem_core._util.messages import error_line
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
 _MAGIC = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 _FORMATS = "png, jpeg, gif, or webp"
+_DECODERS = ("PNG", "JPEG", "GIF", "WEBP")
+MOST_PIXELS = 16 << 20
+"""Maximum number of pixels of an image to decode, about 4,000 by 4,000."""
+_MOST_KEPT = 64 << 20
+"""Maximum size of the decoded images that are kept, in bytes."""
+_opened: dict[str, Image] = {}
+_lock = threading.Lock()
 
 
 def text_part(text: str) -> dict[str, Any]:
@@ -125,25 +132,41 @@ def require_pillow(needs_it: str) -> None:
         raise MissingDependency(f"{needs_it} needs Pillow: pip install 'gem-core[vision]'") from error
 
 
-@lru_cache(64)
 def open_image(url: str) -> Image:
     """Decode the image in a data URL, as RGB on white. The result is shared: do not change it.
 
     Raises:
-        DataError: The image cannot be decoded.
+        DataError: The image cannot be decoded, or has more than `MOST_PIXELS` pixels.
         MissingDependency: Pillow is not installed.
     """
     require_pillow("decoding an image")
     from PIL import Image
 
+    with _lock:
+        if (kept := _opened.pop(url, None)) is not None:
+            _opened[url] = kept  # the most recently used one is the last
+            return kept
     data = image_bytes(url)
     try:
-        with Image.open(io.BytesIO(data)) as opened:
+        with Image.open(io.BytesIO(data), formats=_DECODERS) as opened:
+            width, height = opened.size
+            if width * height > MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels are more than {MOST_PIXELS}")
             image = opened.convert("RGBA")
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error, ...
         raise DataError(f"an image of {len(data)} bytes cannot be decoded ({error_line(error)})") from None
     white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image).convert("RGB")
+    shown: Image.Image = Image.alpha_composite(white, image).convert("RGB")
+    with _lock:
+        _opened[url] = shown
+        while len(_opened) > 1 and sum(map(_size, _opened.items())) > _MOST_KEPT:
+            del _opened[next(iter(_opened))]
+    return shown
+
+
+def _size(item: tuple[str, Image]) -> int:
+    """Return the bytes that an image and its URL take."""
+    return len(item[0]) + 3 * item[1].width * item[1].height
 
 
 def _format(data: bytes) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gem_core._util.foreign_json import read_json
 from gem_core.errors import ConfigError
 
 EnvFactory: TypeAlias = Callable[..., Any]
@@ -80,7 +81,7 @@ class EnvSpec:
             ConfigError: The text was not written by `to_json`.
         """
         try:
-            data = json.loads(text)
+            data = read_json(text)
             wrappers = tuple(WrapperSpec(name, kwargs) for name, kwargs in data.pop("wrappers"))
             return cls(**data, wrappers=wrappers)
         except (ValueError, TypeError, KeyError, AttributeError) as error:

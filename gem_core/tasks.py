@@ -26,6 +26,7 @@ from gem_core._util.entry_points import absolute
 from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
+from gem_core._util.urls import without_secrets
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
@@ -222,8 +223,8 @@ class EnvChoice:
 
     @property
     def label(self) -> str:
-        """Name in metrics and reports: the environment's own name if it has one, otherwise `call`."""
-        return str(self.env_kwargs.get(ALIAS) or self.call)
+        """Name in metrics and reports: the environment's own name, otherwise `call` without secrets."""
+        return without_secrets(str(self.env_kwargs.get(ALIAS) or self.call))
 
     @property
     def text(self) -> str:

@@ -3,15 +3,19 @@
     nox -s mutants                                  # 40 changes in each package
     nox -s mutants -- advantages rollout --sample 100 --seed 1
 
-The changes are made in a copy of a commit, by default the last one. Each runs the tests that mirror its
-package, so a change that only another package's tests would notice counts as unnoticed. Places are drawn by
-seed, at most one per line. cosmic-ray makes most of the changes; the operators below drop what the code
-passes on or does.
+The changes are made in a copy of a commit, by default the last one. A change runs those tests of its package
+that ran the changed lines, the quick ones first, so a change that only another package's tests would notice
+counts as unnoticed. Lines that run on import, or that no test ran in its own process, run all tests of the
+package. Places are drawn by seed, at most one per line. cosmic-ray makes most of the changes; the operators
+below drop what the code passes on or does.
+
+The tests of a plugin run in the environment of its trainer's session, which needs pytest-cov for that.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import io
 import json
@@ -22,6 +26,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +38,7 @@ from cosmic_ray.operators.operator import Example, Operator
 from cosmic_ray.plugins import get_operator, operator_names
 from cosmic_ray.testing import run_tests
 from cosmic_ray.work_item import TestOutcome
+from coverage import CoverageData
 
 ROOT = Path(__file__).parents[1]
 TARGETS = {
@@ -55,8 +61,11 @@ TARGETS = {
 """Packages by name, with the tests that mirror them. A plugin's tests run in its trainer's environment."""
 TIME_LIMIT = 300
 """Seconds for the tests of one change; a change that makes them hang is noticed."""
-TYPE_UNIONS = "BitOr"
-"""cosmic-ray's operators with this in their names mostly change annotations, which are not evaluated."""
+LONGEST = 60
+"""Seconds after which a test is left out: the real runs of the trainers, which ``make test`` has."""
+VOID = ("BitOr", "_Is", "ExceptionReplacer")
+"""Parts of the names of cosmic-ray's operators whose changes mostly mean nothing: annotations are not
+evaluated, equal names are identical, and nothing raises the exception of the test tool."""
 
 
 class DropArgument(Operator):
@@ -143,15 +152,25 @@ class Change(NamedTuple):
 
 def changes_in(path: str, source: str) -> list[Change]:
     """Return every change that an operator could make in a file."""
-    names = [*OWN, *(name for name in operator_names() if TYPE_UNIONS not in name)]
+    names = [*OWN, *(name for name in operator_names() if not any(part in name for part in VOID))]
     tree, found = get_ast(source), []
+    lines = source.splitlines()
     for name in names:
         operator = make(name)
         if operator is None:
             continue
         places = (place for node in ast_nodes(tree) for place in operator.mutation_positions(node))
-        found += [Change(path, start[0], name, index) for index, (start, _) in enumerate(places)]
+        found += [
+            Change(path, start[0], name, index)
+            for index, (start, _) in enumerate(places)
+            if not _is_marker(lines[start[0] - 1])
+        ]
     return found
+
+
+def _is_marker(line: str) -> bool:
+    """Return whether a line holds no value: the ``*`` before keyword arguments, or a check of types."""
+    return line.strip() == "*," or " *, " in line or line.startswith("if TYPE_CHECKING")
 
 
 def make(name: str) -> Operator | None:
@@ -178,8 +197,47 @@ def interpreter(target: str, default: str) -> str:
     return str(of_session) if of_session.exists() else default
 
 
-def noticed(base: Path, change: Change, command: str) -> tuple[bool, str]:
-    """Make a change, run the tests, and undo it; return whether a test failed, and the difference."""
+class Selection:
+    """The tests of a package by the lines that they run.
+
+    Args:
+        data: File with the lines of each test, as pytest-cov writes it.
+        times: JUnit file with the seconds of each test.
+    """
+
+    def __init__(self, data: Path, times: Path) -> None:
+        self.seconds: dict[str, float] = {}
+        for case in ET.parse(times).iter("testcase"):
+            name = f"{case.get('file')}::{case.get('name')}"
+            self.seconds[name] = self.seconds.get(name, 0.0) + float(case.get("time", 0))
+        self._data = CoverageData(str(data))
+        self._data.read()
+
+    def tests(self, path: Path, line: int) -> list[str]:
+        """Return the tests that run the statement at a line, the quickest first; else all tests."""
+        by_line = self._data.contexts_by_lineno(str(path))
+        statement = _statement(path.read_text(encoding="utf-8"), line)
+        contexts = {context for at in statement for context in by_line.get(at, ())}
+        names = {context.partition("|")[0] for context in contexts}
+        chosen = self.seconds if not names or "" in names else names & self.seconds.keys()
+        quick = [name for name in chosen if self.seconds[name] <= LONGEST]
+        return sorted(quick, key=lambda name: (self.seconds[name], name))
+
+
+def _statement(source: str, line: int) -> range:
+    """Return the lines of the smallest statement around a line; of a compound one, its head."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno or node.lineno
+            if line <= last:
+                found = range(node.lineno, last + 1)
+    return found
+
+
+def noticed(base: Path, change: Change, selection: Selection, command: str) -> tuple[bool, str]:
+    """Make a change, run its tests, and undo it; return whether a test failed, and the difference."""
     path = base / change.path
     source = path.read_text(encoding="utf-8")
     operator = make(change.operator)
@@ -188,9 +246,12 @@ def noticed(base: Path, change: Change, command: str) -> tuple[bool, str]:
     difference = difflib.unified_diff(
         source.splitlines(), changed.splitlines(), change.path, lineterm="", n=0
     )
+    listed = base / "selected.txt"
+    tests = selection.tests(path, change.line)
+    listed.write_text("".join(f"{name}\n" for name in tests), encoding="utf-8")
     path.write_text(changed, encoding="utf-8")
     try:
-        outcome, output = run_tests(command, TIME_LIMIT)
+        outcome, output = run_tests(f"{command} @{listed}", TIME_LIMIT)
     finally:
         path.write_text(source, encoding="utf-8")
     if outcome is TestOutcome.INCOMPETENT:
@@ -201,17 +262,26 @@ def noticed(base: Path, change: Change, command: str) -> tuple[bool, str]:
 def check(base: Path, target: str, number: int, seed: int, python: str) -> dict[str, Any]:
     """Make the changes of one package; return their number and those that no test noticed."""
     package, tests = TARGETS[target]
-    options = "-q -x -p no:cacheprovider -m 'not full' -n 2 --timeout 120"
-    if interpreter(target, python) != python:
-        options = options.replace("-n 2", "")  # trainers' sessions have no pytest-xdist
-    command = f"{shlex.quote(interpreter(target, python))} -m pytest {options} {tests}"
-    outcome, output = run_tests(command, 4 * TIME_LIMIT)
+    command = (
+        f"{shlex.quote(interpreter(target, python))} -m pytest -q -p no:cacheprovider -m 'not full' "
+        "--timeout 300 -o junit_family=xunit1"
+    )
+    data, times = base / "lines.data", base / "times.xml"
+    os.environ["COVERAGE_FILE"] = str(data)
+    covered = f"--cov={package} --cov-context=test --cov-report= --junitxml={times}"
+    outcome, output = run_tests(f"{command} {covered} {tests}", 12 * TIME_LIMIT)
     if outcome is not TestOutcome.SURVIVED:
         raise SystemExit(f"{target}: the tests fail without any change:\n{output[-2000:]}")
+    selection, listed = Selection(data, times), base / "selected.txt"
+    listed.write_text("".join(f"{name}\n" for name in selection.seconds), encoding="utf-8")
+    outcome, output = run_tests(f"{command} --collect-only @{listed}", TIME_LIMIT)
+    if outcome is not TestOutcome.SURVIVED:  # a test that is not found would count as one that failed
+        raise SystemExit(f"{target}: not all of the tests can be run by name:\n{output[-2000:]}")
+    command = f"{command} -x"
     survivors = []
     changes = draw(base / package, base, number, seed)
     for index, change in enumerate(changes, start=1):
-        killed, difference = noticed(base, change, command)
+        killed, difference = noticed(base, change, selection, command)
         sys.stderr.write(f"{target} {index}/{len(changes)} {'noticed' if killed else 'SURVIVED'} {change}\n")
         if not killed:
             survivors.append({**change._asdict(), "difference": difference})

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from gem_core.errors import ConfigError
+from gem_core._util.foreign_json import read_json
+from gem_core.errors import ConfigError, DataError
 
 try:
     import fcntl
@@ -56,6 +57,49 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+PAGE_MARK = '<meta name="generator" content="gem-core">'
+"""Text near the start of every page that this package writes."""
+
+
+def check_page(path: str | Path) -> None:
+    """Check that a page may be written: over nothing, an empty file, a page of this package, or to a stream.
+
+    Raises:
+        ConfigError: There is a link, another file, or something that is not a file.
+    """
+    path = Path(path)
+    if path.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, and no page is written through it; choose a page with --out")
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return
+    start = ""
+    if path.is_file():
+        with open(path, encoding="utf-8", errors="replace") as file:
+            start = file.read(500)
+    if PAGE_MARK not in start:
+        raise ConfigError(f"{path} is not a page of gem-core; choose another page with --out")
+
+
+def check_links(folder: Path) -> None:
+    """Check that everything below a folder is a file or folder in it, with all links followed.
+
+    Raises:
+        DataError: A link leads out of the folder, to nothing, or in a circle, or there is a pipe or device.
+    """
+    root = folder.resolve()
+    for path in folder.rglob("*"):
+        try:
+            inside = not path.is_symlink() or path.resolve(strict=True).is_relative_to(root)
+        except (OSError, RuntimeError):
+            inside = False
+        if not inside:
+            raise DataError(f"{path.relative_to(folder)} is a link out of its folder, or to nothing")
+        if not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path.relative_to(folder)} is neither a file nor a folder")
+
+
 def write_json_lines(path: str | Path, rows: Iterable[Any]) -> None:
     """Write rows as JSON Lines, atomically; see `write_atomically`."""
     write_atomically(path, (json.dumps(row) + "\n" for row in rows))
@@ -71,7 +115,7 @@ def read_json_lines(path: str | Path) -> list[Any]:
         ValueError: A complete line is not JSON.
     """
     with open(path, encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.endswith("\n")]
+        return [read_json(line) for line in file if line.endswith("\n")]
 
 
 @contextlib.contextmanager
@@ -83,10 +127,13 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
         what: Kind of run, for messages.
 
     Raises:
-        ConfigError: Another run holds the lock, or the folder cannot be written.
+        ConfigError: Another run holds the lock, the folder cannot be written, or it holds a link to a file,
+            through which the run would write.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if links := sorted(one.name for one in folder.iterdir() if one.is_symlink() and not one.is_dir()):
+            raise ConfigError(f"{folder / links[0]} is a link, and a {what} writes only files; delete it")
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise ConfigError(f"the folder {folder} cannot be written: {error.strerror}") from error
@@ -118,7 +165,7 @@ def _lock(file: int) -> None:
 def is_claimed(folder: Path) -> bool:
     """Return whether a run holds the lock of `claimed`; False on systems without such locks."""
     try:
-        lock = os.open(folder / ".lock", os.O_RDONLY)
+        lock = os.open(folder / ".lock", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe would block
     except OSError:
         return False
     try:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gem_core._util.urls import without_secrets
+from gem_core._util.visible import visible
+
 
 def error_line(error: BaseException, limit: int | None = None) -> str:
     """Return the type and text of an error on one line.
@@ -43,8 +46,8 @@ def error_place(error: BaseException, *callers: str) -> str:
 
 
 def error_text(error: BaseException, limit: int | None = None) -> str:
-    """Return the text of an error on one line, or its type if it has no text."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:limit]
+    """Return the text of an error on one line without control characters and passwords, or its type."""
+    return (visible(without_secrets(" ".join(str(error).split()))) or type(error).__name__)[:limit]
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -16,10 +16,13 @@ syntax.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from random import Random
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+from gem_core._util.foreign_json import read_json
 from gem_core.core import InvalidKind
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable
@@ -30,6 +33,10 @@ _WORDS = ("yes", "no", "hello", "a")
 _WIDE = 1000.0
 """Bound of random numbers where the schema sets none."""
 _ITEMS = 3
+_MOST_PARTS = 20_000
+"""Maximum number of parts of a schema, because nested references multiply them."""
+_DEEPEST = 100
+_MOST_ITEMS = 1000
 
 
 class Action(NamedTuple):
@@ -112,39 +119,100 @@ class ActionGrammar:
             number = integer(text)
             return number, None if number is not None else f"{text[:80]!r} is not a whole number"
         try:
-            return json.loads(text, parse_constant=_no_constant), None
-        except (ValueError, RecursionError):
+            return read_json(text, finite=True), None
+        except ValueError:
             return None, f"{text[:80]!r} is not {describe(self.schema)}"
 
 
-def resolved(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without ``$ref``, and with ``anyOf`` reduced to a list of types.
 
     Args:
-        schema: The schema.
-        root: Schema to which the references are relative; None means `schema` itself.
+        schema: The schema, to which its references are relative.
+
+    Raises:
+        ConfigError: The schema is not an object, a reference names nothing or contains itself, or the schema
+            has more than `_MOST_PARTS` parts without references.
     """
-    root = schema if root is None else root
-    while "$ref" in schema:
-        node: Any = root
-        for part in str(schema["$ref"]).removeprefix("#/").split("/"):
-            node = node[part]
-        schema = {**node, **{key: value for key, value in schema.items() if key != "$ref"}}
-    out = {key: value for key, value in schema.items() if key != "$defs"}
-    if "anyOf" in out:
-        options = [resolved(option, root) for option in out.pop("anyOf")]
-        real = [option for option in options if option.get("type") != "null"]
-        if len(real) == 1:
-            out = {**real[0], **out}
-        else:
-            out["type"] = sorted({str(option.get("type", "object")) for option in options})
-    if "const" in out:
-        out["enum"] = [out.pop("const")]
-    if isinstance(out.get("properties"), Mapping):
-        out["properties"] = {name: resolved(item, root) for name, item in out["properties"].items()}
-    if isinstance(out.get("items"), Mapping):
-        out["items"] = resolved(out["items"], root)
-    return out
+    return _Resolver(schema).resolved(schema, ())
+
+
+class _Resolver:
+    """Resolves the references to one schema."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.parts = 0
+
+    def resolved(self, schema: Any, seen: tuple[str, ...]) -> dict[str, Any]:
+        """Return a part of the schema without references.
+
+        Args:
+            schema: The part.
+            seen: References within which the part is.
+        """
+        self.parts += 1
+        if self.parts > _MOST_PARTS or len(seen) > _DEEPEST:
+            raise ConfigError(f"a schema of actions with more than {_MOST_PARTS} parts, or too deep")
+        if schema is True:
+            return {}
+        while isinstance(schema, Mapping) and "$ref" in schema:
+            reference = schema["$ref"]
+            if reference in seen:
+                raise ConfigError(f"a schema of actions has the endless reference {str(reference)[:80]!r}")
+            seen = (*seen, reference)
+            rest = {key: value for key, value in schema.items() if key != "$ref"}
+            schema = {**self._target(str(reference)), **rest}
+        if not isinstance(schema, Mapping):
+            raise ConfigError(f"expected the schema of an action, an object: {str(schema)[:80]!r}")
+        out = {key: value for key, value in schema.items() if key != "$defs" and _is_usable(key, value)}
+        seen = (*seen, "")  # counts the depth
+        if isinstance(out.get("anyOf"), list):
+            options = [self.resolved(option, seen) for option in out.pop("anyOf")]
+            real = [option for option in options if option.get("type") != "null"]
+            if len(real) == 1:
+                out = {**real[0], **out}
+            else:
+                out["type"] = sorted({str(option.get("type", "object")) for option in options})
+        if "const" in out:
+            out["enum"] = [out.pop("const")]
+        if isinstance(out.get("properties"), Mapping):
+            out["properties"] = {name: self.resolved(item, seen) for name, item in out["properties"].items()}
+        if isinstance(out.get("items"), Mapping):
+            out["items"] = self.resolved(out["items"], seen)
+        return out
+
+    def _target(self, reference: str) -> Mapping[str, Any]:
+        node: Any = self.root
+        for part in reference.removeprefix("#").removeprefix("/").split("/") if reference != "#" else ():
+            key = unquote(part).replace("~1", "/").replace("~0", "~")
+            if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+                node = node[int(key)]
+                continue
+            if not isinstance(node, Mapping) or key not in node:
+                raise ConfigError(f"a schema of actions has the reference {reference[:80]!r} to nothing")
+            node = node[key]
+        if not isinstance(node, Mapping):
+            raise ConfigError(f"the reference {reference[:80]!r} does not name a schema")
+        return node
+
+
+def _is_usable(keyword: str, value: Any) -> bool:
+    """Return whether a keyword has a value of its kind; others are ignored, as in `gem_core.tools.schema`.
+
+    Raises:
+        ConfigError: A list must be so long that no model writes it.
+    """
+    if keyword == "enum":
+        return isinstance(value, list) and bool(value)
+    if keyword in ("minItems", "maxItems", "minimum", "maximum"):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if number and keyword == "minItems" and value > _MOST_ITEMS:
+            raise ConfigError(f"a schema of actions asks for lists of at least {value} values")
+        return number and (isinstance(value, int) or keyword in ("minimum", "maximum"))
+    if keyword == "required":
+        return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return keyword not in ("properties", "items") or isinstance(value, Mapping)
 
 
 def describe(schema: Mapping[str, Any]) -> str:
@@ -190,17 +258,14 @@ def draw(schema: Mapping[str, Any], random: Random) -> Any:
     if kind == "boolean":
         return random.random() < 0.5
     if kind == "array":
-        length = random.randint(schema.get("minItems", 0), schema.get("maxItems", _ITEMS))
+        least = schema.get("minItems", 0)
+        length = random.randint(least, max(least, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
         return [draw(schema.get("items", {}), random) for _ in range(length)]
     if kind == "object":
-        names = schema.get("required", schema.get("properties", {}))
-        return {name: draw(schema["properties"][name], random) for name in names}
+        properties = schema.get("properties", {})
+        return {name: draw(properties.get(name, {}), random) for name in schema.get("required", properties)}
     return None if kind == "null" else random.choice(_WORDS)
 
 
 def _about_action(message: str) -> str:
     return message.replace("the arguments", "the action").replace("the argument", "the field")
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -11,6 +11,8 @@ from gem_core.core import Env
 
 LABEL_SEEDS = 100
 """Number of tasks whose labels are compared with the second solver."""
+BLOCKING_SEEDS = 20
+"""The same for environments that wait for other processes, whose time is not counted."""
 LABEL_SECONDS = 5.0
 """Seconds of CPU time after which no further task is compared."""
 _OTHERS = 3
@@ -35,16 +37,10 @@ def labels_are_right(subject: Subject) -> None:
     opinions = 0
     earlier: list[str] = []
     end = time.process_time() + LABEL_SECONDS
-    for seed in range(subject.seeds[0], subject.seeds[0] + LABEL_SEEDS):
+    for seed in range(subject.seeds[0], subject.seeds[0] + (BLOCKING_SEEDS if env.blocking else LABEL_SEEDS)):
         last = _oracle_ends(env, seed)
         if last is not None:
             opinions += last.verdict is not None
-            if last.verdict is False:
-                broken(
-                    f"seed {seed}: verify rejects the oracle's response {clip(last.action)}",
-                    "solve the task from the text of the prompt by hand: either the label is wrong, or the "
-                    "task has no answer, or verify is wrong",
-                )
             _expect_agreement(seed, last)
             earlier = [last.action, *earlier[: _OTHERS - 1]]
         for action in (*earlier[last is not None :], None):
@@ -59,13 +55,19 @@ def labels_are_right(subject: Subject) -> None:
 
 
 def _oracle_ends(env: Env, seed: int) -> _Last | None:
-    """Return the end of the oracle's episode; None if there is no oracle, or no end."""
+    """Return the end of the oracle's episode, each response of which has to pass; None if there is none."""
     reset(env, seed)
     for _ in range(_MANY_TURNS):
         action = env.oracle_action()
         if action is None:
             return None
         verdict = env.verify(action)
+        if verdict is False:
+            broken(
+                f"seed {seed}: verify rejects the oracle's response {clip(action)}",
+                "solve the task from the text of the prompt by hand: either the label is wrong, or the task "
+                "has no answer, or verify is wrong",
+            )
         frame = step(env, action)
         if frame.ended:
             return _Last(action, verdict, frame)

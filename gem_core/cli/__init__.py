@@ -78,7 +78,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse: 0 after --help, 2 after a mistake
         return stop.code if isinstance(stop.code, int) else MISTAKE
     if args.command is None:
-        print(parser.format_help(), end="")
+        _console.print_text(parser.format_help().rstrip("\n"))
         return OK
     code: int = args.run(args)
     return code

@@ -145,6 +145,32 @@ def add_env_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_access_arguments(parser: argparse.ArgumentParser, variable: str) -> None:
+    """Add a group with the address of a server and who may use it: ``host``, ``token_file``, and others.
+
+    Args:
+        parser: Parser.
+        variable: Environment variable that may hold the token.
+    """
+    access = parser.add_argument_group("access")
+    access.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, only this machine)"
+    )
+    access.add_argument(
+        "--token-file", metavar="FILE",
+        help=f"file with the token that clients must send (default: ${variable}, or no token)",
+    )  # fmt: skip
+    access.add_argument(
+        "--allow-host", **LIST, default=[], metavar="NAME",
+        help="further names of the server in the requests of clients; on loopback, only loopback names are "
+        "accepted without them",
+    )  # fmt: skip
+    access.add_argument(
+        "--public", action="store_true",
+        help="serve everyone who reaches the address, without a token, on another address than loopback",
+    )  # fmt: skip
+
+
 def add_limit_flags(parser: argparse.ArgumentParser, config: type[EpisodeLimits]) -> None:
     """Add a group with a flag for each of the `EpisodeLimits`, with the defaults of `config`."""
     limits = [field.name for field in dataclasses.fields(EpisodeLimits)]

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from gem_core._util.urls import without_secrets
+from gem_core._util.visible import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -39,7 +42,12 @@ def tolerate_unencodable_text() -> None:
 
 def note(text: str) -> None:
     """Print one line for the user on standard error."""
-    print(f"gem-core: {text}", file=sys.stderr, flush=True)
+    print(f"gem-core: {visible(without_secrets(text))}", file=sys.stderr, flush=True)
+
+
+def print_text(text: str = "") -> None:
+    """Print lines on standard output, with control characters made visible."""
+    print(visible(text), flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -69,6 +77,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
     Columns without a value are omitted. On a terminal, only the widest column is wrapped. If the others leave
     too little space for it, each row becomes a paragraph that starts with its first cell.
     """
+    columns, title = [visible(name, lines=False) for name in columns], visible(title)
+    rows = [[visible(cell) for cell in row] for row in rows]
     used = [0, *(n for n in range(1, len(columns)) if any(row[n] not in _EMPTY for row in rows))]
     columns, rows = [columns[n] for n in used], [[row[n] for n in used] for row in rows]
     console = rich_console()
@@ -129,7 +139,7 @@ def _print_plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], ti
 
 def print_heading(text: str) -> None:
     """Print a line, highlighted on a terminal with rich."""
-    console = rich_console()
+    console, text = rich_console(), visible(text)
     if console is None:
         print(f"-- {text}", flush=True)
         return
@@ -144,7 +154,7 @@ def print_labeled(label: str, text: str, style: str) -> None:
     On a terminal with rich, the label has a style such as "green", and the rest of a long line is indented
     further. A line that starts with `COMMAND` is not broken, so that the command can be copied.
     """
-    console = rich_console()
+    console, text = rich_console(), visible(text)
     left = " " * (len(label) + 1)
     if console is None:
         print(f"{label} {text}".replace("\n", f"\n{left}"), flush=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import signal
-from pathlib import Path
 
 import gem_core
 from gem_core.cli import _console
 from gem_core.cli._arguments import (
+    add_access_arguments,
     add_env_arguments,
     build_env,
     number,
@@ -23,7 +22,6 @@ from gem_core.cli._arguments import (
 from gem_core.errors import ConfigError
 
 TOKEN_VARIABLE = "GEM_CORE_OPENENV_TOKEN"
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,9 +36,7 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument(
         "ids", metavar="ID", nargs="+", help="environments, or 'ID(key=value)'; `gem-core envs` lists all"
     )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1, only this machine)"
-    )
+    add_access_arguments(parser, TOKEN_VARIABLE)
     parser.add_argument(
         "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free port (default 8000)"
     )
@@ -75,14 +71,10 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="time for running episodes to finish at shutdown (default 30)",
     )  # fmt: skip
     limits.add_argument(
-        "--max-message", type=whole_number(1024), default=8 << 20, metavar="BYTES",
-        help="maximum size of a message (default 8388608)",
+        "--max-message", type=whole_number(1024), default=1 << 20, metavar="BYTES",
+        help="maximum size of a message (default 1048576)",
     )  # fmt: skip
-    access = parser.add_argument_group("access")
-    access.add_argument(
-        "--token-file", metavar="FILE",
-        help=f"file with the token that clients must send (default: ${TOKEN_VARIABLE}, or no token)",
-    )  # fmt: skip
+    access = parser.add_argument_group("encryption")
     access.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM), for https and wss")
     access.add_argument("--tls-key", metavar="FILE", help="private key (PEM), if not in the same file")
     parser.add_argument(
@@ -95,15 +87,18 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 def serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
-    from gem_core._util.threads import set_env_threads
-    from gem_core.bridges.openenv.served import ServerLimits
-    from gem_core.bridges.openenv.server import OpenEnvServer, run_loop, serve_env, tls_context
-
     if args.package:
         return _write_package(args)
+    from gem_core._util.threads import set_env_threads
+    from gem_core.bridges.openenv.served import ServerLimits
+    from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
+    from gem_core.serving.access import Access
+    from gem_core.serving.run import read_token, run_loop, tls_context
+
     if args.tls_key and not args.tls_cert:
         raise ConfigError("--tls-key needs --tls-cert")
-    token = read_token(args.token_file)
+    token = read_token(args.token_file, TOKEN_VARIABLE)
+    Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
     tls = tls_context(args.tls_cert, args.tls_key) if args.tls_cert else None
     if args.threads:
         set_env_threads(args.threads)
@@ -125,16 +120,14 @@ def serve(args: argparse.Namespace) -> int:
             )
         )
     _allow_many_files()
-    if args.host not in LOOPBACK and token is None:
-        _console.note(f"warning: {args.host} is open to every machine that reaches it; set --token-file")
 
     async def serve() -> None:
         async with OpenEnvServer(envs, limits, token, gem_core.__version__) as server:
-            await server.listen(args.host, args.port, tls)
+            await server.listen(args.host, args.port, tls, args.allow_host, args.public)
             host = f"[{args.host}]" if ":" in args.host else args.host
             url = f"{'https' if tls else 'http'}://{host}:{server.port}"
             for name in server.names():
-                print(f"{name} at {url}{f'/{name}' if len(envs) > 1 else ''}", flush=True)
+                _console.print_text(f"{name} at {url}{f'/{name}' if len(envs) > 1 else ''}")
             _drain_at_signals(server)
             await server.wait_closed()
 
@@ -158,22 +151,8 @@ def _write_package(args: argparse.Namespace) -> int:
         raise ConfigError("--package takes one environment, without wrappers")
     build_env(id, kwargs).close()
     for path in write_package(id, args.package, kwargs):
-        print(path)
+        _console.print_text(str(path))
     return 0
-
-
-def read_token(file: str | None) -> str | None:
-    """Return the token in a file or in the environment variable, or None if there is no token.
-
-    Raises:
-        ConfigError: The file holds no token of printable ASCII characters.
-    """
-    token = os.environ.get(TOKEN_VARIABLE) if file is None else Path(file).read_text().strip()
-    if file is None and not token:
-        return None
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"{file or '$' + TOKEN_VARIABLE}: expected a token of printable ASCII characters")
-    return token
 
 
 def _drain_at_signals(server: object) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,17 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gem_core._util.files import is_claimed, read_json_lines, write_atomically
+from gem_core._util.files import PAGE_MARK, check_page, is_claimed, read_json_lines, write_atomically
+from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
+from gem_core._util.visible import visible
 from gem_core.cli import _console
-from gem_core.errors import ConfigError, GemError, TraceError
+from gem_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
 
 PAGE, INDEX = "view.html", "index.html"
 RUNNING, FINISHED, STOPPED, DAMAGED = "running", "finished", "stopped", "damaged"
-_MARK = '<meta name="generator" content="gem-core view">'
 _STYLE = """
 :root { color-scheme: light dark; --line: light-dark(#dfe3e8, #313742); --soft: light-dark(#66707c, #929dab);
   --good: light-dark(#14763f, #5fcf93); --bad: light-dark(#b3361b, #ff9176);
@@ -92,7 +92,7 @@ def find_runs(root: Path) -> list[RunEntry]:
     for name, subfolders, files in os.walk(root):
         folder = Path(name)
         subfolders[:] = sorted(sub for sub in subfolders if not sub.startswith(".") and sub != "checkpoints")
-        entries += _runs_in(folder, sorted(files))
+        entries += _runs_in(folder, sorted(file for file in files if (folder / file).is_file()))
     return sorted(entries, key=lambda entry: (-entry.changed, str(entry.path)))
 
 
@@ -109,11 +109,10 @@ def write_index(root: Path, out: Path, *, gamma: float = 1.0, refresh: float | N
         The runs.
 
     Raises:
-        ConfigError: `root` is not a folder, or `out` is a file that this function did not write.
+        ConfigError: `root` is not a folder, or `out` is a link or a file that this package did not write.
         OSError: A page cannot be written.
     """
-    if out.is_file() and _MARK not in out.read_text(encoding="utf-8", errors="replace")[:500]:
-        raise ConfigError(f"{out} is not an index of runs; choose another page with --out")
+    check_page(out)
     with _console.progress("reading", None):
         found = find_runs(root)
     with _console.progress("writing", len(found)) as advance:
@@ -122,10 +121,10 @@ def write_index(root: Path, out: Path, *, gamma: float = 1.0, refresh: float | N
     columns = ("run", "kind", "model", "environments", "score", "changed", "state")
     head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     reload = f'<meta http-equiv="refresh" content="{refresh:g}">' if refresh else ""
-    title = html.escape(f"Runs in {root}")
+    title = html.escape(visible(f"Runs in {root}", lines=False))
     running = sum(entry.state == RUNNING for entry in entries)
     page = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{_MARK}{reload}'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8">{PAGE_MARK}{reload}'
         '<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; '
         'style-src &#39;unsafe-inline&#39;">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -175,7 +174,7 @@ def _read_entry(
 ) -> RunEntry:
     try:
         return reader(path)
-    except (GemError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except Exception as error:  # whatever the files hold
         return RunEntry(kind, path, "", (), error_line(error), path.stat().st_mtime_ns, DAMAGED, None)
 
 
@@ -206,10 +205,10 @@ def _evaluation(folder: Path) -> RunEntry:
 
 
 def _training(folder: Path) -> RunEntry:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json_file(folder / "config.json")
     steps = (folder / "metrics.jsonl").read_bytes().count(b"\n")
     evaluation = folder / "evaluation.json"
-    results = json.loads(evaluation.read_text(encoding="utf-8")) if evaluation.exists() else {}
+    results = read_json_file(evaluation) if evaluation.exists() else {}
     state = FINISHED if "after" in results else RUNNING if is_claimed(folder) else STOPPED
     score = _learned(folder / "evaluations.jsonl")
     if state != FINISHED:
@@ -308,12 +307,20 @@ def _with_page(entry: RunEntry, gamma: float) -> RunEntry:
     """Write the page of a run, unless it shows the run's last change; a damaged run gets no page."""
     page = entry.page
     # A run may change while its page is written, so the page gets the time of the change that it shows.
-    if page is None or (page.exists() and page.stat().st_mtime_ns == entry.changed):
+    if page is None:
+        return entry
+    try:
+        check_page(page)
+    except ConfigError as error:
+        return replace(entry, score=f"{entry.score}; no page: {error}", page=None)
+    if page.exists() and page.stat().st_mtime_ns == entry.changed:
         return entry
     try:
         _write_page(entry, page, gamma)
         os.utime(page, ns=(entry.changed, entry.changed))
-    except (TraceError, ConfigError) as error:
+    except OSError:
+        raise
+    except Exception as error:  # whatever the files hold
         return replace(entry, score=error_line(error), state=DAMAGED, page=None)
     return entry
 
@@ -357,11 +364,15 @@ def _row(entry: RunEntry, root: Path, base: Path) -> str:
 
     from gem_core.eval.report import short_labels
 
-    name = html.escape(entry.path.relative_to(root).as_posix() if entry.path != root else root.name)
+    path = entry.path.relative_to(root).as_posix() if entry.path != root else root.name
+    name = html.escape(visible(path, lines=False))
     if entry.page is not None:
         link = quote(Path(os.path.relpath(entry.page, base)).as_posix())
         name = f'<a href="{link}">{name}</a>'
-    when = datetime.fromtimestamp(entry.changed / 1e9).strftime("%Y-%m-%d %H:%M")
+    try:
+        when = datetime.fromtimestamp(entry.changed / 1e9).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):  # a year that does not exist
+        when = "-"
     envs = ", ".join([*short_labels(entry.envs).values()][:3]) + (
         f" and {len(entry.envs) - 3} more" if len(entry.envs) > 3 else ""
     )

@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         _console.print_json(asdict(result))
     else:
         how = "one environment" if result.backend == "none" else f"{result.num_envs} envs, {result.backend}"
-        print(
+        _console.print_text(
             f"{result.id} ({how}): {result.steps_per_second:,.0f} steps/s, "
             f"{result.episodes / result.seconds:,.0f} episodes/s over {result.seconds:.1f} s"
         )

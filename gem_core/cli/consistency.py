@@ -126,9 +126,9 @@ def _print_steps(
     for name, comparison in comparisons.items():
         for number, level in comparison.levels.items():
             for line in level.differences[:5]:
-                print(f"{name}, level {number}: {line}")
+                _console.print_text(f"{name}, level {number}: {line}")
             for field, reason in level.not_carried.items():
-                print(f"{name}, level {number}: {field} is not compared: {reason}")
+                _console.print_text(f"{name}, level {number}: {field} is not compared: {reason}")
 
 
 def _compare_runs(path: Path, args: argparse.Namespace) -> int:

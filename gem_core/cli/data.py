@@ -174,14 +174,14 @@ def _print(about: dict[str, Any]) -> None:
     for name, text in lines:
         _paragraph(name, text)
     for number, row in enumerate(about["first"]):
-        print(f"\nrow {number}")
+        _console.print_text(f"\nrow {number}")
         if "problem" in row:
             _paragraph("  problem", row["problem"])
             continue
         _paragraph("  prompt", row["prompt"])
         _paragraph("  answer", " | ".join(row["answer"]))
     if about["problem"]:
-        print()
+        _console.print_text()
         _paragraph("problem", about["problem"])
 
 
@@ -193,4 +193,4 @@ def _paragraph(name: str, text: str) -> None:
         rest = len(lines) - _MOST_LINES
         lines = [*lines[:_MOST_LINES], f"... ({rest} more lines)"]
     for number, line in enumerate(lines or [""]):
-        print(f"{name if number == 0 else '':<11} {line}".rstrip())
+        _console.print_text(f"{name if number == 0 else '':<11} {line}".rstrip())

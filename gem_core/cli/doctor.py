@@ -231,19 +231,21 @@ def _diagnose(name: str) -> TrainerStatus:
 
 def _show(base: dict[str, str], extras: dict[str, list[Package]], trainers: list[TrainerStatus]) -> None:
     _console.print_table(("this environment", ""), list(base.items()))
-    print()
+    _console.print_text()
     rows = []
     for extra, packages in extras.items():
         missing = any(package.installed is None for package in packages)
         rows.append((extra, "incomplete" if missing else "complete", ", ".join(map(str, packages))))
     if rows:
         _console.print_table(("extra", "state", "packages"), rows)
-        print(
+        _console.print_text(
             "To install an extra: pip install 'gem-core[EXTRA]', or pip install 'PATH[EXTRA]' from a clone."
         )
     else:
-        print("gem-core runs from a source tree that is not installed, so extras are not listed.")
-    print()
+        _console.print_text(
+            "gem-core runs from a source tree that is not installed, so extras are not listed."
+        )
+    _console.print_text()
     for trainer in trainers:
         _show_trainer(trainer)
 

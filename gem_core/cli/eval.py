@@ -85,6 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--out", metavar="DIR", help="folder for the run (default runs/eval; RUN-rescored for --rescore)")
     add("--rescore", metavar="RUN", help="grade the recorded answers of a run again, without a model")
     add(
+        "--trust-run",
+        action="store_true",
+        default=None,
+        help="for --rescore: use the files, programs, and addresses that the recorded run names",
+    )
+    add(
         "--wrappers",
         metavar="NAMES",
         help="wrappers for every environment, such as 'concat_with_action'; 'ID(wrappers=...)' is for one",
@@ -158,6 +164,8 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate, or grade recorded answers again, and print the table."""
     if args.rescore:
         return _rescore(args)
+    if args.trust_run:
+        raise ConfigError("--trust-run is for --rescore")
     if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
         raise ConfigError(f"expected {' and '.join(missing)}, or --rescore RUN; see --help")
     import dataclasses
@@ -181,14 +189,20 @@ def run(args: argparse.Namespace) -> int:
 def _rescore(args: argparse.Namespace) -> int:
     from gem_core.eval.rescore import rescore
 
-    allowed = {"rescore", "out", "concurrency", "json", "run", "command"}
+    allowed = {"rescore", "trust_run", "out", "concurrency", "json", "run", "command"}
     if extra := sorted(
         name for name, value in vars(args).items() if value is not None and name not in allowed
     ):
         names = ", ".join("--" + name.replace("_", "-") for name in extra)
         raise ConfigError(f"--rescore uses the options of the recorded run; omit {names}")
     out = args.out or f"{args.rescore.rstrip('/')}-rescored"
-    result = rescore(args.rescore, out, _reporter(quiet=args.json), concurrency=args.concurrency or 8)
+    result = rescore(
+        args.rescore,
+        out,
+        _reporter(quiet=args.json),
+        concurrency=args.concurrency or 8,
+        trust_run=bool(args.trust_run),
+    )
     if args.json:
         _console.print_json(
             {

@@ -39,6 +39,6 @@ def run(args: argparse.Namespace) -> int:
         if args.file.startswith(f"{trainer}-"):
             plugin, file = load_trainer(trainer), args.file.removeprefix(f"{trainer}-")
             if file in plugin.files:
-                print(plugin.file_path(file))
+                _console.print_text(str(plugin.file_path(file)))
                 return 0
     raise UnknownName(f"unknown file {args.file!r}; `gem-core path` lists all")

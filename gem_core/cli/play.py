@@ -84,7 +84,7 @@ def _play(env: Env, episode_seed: int) -> None:
         if action is None:
             continue
         observation, reward, terminated, truncated, info = env.step(action)
-        print()
+        _console.print_text()
         if terminated and (reason := info.get("invalid")):
             _console.print_labeled("invalid:", f"{INVALID[reason]}. {TAKEN_BACK.format(reward)}", "yellow")
             env.reset(episode_seed)
@@ -115,16 +115,16 @@ def _action(line: str, env: Env, form: tuple[str, str]) -> str | None:
     """Return the response for a typed line, or None if the line was a command."""
     if line == ":random":
         action = _random_action(env)
-        print("This environment has no random player." if action is None else action)
+        _console.print_text("This environment has no random player." if action is None else action)
         return action
     if line == ":hint":
-        print(env.oracle_action() or "This environment has no oracle.")
+        _console.print_text(env.oracle_action() or "This environment has no oracle.")
         return None
     if line == ":help" or not line:
-        print(HELP)
+        _console.print_text(HELP)
         return None
     if line.startswith(":"):
-        print(f"Unknown command {line}.\n{HELP}")
+        _console.print_text(f"Unknown command {line}.\n{HELP}")
         return None
     before, after = form
     whole = FENCE in line or (before == r"\boxed{" and last_boxed(line) is not None)
@@ -158,7 +158,7 @@ def _read(prompt: str) -> str | None:
         try:
             return input(prompt)
         except EOFError:
-            print()
+            _console.print_text()
             return None
     line = sys.stdin.readline()
     return line.rstrip("\r\n") if line else None
@@ -168,16 +168,18 @@ def _show(observation: Observation, info: Info) -> None:
     from gem_core.observations import readable_text
 
     shown = render_observation(observation, info)
-    print(readable_text(shown))
+    _console.print_text(readable_text(shown))
     for url in image_urls(shown):
-        print(f"image: {_image_file(url)}")
+        _console.print_text(f"image: {_image_file(url)}")
 
 
 def _image_file(url: str) -> str:
     """Write the image in a data URL to a file, because a terminal cannot show it; the file is kept."""
+    data = image_bytes(url)
     kind = url[len("data:image/") : url.index(";")]
+    kind = kind if kind.isalnum() else "image"
     with tempfile.NamedTemporaryFile(prefix="gem-core-", suffix=f".{kind}", delete=False) as file:
-        file.write(image_bytes(url))
+        file.write(data)
     return file.name
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from gem_core._util.files import check_page
+from gem_core._util.messages import error_line, error_text
 from gem_core.cli import _console
 from gem_core.cli._arguments import Command, add_json_flag
+from gem_core.errors import ConfigError, GemError
+
+if TYPE_CHECKING:
+    from gem_core.eval.report import Run
 
 COMMAND = Command(
     "compare evaluations in a web page",
@@ -26,9 +33,7 @@ COMMAND = Command(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder written by `gem-core eval`")
-    parser.add_argument(
-        "--out", default="report.html", metavar="FILE", help="page to write (default report.html)"
-    )
+    parser.add_argument("--out", metavar="FILE", help="page to write (default report.html)")
     parser.add_argument("--inspect", metavar="DIR", help="folder for logs in the format of Inspect")
     parser.add_argument("--atif", metavar="DIR", help="folder for trajectories in ATIF")
     add_json_flag(parser)
@@ -40,19 +45,28 @@ def run(args: argparse.Namespace) -> int:
     from gem_core.eval.inspect_log import slug, write_inspect_logs
     from gem_core.eval.report import (
         DIFFERENCE_COLUMNS,
+        Run,
         difference_rows,
         differences_of,
         named_apart,
-        read_run,
         write_report,
     )
 
+    out = args.out or "report.html"
+    if not args.out:
+        check_page(out)
     with _console.progress("reading", len(args.runs)) as advance:
-        runs = named_apart([read_run(folder) for folder in _console.counted(args.runs, advance)])
+        read = [_read(folder) for folder in _console.counted(args.runs, advance)]
+    damaged = [error for error in read if isinstance(error, GemError)]
+    if len(damaged) == len(read):
+        raise damaged[0]
+    runs = named_apart([run for run in read if isinstance(run, Run)])
+    for error in damaged:
+        _console.note(f"left out: {error_text(error)}")
     with _console.progress("comparing", None):
         differences = differences_of(runs)
     with _console.progress("writing", sum(len(run.episodes) for run in runs)) as advance:
-        page = write_report(runs, args.out, differences=differences, advance=advance)
+        page = write_report(runs, out, differences=differences, advance=advance)
     logs: list[Path] = []
     if args.inspect:
         logs = [path for run in runs for path in write_inspect_logs(run, args.inspect)]
@@ -68,21 +82,34 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _console.print_json(
             {
-                "page": args.out,
+                "page": out,
                 "episodes": page.episodes,
                 "logs": [str(log) for log in logs],
                 "trajectories": len(trajectories),
                 "differences": differences,
+                "left_out": list(map(error_text, damaged)),
             }
         )
-        return 0
+        return int(bool(damaged))
     if rows := difference_rows(differences):
         _console.print_table(
             DIFFERENCE_COLUMNS, rows, title=f"Differences from {runs[0].name}, paired by task"
         )
-    _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {args.out}; open it in a browser")
+    _console.note(f"wrote {page.episodes} episodes of {len(runs)} runs to {out}; open it in a browser")
     if logs:
         _console.note(f"wrote {len(logs)} logs to {args.inspect}; `inspect view --log-dir {args.inspect}`")
     if trajectories:
         _console.note(f"wrote {len(trajectories)} trajectories to {args.atif}")
-    return 0
+    return int(bool(damaged))
+
+
+def _read(folder: str) -> Run | GemError:
+    """Return a run, or why it cannot be shown."""
+    from gem_core.eval.report import read_run
+
+    try:
+        return read_run(folder)
+    except GemError as error:
+        return error
+    except Exception as error:  # whatever the files hold
+        return ConfigError(f"{folder} is damaged: {error_line(error)}")

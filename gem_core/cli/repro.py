@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
         _console.print_json(results)
     else:
         for name, result in results.items():
-            print(f"{name}: {result.get('folder') or result['rejected']}")
+            _console.print_text(f"{name}: {result.get('folder') or result['rejected']}")
             notes = result.get("notes", [])
             assert isinstance(notes, list)
             for note in notes:
-                print(f"  {note}")
+                _console.print_text(f"  {note}")
     return int(any("rejected" in result for result in results.values()))
 
 

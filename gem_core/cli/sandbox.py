@@ -86,7 +86,7 @@ def _print_text(
 
     rows = [(name, "yes" if checks[name].available else "no", checks[name].reason) for name in chosen]
     _console.print_table(["level", "available", "why"], rows)
-    print()
+    _console.print_text()
     levels = [name for name in chosen if checks[name].available]
     verdicts = {(o.attack, o.level): o.verdict for o in outcomes}
     attacks = list(dict.fromkeys(o.attack for o in outcomes))
@@ -95,16 +95,16 @@ def _print_text(
         [[attack, *(verdicts[attack, level] for level in levels)] for attack in attacks],
     )
     for name in chosen:
-        print(f"\n{name} does not block:")
+        _console.print_text(f"\n{name} does not block:")
         for line in LEVELS[name].does_not_block:
-            print(f"  - {line}")
-    print()
+            _console.print_text(f"  - {line}")
+    _console.print_text()
     for outcome in unexpected:
-        print(
+        _console.print_text(
             f"UNEXPECTED: {outcome.attack} at level {outcome.level}: {outcome.verdict} ({outcome.evidence})"
         )
     if not unexpected:
-        print("ok: " + _summary(outcomes))
+        _console.print_text("ok: " + _summary(outcomes))
 
 
 def _summary(outcomes: list[AttackOutcome]) -> str:

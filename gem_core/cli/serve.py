@@ -9,6 +9,7 @@ from typing import Any
 from gem_core.cli import _console, _openenv
 from gem_core.cli._arguments import (
     Command,
+    add_access_arguments,
     add_env_arguments,
     build_env,
     parse_env,
@@ -16,9 +17,10 @@ from gem_core.cli._arguments import (
     whole_number,
 )
 from gem_core.errors import ConfigError
+from gem_core.tools.mcp import TOKEN_VARIABLE
 
-HELP = "address to listen on (default 127.0.0.1, only this machine)"
-
+SEARCH_TOKEN = "GEM_CORE_SEARCH_TOKEN"
+"""Environment variable with the token of a search server."""
 
 COMMAND = Command(
     "serve a search engine over HTTP, or environments over OpenEnv's protocol or MCP",
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     search.add_argument(
         "--cache", type=whole_number(0), default=0, metavar="N", help="results to cache (default 0)"
     )
-    search.add_argument("--host", default="127.0.0.1", help=HELP)
+    add_access_arguments(search, SEARCH_TOKEN)
     search.add_argument(
         "--port", type=whole_number(0, 65535), default=8000, help="port; 0 for any free port (default 8000)"
     )
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     mcp = kinds.add_parser("mcp", help="serve an environment over MCP")
     mcp.add_argument("id", metavar="ID", help="environment, or 'ID(key=value)'; `gem-core envs` lists all")
-    mcp.add_argument("--host", default="127.0.0.1", help=HELP)
+    add_access_arguments(mcp, TOKEN_VARIABLE)
     mcp.add_argument(
         "--port", type=whole_number(0, 65535), help="serve over HTTP on this port (default: stdin and stdout)"
     )
@@ -79,8 +81,13 @@ def run(args: argparse.Namespace) -> int:
 
 def serve_search(args: argparse.Namespace) -> int:
     """Open the search and serve it."""
+    from gem_core.serving.access import Access
+    from gem_core.serving.run import read_token
     from gem_core.tools.search import open_searcher
     from gem_core.tools.search.server import SearchServer
+
+    token = read_token(args.token_file, SEARCH_TOKEN)
+    Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
 
     options: dict[str, Any] = {"cache": args.cache}
     if args.model:
@@ -94,8 +101,8 @@ def serve_search(args: argparse.Namespace) -> int:
     else:
         _console.note(f"opening {args.corpus}; the first time, this builds its index ...")
         searcher = open_searcher(args.backend, corpus=args.corpus, **options)
-    server = SearchServer(searcher, args.host, args.port, args.topk)
-    print(f"{len(searcher):,} documents at {server.url}/retrieve", flush=True)
+    server = SearchServer(searcher, args.host, args.port, args.topk, token, args.allow_host, args.public)
+    _console.print_text(f"{len(searcher):,} documents at {server.url}/retrieve")
     _end_like_ctrl_c()
     try:
         server.serve()
@@ -108,7 +115,11 @@ def serve_search(args: argparse.Namespace) -> int:
 def serve_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
+    from gem_core.serving.access import Access
+    from gem_core.serving.run import read_token
 
+    token = read_token(args.token_file, TOKEN_VARIABLE)
+    Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
     id, kwargs, wrappers = parse_env(args.id, args.kwargs, args.wrappers)
     build_env(id, kwargs, wrappers).close()  # report wrong arguments early
     from gem_core.tools.mcp import sdk
@@ -119,8 +130,9 @@ def serve_mcp(args: argparse.Namespace) -> int:
         if args.port is None:
             server.run("stdio")
         else:
-            _console.note(f"{args.id} at http://{args.host}:{args.port}/mcp")
-            sdk.run_http(server, args.host, args.port)
+            host = f"[{args.host}]" if ":" in args.host else args.host
+            _console.note(f"{args.id} at http://{host}:{args.port}/mcp")
+            sdk.run_http(server, args.host, args.port, token, args.allow_host, args.public)
     finally:
         episodes.close()
     return 0

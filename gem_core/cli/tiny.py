@@ -72,5 +72,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _console.print_json({"folder": args.out, "sha256": digest})
     else:
-        print(f"{args.out}  sha256 {digest}")
+        _console.print_text(f"{args.out}  sha256 {digest}")
     return 0

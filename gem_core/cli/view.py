@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.files import check_page
 from gem_core.cli import _console
 from gem_core.cli._arguments import Command, add_json_flag, number, positive_float
 from gem_core.errors import ConfigError
@@ -76,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out) if args.out else trace.with_suffix(".html")
     if out.exists() and out.samefile(trace):
         raise ConfigError(f"--out {out} is the trace itself")
+    if not args.out:
+        check_page(out)
     texts = read_token_texts(trace) if trace.suffix not in (".json", ".eval") else {}
     fallback = _decoder(args.tokenizer) if args.tokenizer else texts.get
     with _console.progress("writing", _number_of_lines(trace)) as advance:

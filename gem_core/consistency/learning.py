@@ -11,13 +11,13 @@ each trainer samples differently, so level 4 compares the distributions of the r
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import IO, Any, Literal
 
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
 from gem_core.eval.intervals import estimate_t
@@ -69,7 +69,7 @@ class LearningRun:
             TraceError: The line is not a learning run.
         """
         try:
-            run = cls(**json.loads(line))
+            run = cls(**read_json(line))
             success = [float(value) for value in run.success]
             return replace(run, before=float(run.before), after=float(run.after), success=success)
         except (ValueError, TypeError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.files import write_atomically
+from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.errors import TraceError
 from gem_core.rollout import Episode
@@ -130,7 +131,7 @@ class Record:
             TraceError: The file is not a record, or has another schema version.
         """
         try:
-            fields: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields: dict[str, Any] = read_json_file(path)
             if not isinstance(fields, dict):
                 raise TraceError(f"{path}: not a record")
             version = fields.pop("schema_version", None)

@@ -8,13 +8,13 @@ of both.
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.errors import DataError
 
 
@@ -159,7 +159,7 @@ _UNSEPARATED = re.compile(r"""^\[(?:'[^']*'|"[^"]*")(?:\s+(?:'[^']*'|"[^"]*"))+\
 def _decoded(text: str) -> Any:
     """Return the value of JSON text or of a Python literal; None if it is neither."""
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         pass
     try:

@@ -10,7 +10,6 @@ import bisect
 import csv
 import io
 import itertools
-import json
 import mmap
 import threading
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import error_text
 from gem_core.data.rows import Row
 from gem_core.errors import DataError, MissingDependency
@@ -181,7 +181,7 @@ class _Lines(_Part):
 
     def row(self, index: int) -> Row:
         start, end = self.starts[index]
-        return _object(json.loads(self.data[start:end]))
+        return _object(read_json(self.data[start:end]))
 
 
 class _List(_Part):
@@ -220,7 +220,7 @@ def _open_part(suffix: str, part: Path | Callable[[], BinaryIO]) -> _Part:
             return _Lines(where, source)
         data = source.read_bytes() if isinstance(source, Path) else source.read()
         if suffix == ".json":
-            return _List(where, json.loads(data))
+            return _List(where, read_json(data))
         reader = csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""), strict=True)
         rows = list(reader)
         short = next((n for n, row in enumerate(rows) if None in row or None in row.values()), None)

@@ -82,6 +82,11 @@ for _name, _format in {
     "taco": DataFormat(
         "code", ("question",), ("input_output",), marks=("question", "input_output", "skill_types")
     ),
+    "code_contests": DataFormat(
+        "code", ("description",), ("public_tests",), marks=("description", "public_tests")
+    ),
+    "mbpp": DataFormat("code", ("text", "prompt"), ("test_list",), marks=("test_list",)),
+    "humaneval": DataFormat("code", ("prompt",), ("test",), marks=("prompt", "test", "entry_point")),
     "numina": DataFormat(
         "math", ("problem",), ("answer", "solution"), marks=("problem", "solution", "source"),
         no_answer=("proof", "notfound"),

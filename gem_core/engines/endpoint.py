@@ -24,6 +24,8 @@ from typing import Any
 
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
+from gem_core._util.urls import without_secrets
+from gem_core._util.visible import visible
 from gem_core.core import Observation
 from gem_core.engines.endpoint_errors import everything_said, is_too_long
 from gem_core.engines.rate_limits import Patience, RateLimit
@@ -99,7 +101,7 @@ class Endpoint:
         self._client = openai.AsyncOpenAI(
             base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout
         )
-        self.address = str(self._client.base_url)
+        self.address = without_secrets(str(self._client.base_url))
         self._model = model
         self._sampling: dict[str, Any] = {"temperature": temperature}
         if top_p != 1:
@@ -144,7 +146,7 @@ class Endpoint:
             await self._tokens.wait(most + characters / 4)
             try:
                 reply = _read(await self._create(messages, body), most)
-            except (self._openai.OpenAIError, _Unreadable, ValueError) as error:
+            except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError) as error:
                 self._raise_if_too_long(error)
                 if self._renames_limit(error, body):
                     continue
@@ -182,7 +184,7 @@ class Endpoint:
         """
         try:
             _read(await self._create([{"role": "user", "content": "Hello"}], body), 1)
-        except (self._openai.OpenAIError, _Unreadable, ValueError):
+        except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError):
             return False
         return True
 
@@ -384,4 +386,4 @@ def _reason(error: Exception) -> str:
         cause = cause.__cause__
     if cause is not None and str(cause) and str(cause) not in text:
         text += f" {' '.join(str(cause).split())}"
-    return text[:400]
+    return visible(without_secrets(text))[:400]

@@ -18,6 +18,7 @@ from typing import Any
 
 import gem_core
 from gem_core._util.files import write_atomically
+from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
 from gem_core.errors import TraceError
@@ -139,7 +140,7 @@ def is_atif(path: str | Path) -> bool:
         OSError: The file cannot be read.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = read_json_file(path)
     except ValueError:
         return False
     return isinstance(data, dict) and str(data.get("schema_version", "")).startswith("ATIF-")
@@ -174,7 +175,7 @@ def read_atif(path: str | Path, *, reward: float | None = None) -> Episode:
         OSError: The file cannot be read.
     """
     try:
-        return from_atif(json.loads(Path(path).read_text(encoding="utf-8")), reward=reward)
+        return from_atif(read_json_file(path), reward=reward)
     except ValueError as error:
         raise TraceError(f"{path}: {error}") from None
 

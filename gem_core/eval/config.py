@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import gem_core
 from gem_core._util.checks import check_int, check_number, expected
 from gem_core._util.entry_points import is_file
+from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core.engines.endpoint import check_extra_body
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
@@ -180,8 +181,9 @@ class EvalConfig(EpisodeLimits):
     def identity(self) -> dict[str, Any]:
         """Return all options that affect the results; a folder holds the episodes of one identity only."""
         mine = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FREE}
-        envs = [source.text for source in self.sources]
+        envs = [without_secrets(source.text) for source in self.sources]
         code = {"files": files} if (files := file_hashes(self.sources)) else {}
+        mine = data_without_secrets(mine)
         return {**mine, "kind": self.kind, "envs": envs, "gem_core": gem_core.__version__, **code}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:

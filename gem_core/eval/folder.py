@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core._util.foreign_json import read_json_file
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, TraceError
 from gem_core.eval.config import RAISABLE, EvalConfig
 from gem_core.rollout import Episode, read_traces
@@ -49,7 +51,7 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
         (folder / SUMMARY).unlink(missing_ok=True)  # it would describe only part of the run
     elif (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
-    identity = {**config.identity(), "base_url": config.base_url}
+    identity = {**config.identity(), "base_url": config.base_url and without_secrets(config.base_url)}
     write_atomically(folder / CONFIG, [json.dumps(identity, indent=2) + "\n"])
     return done
 
@@ -102,7 +104,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 def _read(path: Path, expected: Sequence[str]) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json_file(path)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: `gem-core eval` has not been run there") from None
     except ValueError as error:

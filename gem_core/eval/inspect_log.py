@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core._util.urls import data_without_secrets
 from gem_core.core import Observation
 from gem_core.eval.folder import CONFIG
 from gem_core.eval.report import Run
@@ -74,7 +75,7 @@ def inspect_log(run: Run, label: str, summary: Mapping[str, Any]) -> dict[str, A
                 "sample_ids": sorted({episode.metadata["task"] + 1 for episode in episodes}),
             },
             "model": model,
-            "model_base_url": run.config.get("base_url"),
+            "model_base_url": data_without_secrets(run.config.get("base_url")),
             "model_generate_config": {
                 "temperature": run.config.get("temperature"),
                 "top_p": run.config.get("top_p"),

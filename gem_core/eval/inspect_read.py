@@ -9,13 +9,13 @@ Inspect.
 
 from __future__ import annotations
 
-import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.foreign_json import MOST_BYTES, read_json, read_json_file
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, TraceError
@@ -27,6 +27,11 @@ from gem_core.rollout.trajectory import Episode
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Values of Inspect's letter grades: correct, partial, incorrect, no answer."""
 _ATTACHMENT = "attachment://"
+_MOST_BYTES = 64 << 20
+"""Size of the members of a log, in bytes, up to which their compression may have any ratio."""
+_MOST_RATIO = 50
+_MOST_ATTACHED = 256 << 20
+"""Maximum size of the attachments of a sample, which may occur often, in characters."""
 
 
 def read_inspect_log(path: str | Path, *, scorer: str | None = None) -> list[Episode]:
@@ -65,30 +70,48 @@ def read_inspect_log(path: str | Path, *, scorer: str | None = None) -> list[Epi
 def _load(path: Path) -> dict[str, Any]:
     """Return a log in the form of the JSON format."""
     if not zipfile.is_zipfile(path):
-        log: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        log: dict[str, Any] = read_json_file(path)
         log["samples"] = [_with_attachments(sample) for sample in log.get("samples") or ()]
         return log
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
+        samples = [name for name in sorted(names) if name.startswith("samples/") and name.endswith(".json")]
         # An unfinished run has no header yet, only the record of its start.
         header = "header.json" if "header.json" in names else "_journal/start.json"
-        log = json.loads(archive.read(header))
-        log["samples"] = [
-            _with_attachments(json.loads(archive.read(name)))
-            for name in sorted(names)
-            if name.startswith("samples/") and name.endswith(".json")
-        ]
+        _check_size(archive, [header, *samples])
+        log = _member(archive, header)
+        log["samples"] = [_with_attachments(_member(archive, name)) for name in samples]
     log["samples"].sort(key=lambda sample: (str(sample["id"]).zfill(12), sample["epoch"]))
     return log
+
+
+def _check_size(archive: zipfile.ZipFile, names: Sequence[str]) -> None:
+    """Check the sizes that the archive states; a member is never longer than it states."""
+    members = [archive.getinfo(name) for name in names]
+    size, packed = sum(one.file_size for one in members), sum(one.compress_size for one in members)
+    if size > max(_MOST_BYTES, _MOST_RATIO * packed) or size > MOST_BYTES:
+        raise TraceError(f"{archive.filename} unpacks {packed} bytes to {size}, more than a log does")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> Any:
+    size = archive.getinfo(name).file_size
+    with archive.open(name) as member:
+        return read_json(member.read(size + 1), most_bytes=size)
 
 
 def _with_attachments(sample: dict[str, Any]) -> dict[str, Any]:
     """Put the long texts and images of a sample, which Inspect stores once, back into their places."""
     attachments = sample.get("attachments") or {}
+    size = 0
 
     def restored(value: Any) -> Any:
+        nonlocal size
         if isinstance(value, str) and value.startswith(_ATTACHMENT):
-            return attachments.get(value.removeprefix(_ATTACHMENT), value)
+            text = attachments.get(value.removeprefix(_ATTACHMENT), value)
+            size += len(text)
+            if size > _MOST_ATTACHED:
+                raise TraceError(f"a sample of the log has more than {_MOST_ATTACHED} characters")
+            return text
         if isinstance(value, list):
             return [restored(item) for item in value]
         if isinstance(value, dict):

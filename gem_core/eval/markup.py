@@ -23,6 +23,10 @@ Node: TypeAlias = Any
 LONGEST = 20_000
 """Characters of the longest text that is parsed; longer texts are shown as plain text."""
 LONGEST_FORMULA = 2_000
+_MOST_BRACKETS = 1_000
+"""Maximum number of opening brackets; the time for those that begin no link grows with the square."""
+_DEEPEST = 150
+"""Maximum number of elements within each other; JSON with many more cannot be written."""
 
 _TAGS = frozenset(re.findall(r"\w+", """
     p h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong s hr br table thead tbody tr th td
@@ -37,7 +41,7 @@ _MATH_ATTRIBUTES = frozenset(re.findall(r"\w+", """
     displaystyle scriptlevel
 """))  # fmt: skip
 _MARKUP = re.compile(
-    r"\*\S|__\S|`|\$|\\[(\[]|^\s{0,3}(#{1,6}\s|>|[-*+]\s|\d+[.)]\s)|^\s*\|?\s*:?-{3,}|https?://|\]\(|~~",
+    r"\*\S|__\S|`|\$|\\[(\[]|^[ \t]{0,3}(#{1,6}\s|>|[-*+]\s|\d+[.)]\s)|^[ \t]{0,99}\|?[ \t]{0,99}:?-{3,}|https?://|\]\(|~~",
     re.MULTILINE,
 )
 """Characters that Markdown and LaTeX require, to skip the many texts that contain neither."""
@@ -62,15 +66,20 @@ def parse(text: str) -> tuple[Node, ...] | None:
     become links.
 
     Returns:
-        The trees; None if the text contains no markup, is too long, or markdown-it-py is not installed.
+        The trees; None if the text contains no markup, is too long or deep, or markdown-it-py is missing.
     """
-    if len(text) > LONGEST or not _MARKUP.search(text):
+    if len(text) > LONGEST or text.count("[") > _MOST_BRACKETS or not _MARKUP.search(text):
         return None
     parser = _parser()
     if parser is None:
         return None
     # A line of a formula that begins with "+" or "-" would begin a list.
-    return tuple(_nodes(parser.parse(_DISPLAY.sub(lambda match: match[0].replace("\n", " "), text))))
+    source = _DISPLAY.sub(lambda match: match[0].replace("\n", " "), text)
+    try:
+        nodes = _nodes(parser.parse(source))
+    except RecursionError:
+        return None
+    return tuple(nodes) if _is_shallow(nodes) else None
 
 
 @functools.cache
@@ -155,10 +164,20 @@ def _math(source: str, latex: str, display: bool) -> Node:
     except ImportError:
         return plain
     try:
-        tree = ElementTree.fromstring(convert(latex, display="block" if display else "inline"))
+        node = _mathml(ElementTree.fromstring(convert(latex, display="block" if display else "inline")))
     except Exception:  # the converter fails in many ways on text that is not LaTeX
         return plain
-    return _mathml(tree)
+    return node if _is_shallow(node) else plain
+
+
+def _is_shallow(nodes: Sequence[Node]) -> bool:
+    """Return whether at most `_DEEPEST` elements are within each other, so that a page can hold them."""
+    level: list[Node] = list(nodes)
+    for _ in range(_DEEPEST):
+        level = [child for node in level if isinstance(node, list) for child in node[2:]]
+        if not level:
+            return True
+    return False
 
 
 def _mathml(element: ElementTree.Element) -> Node:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.messages import error_line
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.compare import paired_differences
@@ -248,7 +249,7 @@ def _described(run: Run) -> str:
     for name, ordinary in (("temperature", 1.0), ("seed", 0), ("wrappers", "")):
         if (value := run.config.get(name, ordinary)) != ordinary:
             words.append(f"{name}={value}")
-    return f' <span class="soft">{html.escape(", ".join(words))}</span>' if words else ""
+    return f' <span class="soft">{html.escape(without_secrets(", ".join(words)))}</span>' if words else ""
 
 
 def _differences(base: str, differences: Mapping[str, Mapping[str, Any]]) -> str:
@@ -293,7 +294,7 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def _value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return without_secrets(", ".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
 def named_apart(runs: Sequence[Run]) -> list[Run]:

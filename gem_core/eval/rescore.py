@@ -25,6 +25,7 @@ from gem_core.eval import folder as folders
 from gem_core.eval.config import file_hashes
 from gem_core.eval.run import EvalReporter
 from gem_core.eval.summary import summarize_envs
+from gem_core.eval.trust import check_trusted
 from gem_core.rollout import (
     ChatReply,
     EnvPool,
@@ -62,7 +63,12 @@ class Rescoring:
 
 
 def rescore(
-    run: str | Path, out: str | Path, reporter: EvalReporter | None = None, *, concurrency: int = 8
+    run: str | Path,
+    out: str | Path,
+    reporter: EvalReporter | None = None,
+    *,
+    concurrency: int = 8,
+    trust_run: bool = False,
 ) -> Rescoring:
     """Replay the answers of an evaluation, and write a run folder with the new scores.
 
@@ -71,14 +77,21 @@ def rescore(
         out: New folder.
         reporter: Observer that is notified of the progress; None for no observer.
         concurrency: Maximum number of environments at the same time.
+        trust_run: Whether environments from files, and wrappers and arguments that start programs or connect
+            to servers, may come from the recorded configuration.
 
     Raises:
-        ConfigError: `run` holds no evaluation or no episode, or `out` holds a run already.
+        ConfigError: `run` holds no evaluation or no episode, needs `trust_run`, or `out` holds a run already
+            or is a link.
         TraceError: The episodes of `run` are damaged.
         UnknownEnv: An environment no longer exists.
     """
     run, out = Path(run), Path(out)
     config = folders.read_config(run)
+    if out.is_symlink():
+        raise ConfigError(f"{out} is a link; choose another folder with --out")
+    if not trust_run:
+        check_trusted(config)
     recorded = folders.finished(run)
     if not recorded:
         raise ConfigError(f"{run} holds no episodes to score")

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
+from gem_core._util.urls import data_without_secrets, without_secrets
+from gem_core._util.visible import visible
 from gem_core.advantages import returns
 from gem_core.core import Observation
 from gem_core.eval import markup
@@ -92,9 +94,9 @@ def write_page(
     values = {
         "POLICY": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'",
-        "TITLE": html.escape(title),
+        "TITLE": html.escape(visible(title, lines=False)),
         "HEAD": head,
-        "INDEX": _inert({"name": title, "about": about, "episodes": index}),
+        "INDEX": _inert({"name": visible(title, lines=False), "about": about, "episodes": index}),
         "VOCABULARY": _inert(known),
         "TEXTS": "\n".join(texts),
         "TURNS": "\n".join(turns),
@@ -108,8 +110,9 @@ def write_page(
 
 
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
+    metadata = data_without_secrets(episode.metadata)
     return {
-        "env": episode.env_id,
+        "env": without_secrets(episode.env_id),
         "run": str(episode.metadata.get("run", "")),
         "step": episode.metadata.get("step"),
         "seed": episode.seed,
@@ -120,9 +123,9 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
         "trainable": episode.trainable,
         "error": episode.error,
         "mode": episode.context_mode,
-        "kwargs": episode.env_kwargs,
+        "kwargs": data_without_secrets(episode.env_kwargs),
         "gamma": gamma,
-        "metadata": {key: value for key, value in episode.metadata.items() if key != "gamma"},
+        "metadata": {key: value for key, value in metadata.items() if key != "gamma"},
     }
 
 

@@ -307,6 +307,8 @@ class ExpressionReader(Tokens):
             return ("o", name, tuple(self.arguments(")")))
         if self.take("\\{"):
             return ("o", name, tuple(self.arguments("\\}")))
+        if name == "expectation" and self.take("["):
+            return ("o", name, tuple(self.arguments("]")))
         return ("o", name, (self.power(),))
 
     def bound(self, name: str) -> Tree:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from fractions import Fraction
 
-from gem_core.graders.notation import uniform
+from gem_core.graders.notation import uniform, without_points
 from gem_core.graders.units import UNITS
 from gem_core.text import FONT
 
@@ -96,11 +96,13 @@ def tidy(text: str) -> str:
         text = unicodedata.normalize("NFKC", text)
     elif "EUR" in text or "GBP" in text or "USD" in text:
         text = _currency(text)
+    if "eal" in text:
+        text = without_points(text)
     if ":" in text:
         text = _TIME.sub(lambda m: f" {m[1].lower()}m", text)
     if "\\" in text or "$" in text or "~" in text:
         text = _without_commands(text)
-    elif "(" in text or "^" in text or "integer" in text:
+    elif "(" in text or "^" in text or "[" in text or "integer" in text:
         text = uniform(text)
     if "to" in text and (ratio := _RATIO.fullmatch(text.rstrip(". "))):
         text = f"{ratio[1]}:{ratio[2]}"

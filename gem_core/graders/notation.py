@@ -39,6 +39,37 @@ _PARAMETER = re.compile(
 )
 """The words ``where k is an integer``, or ``for any integer k``, at the end of a text."""
 
+_WRITTEN_E = (
+    r"\\(?:mathbb|operatorname\*?)\s*(?:\{\s*E\s*\}|E(?![A-Za-z]))(?=%s[\[(])"
+    r"|\\(?:mathrm|mathbf|mathsf|text)\s*\{\s*E\s*\}(?=%s\[)|(?<![A-Za-z\\])E(?=%s\[)"
+)
+_SUBSCRIPT = r"\s*(?:_\s*(?:\w|\\[A-Za-z]+|\{[^{}]*\})\s*)?(?:\\(?:left|[bB]igg?l?)\s*)?"
+_EXPECTATION = re.compile(_WRITTEN_E.replace("%s", _SUBSCRIPT))
+_REAL = r"real(?:s| numbers?)?"
+_ALL_REALS_BUT = re.compile(
+    r"(?:(?P<name>[A-Za-z]) (?:is|can be|may be) )?(?:the set of )?(?:all|any|every)"
+    rf"(?: (?:(?P<nonzero>non-?zero) )?{_REAL}(?: (?:values of )?(?P<after>[A-Za-z]))?)"
+    r"(?:,? (?:except(?: for)?|other than|apart from|but|excluding|without|not equal to|different from) "
+    r"(?P<points>[^<>]+))?",
+    re.IGNORECASE,
+)
+_EITHER_SIGN = re.compile(r"\\pm ?(.+)")
+_MARKS = re.compile(r"\\text\s*\{([^{}]*)\}|\$|\\[()]")
+_POINT = re.compile(r"(?:[A-Za-z] ?= ?)?(.+)")
+
+
+def without_points(text: str) -> str:
+    r"""Return ``all real numbers except 0 and 1`` as a difference of sets, and any other text as it is."""
+    plain = " ".join(_MARKS.sub(r"\1", text).split()).rstrip(". ")
+    found = _ALL_REALS_BUT.fullmatch(plain)
+    if found is None or bool(found["points"]) == bool(found["nonzero"]):
+        return text
+    points = re.split(r",? (?:and|or|nor) |, ?", found["points"] or "0")
+    values = [_POINT.sub(r"\1", point, count=1) for point in points]
+    listed = ", ".join(_EITHER_SIGN.sub(r"\1, -\1", value) for value in values)
+    name = found["name"] or found["after"]
+    return rf"{name} \in " * bool(name) + rf"\mathbb{{R}} \setminus \{{{listed}\}}"
+
 
 def uniform(text: str) -> str:
     """Return a text with commands in one notation, before layout commands are removed."""
@@ -54,6 +85,8 @@ def uniform(text: str) -> str:
         text = (
             text.replace("\\times", other) if _BOLD.search(text) else _PRODUCT_OF_SETS.sub("\\" + other, text)
         )
+    if "E" in text and ("[" in text or "\\" in text):
+        text = _EXPECTATION.sub(r"\\operatorname{expectation}", text)
     if "\\choose" in text:
         text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     if "^" in text and ("\\prime" in text or "'" in text):

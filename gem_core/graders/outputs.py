@@ -3,9 +3,17 @@
 | rule | data | spacing that does not count | letter case | numbers may differ by |
 |---|---|---|---|---|
 | ``lines`` | GEM's, your own | at line ends, within lines of numbers | counts | 1e-6, or 1e-6 of the value |
-| ``apps`` | APPS, TACO | within lines, and empty lines | counts | 1e-6, or 1e-5 of the value |
+| ``apps``, ``taco`` | APPS, TACO | within lines, and empty lines | counts | 1e-6, or 1e-5 of the value |
 | ``livecodebench`` | LiveCodeBench | around lines, and within lines of numbers | counts | nothing |
 | ``code_contests`` | code_contests | any, line breaks included | does not count | 1e-5 |
+
+A rule also says how a program that reads and writes may end, and which names it need not import:
+
+| rule | right output counts after | names |
+|---|---|---|
+| ``lines``, ``taco`` | exit status 0 | none (``lines``); those of the grader of TACO |
+| ``apps``, ``livecodebench`` | also after `sys.exit` with another status | those of their graders |
+| ``code_contests`` | any exit status, after an exception as well | none |
 
 A number is compared by value if one side is written as a fraction (``2`` and ``2.0``, ``0.5`` and ``5e-1``);
 two whole numbers are compared digit by digit, as are all other words.
@@ -20,9 +28,11 @@ from decimal import Context, Decimal
 from math import isfinite
 from typing import Any, Literal, NamedTuple
 
+from gem_core._util import foreign_json
 from gem_core._util.checks import check_choice
+from gem_core.graders.supplied import Names
 
-RuleName = Literal["lines", "apps", "livecodebench", "code_contests"]
+RuleName = Literal["lines", "apps", "taco", "livecodebench", "code_contests"]
 SET = "gem-core:set"
 """Key of the object that stands for a set in the JSON of a result."""
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
@@ -50,6 +60,11 @@ class Rule(NamedTuple):
     """Whether letter case does not matter."""
     absolute: Decimal
     relative: Decimal
+    exit: Literal["zero", "call", "any"]
+    """How a program with the right output may end: with the status 0, also by a call of `sys.exit` with
+    another one, or with any status."""
+    names: Names
+    """Whose names a program need not import (`gem_core.graders.supplied`)."""
 
     @property
     def exact(self) -> bool:
@@ -60,10 +75,11 @@ class Rule(NamedTuple):
 RULES: dict[RuleName, Rule] = {
     rule.name: rule
     for rule in (
-        Rule("lines", "numbers", False, Decimal("1e-6"), Decimal("1e-6")),
-        Rule("apps", "lines", False, Decimal("1e-6"), Decimal("1e-5")),
-        Rule("livecodebench", "trimmed", False, Decimal(0), Decimal(0)),
-        Rule("code_contests", "none", True, Decimal("1e-5"), Decimal(0)),
+        Rule("lines", "numbers", False, Decimal("1e-6"), Decimal("1e-6"), "zero", "none"),
+        Rule("apps", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "call", "apps"),
+        Rule("taco", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "zero", "apps"),
+        Rule("livecodebench", "trimmed", False, Decimal(0), Decimal(0), "call", "livecodebench"),
+        Rule("code_contests", "none", True, Decimal("1e-5"), Decimal(0), "any", "none"),
     )
 }
 
@@ -91,7 +107,7 @@ def same_output(output: str, expected: str, rule: Rule) -> bool:
 def same_value(value: Any, expected: Any, rule: Rule) -> bool:
     """Return whether the result of a function, read from JSON, agrees with the expected one."""
     if isinstance(value, dict) and SET in value:  # a set has no order
-        if not isinstance(expected, list):
+        if not (isinstance(expected, list) and isinstance(value[SET], list)):
             return False
         value, expected = sorted(value[SET], key=_order), sorted(expected, key=_order)
     if isinstance(value, list) and isinstance(expected, list):
@@ -106,7 +122,7 @@ def same_value(value: Any, expected: Any, rule: Rule) -> bool:
         return True
     if not (_is_number(value) and _is_number(expected)) or type(value) is type(expected) is int:
         return False
-    if not (isfinite(value) and isfinite(expected)):
+    if not (_is_finite(value) and _is_finite(expected)):
         return bool(value != value and expected != expected)  # both are NaN
     return _close(Decimal(value), Decimal(expected), rule, isinstance(expected, int))
 
@@ -115,11 +131,13 @@ def read_json(text: str | bytes) -> Any:
     """Read JSON; whole numbers of any length are accepted, very long ones as `Digits`.
 
     Raises:
-        ValueError: The text is not JSON.
+        ValueError: The text is not JSON, or too deep.
     """
-    return json.loads(
-        text, parse_int=lambda digits: int(digits) if len(digits) <= _MOST_DIGITS else Digits(digits)
-    )
+    return foreign_json.read_json(text, long_integer=_long_integer)
+
+
+def _long_integer(digits: str) -> int | Digits:
+    return int(digits) if len(digits) <= _MOST_DIGITS else Digits(digits)
 
 
 def write_json(value: Any) -> str:
@@ -186,6 +204,10 @@ def _close(ours: Decimal, theirs: Decimal, rule: Rule, whole: bool) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: int | float) -> bool:
+    return isinstance(value, int) or isfinite(value)
 
 
 def _order(value: Any) -> tuple[str, str]:

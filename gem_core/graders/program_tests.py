@@ -10,6 +10,7 @@
 | HumanEval | ``prompt`` | ``test`` | ``entry_point`` |
 
 Limits are ``time_limit`` and ``memory_limit_bytes``; APPS, TACO, and LiveCodeBench have a ``starter_code``.
+TACO is told from APPS by its column ``skill_types``.
 
 Tests are ``{"inputs": [...], "outputs": [...]}`` (or ``input`` and ``output``), a list of ``{"input": ...,
 "output": ...}``, or a list of statements, each also as JSON text. They are of programs that read and write,
@@ -19,7 +20,9 @@ say ``"testtype": "functional"``.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line
@@ -47,6 +50,9 @@ _FORMS = (
 )
 
 
+_CHECK = "check(candidate)"
+
+
 class ProgramTest(NamedTuple):
     """A test of a program."""
 
@@ -60,11 +66,12 @@ class Statements(NamedTuple):
     """What statements as tests need."""
 
     prelude: str = ""
-    """Code before the program: the beginning that the program completes."""
+    """Code before the program: imports, or the beginning that the program completes."""
     setup: str = ""
     """Code before each statement."""
     entry_point: str | None = None
-    """Name of the function of the program that the statements use; None: they use all of its names."""
+    """Name of the function of the program that the statements call ``candidate``; None: they use all of the
+    program's names."""
 
 
 class ProgramTests(NamedTuple):
@@ -90,10 +97,12 @@ def keys_of(columns: Sequence[str]) -> tuple[str, str]:
     return next(known, KEYS[0][:2])
 
 
-def rule_of(column: str) -> Rule:
-    """Return the rule of comparison of the data set whose tests are in this column."""
+def rule_of(column: str, row: Mapping[str, Any]) -> Rule:
+    """Return the rule of the data set with this row, whose tests are in this column."""
     owners = {more: first for first, others in _MORE.items() for more in others}
     column = owners.get(column, column)
+    if column == "input_output" and "skill_types" in row:
+        return RULES["taco"]
     return RULES[next((name for _, tests, name in KEYS if tests == column), "lines")]
 
 
@@ -108,22 +117,57 @@ def row_tests(row: Mapping[str, Any], column: str, rule: Rule | None = None) -> 
     Raises:
         DataError: The format is unknown, or there are no tests.
     """
-    if isinstance(row.get("entry_point"), str) and column == "test":
-        statements = Statements(str(row.get("prompt") or ""), str(row["test"]), row["entry_point"])
-        return ProgramTests((ProgramTest(f"check({row['entry_point']})", ""),), statements=statements)
+    if "entry_point" in row and column == "test":
+        return _checked(row)
     more = [row[name] for name in _MORE.get(column, ()) if row.get(name)]
     tests = read_tests(row[column], more=more, function=_function_of(row.get("metadata")))
     if tests.statements is not None:
         imports = row.get("test_imports")
-        lines = [*(imports if isinstance(imports, list) else []), str(row.get("test_setup_code") or "")]
-        tests = tests._replace(statements=Statements(setup="\n".join(map(str, lines))))
-    rule = rule or rule_of(column)
+        prelude = "\n".join(map(str, imports if isinstance(imports, list) else []))
+        setup = str(row.get("test_setup_code") or "")
+        for what, text in (("test_imports", prelude), ("test_setup_code", setup)):
+            _check_python(what, text)
+        tests = tests._replace(statements=Statements(prelude, setup))
+    rule = rule or rule_of(column, row)
     return tests._replace(
         rule=rule,
         wrapped=tests.wrapped and rule.name != "livecodebench",
         cpu_seconds=_seconds(row.get("time_limit")),
         memory_bytes=_positive(row.get("memory_limit_bytes")),
     )
+
+
+def _checked(row: Mapping[str, Any]) -> ProgramTests:
+    """Return the tests of a row as in HumanEval, whose test defines a function ``check``."""
+    name, test, prelude = row["entry_point"], row["test"], row.get("prompt")
+    for column, text in (("entry_point", name), ("test", test)):
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"column {column!r} must be text, not {text!r}")
+    if "check" not in _check_python("test", test):
+        raise DataError("column 'test' must define a function check(candidate)")
+    try:
+        _check_python("prompt", str(prelude))
+    except DataError:  # a task in words
+        prelude = ""
+    statements = Statements(str(prelude), test, name)
+    return ProgramTests((ProgramTest(_CHECK, ""),), statements=statements)
+
+
+def _check_python(column: str, text: str) -> Sequence[str]:
+    """Return the names of the functions that a text defines; an empty name for each other statement.
+
+    Raises:
+        DataError: It is not Python.
+    """
+    try:
+        return _statements(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"column {column!r} must be Python ({error_line(error)})") from None
+
+
+@lru_cache(maxsize=32)
+def _statements(text: str) -> tuple[str, ...]:
+    return tuple(node.name if isinstance(node, ast.FunctionDef) else "" for node in ast.parse(text).body)
 
 
 def read_tests(data: Any, *, more: Sequence[Any] = (), function: str | None = None) -> ProgramTests:
@@ -140,6 +184,9 @@ def read_tests(data: Any, *, more: Sequence[Any] = (), function: str | None = No
     try:
         cases = [case for part in (data, *more) for case in _cases(_value(part))]
         if cases and all(isinstance(case, str) for case in cases):
+            for case in cases:
+                if not _check_python("test_list", case):
+                    raise DataError("a statement of the test is empty")
             return ProgramTests(tuple(ProgramTest(case, "") for case in cases), statements=Statements())
         name = next((case["fn_name"] for case in cases if case["fn_name"]), None)
         if any(case["functional"] for case in cases) and not name:

@@ -54,6 +54,7 @@ OPERATORS = frozenset(
         "Im",
         "Var",
         "Cov",
+        "expectation",
         "Pr",
         "lg",
     )

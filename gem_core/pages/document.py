@@ -6,7 +6,7 @@ import html
 import re
 from pathlib import Path
 
-from gem_core._util.files import write_atomically
+from gem_core._util.files import PAGE_MARK, write_atomically
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -27,7 +27,8 @@ code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; whi
 def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:
     """Write an HTML page in the common style, followed by the rules in `style`."""
     head = (
-        f"<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<meta charset='utf-8'>{PAGE_MARK}"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>gem-core: {title}</title><style>{_STYLE}{style}</style>"
     )
     text = f"<!doctype html><html lang='en'><head>{head}</head><body><h1>{title}</h1>{body}</body></html>\n"

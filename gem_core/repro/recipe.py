@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import gcd
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import unknown
 from gem_core._util.yaml import parse_yaml
 from gem_core.advantages.registry import (
@@ -105,7 +105,7 @@ class Recipe(RolloutOptions):
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-            options = json.loads(text) if Path(path).suffix == ".json" else parse_yaml(text)
+            options = read_json(text) if Path(path).suffix == ".json" else parse_yaml(text)
         except ValueError as error:
             raise ConfigError(f"{path}: {error}") from None
         if not isinstance(options, dict):

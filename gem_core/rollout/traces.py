@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.closing import Closing
+from gem_core._util.foreign_json import read_json
 from gem_core.errors import TraceError
 from gem_core.rollout.trajectory import Episode
 
@@ -152,7 +153,7 @@ def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 logger.warning("%s: skipped the incomplete last line (%d)", path, number)
                 return
             try:
-                record = json.loads(line)
+                record = read_json(line)
             except ValueError as error:  # bad JSON or bad UTF-8
                 raise TraceError(f"{path}, line {number}: not JSON: {error}") from None
             if not isinstance(record, dict):

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
+from gem_core._util.urls import data_without_secrets
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
@@ -278,12 +279,13 @@ class Episode:
         """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images.
 
         Without images, the data shares token lists and infos with the episode, because copying them would
-        take most of the time.
+        take most of the time. URLs in `env_kwargs` have no passwords and keys.
         """
         turns = [dict(vars(turn)) for turn in self.turns]
+        env_kwargs = data_without_secrets(self.env_kwargs)
         if not has_images(turns):
-            return {"schema_version": SCHEMA_VERSION, **vars(self), "turns": turns}
-        fields = asdict(self)
+            return {"schema_version": SCHEMA_VERSION, **vars(self), "turns": turns, "env_kwargs": env_kwargs}
+        fields = {**asdict(self), "env_kwargs": env_kwargs}
         return {"schema_version": IMAGES_VERSION, **fields, "images": extract_images(fields["turns"])}
 
     @classmethod

@@ -1,8 +1,12 @@
 """Level ``container``: each program in its own Podman or Docker container, removed afterwards.
 
 In addition to the limits of level `process`, the level enforces: no files except the image's, read-only, and
-one writable folder in memory; no network; no capabilities; an unprivileged user; none of the system calls in
-`guest.denied`; nothing outlives the container. A start takes about half a second.
+folders in memory of limited size; no network; no capabilities; an unprivileged user; none of the system calls
+in `guest.denied`; nothing outlives the container. If the engine can count a container's memory and processes,
+the container as a whole has limits too. A start takes about half a second.
+
+A program has the same user as the guest that runs it, which therefore cannot be read through ``/proc``; see
+`conversation` for what the host accepts as an answer.
 
 The image needs Python 3.8 or newer as ``python3``. It is named by the argument `image` or by the environment
 variable ``GEM_CORE_SANDBOX_IMAGE``.
@@ -12,9 +16,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
-import select
 import shlex
 import shutil
 import subprocess
@@ -22,20 +26,31 @@ import tempfile
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_core.sandbox.guest.denied import DENIED, NEW_NAMESPACES
+from gem_core.sandbox.conversation import ENGINE_CODES, START_SECONDS, Conversation
+from gem_core.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED
 from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.program import Program, Sandbox
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import relative
 
 LEVEL = "container"
-_START_SECONDS = 60.0
-_END_SECONDS = 2.0
+_ALWAYS = (
+    "--rm",  # also if this process is killed
+    "--interactive", "--network", "none", "--security-opt", "no-new-privileges",
+    "--init=false",  # another process 1 would hold the streams of the guest, within reach of the program
+)  # fmt: skip
+_TIMES_MEMORY = 4
+"""Memory of a whole container, as a multiple of the memory of each of its processes."""
+_LEAST_MEMORY = 64 * 2**20
+"""What the interpreter of the guest needs, in bytes."""
+_PROCESSES = 4096
+_QUEUED_SIGNALS = 256
 _GUEST = Path(__file__).with_name("guest") / "container.py"
 
 
@@ -68,30 +83,31 @@ class Container(Sandbox):
                 "level 'container' needs an image: set GEM_CORE_SANDBOX_IMAGE to one with python3"
             )
         self._engine, self._image, self._disk = shlex.split(engine), image, disk_bytes
-        with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as profile:
-            json.dump(_profile(), profile)
-        self._profile = profile.name
-        weakref.finalize(self, Path(self._profile).unlink, missing_ok=True)
+        self._folder = tempfile.mkdtemp(prefix="gem-sandbox-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._profile = str(Path(self._folder, "profile.json"))
+        Path(self._profile).write_text(json.dumps(_profile()), encoding="utf-8")
 
     def run_program(self, program: Program) -> RunResult:
         limits = program.limits
-        request = _request(program)
         name = f"gem-core-{uuid.uuid4().hex}"
+        code = _GUEST.read_text(encoding="utf-8")
         start = time.perf_counter()
+        talk = self._talk(name, self._options(limits), code)
         try:
-            done = subprocess.run(
-                [*self._engine, "run", "--name", name, *self._options(limits), self._image,
-                 "python3", "-I", "-c", _GUEST.read_text(encoding="utf-8")],
-                input=json.dumps(request).encode() + b"\n", capture_output=True, check=False,
-                timeout=_START_SECONDS + limits.wall_seconds,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return RunResult("", "", "timeout", -9, time.perf_counter() - start, False, LEVEL, wall=True)
-        except OSError as error:
-            raise SandboxError(f"{self._engine[0]} cannot be started: {error}") from error
+            answer = talk.exchange(
+                _request(program, self.inside(limits)), START_SECONDS + limits.wall_seconds, _most(program)
+            )
         finally:
-            self._remove(name)
-        return _result(done, limits, time.perf_counter() - start)
+            stderr = talk.end()
+        seconds = time.perf_counter() - start
+        if answer is not None:
+            return _result(answer, program, seconds)
+        if talk.timed_out:
+            return RunResult("", "", "timeout", -9, seconds, False, LEVEL, wall=True)
+        if talk.exit_code in ENGINE_CODES:
+            raise SandboxError(f"the container did not start: {stderr[-500:]}")
+        return RunResult("", stderr[-500:], "killed", -9, seconds, False, LEVEL)
 
     def start(self, source: Path, limits: ProgramLimits, whole_image: bool = False) -> Conversation:
         """Start a container whose program answers requests, each one line of JSON.
@@ -109,30 +125,53 @@ class Container(Sandbox):
         options = [*self._options(limits), "--tmpfs", f"/app:rw,exec,size={self._disk},mode=1777"]
         if whole_image:
             options = [
-                "--interactive", "--network", "none", "--security-opt", "no-new-privileges",
+                *_ALWAYS, *self._whole(limits.memory_bytes, 1024),
                 "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096",
             ]  # fmt: skip
-        code = f"{source.read_text(encoding='utf-8')}\nserve()\n"
+        return self._talk(name, options, f"{source.read_text(encoding='utf-8')}\nserve()\n")
+
+    def _talk(self, name: str, options: list[str], code: str) -> Conversation:
         command = [*self._engine, "run", "--name", name, *options, self._image, "python3", "-I", "-c", code]
-        try:
-            process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-        except OSError as error:
-            raise SandboxError(f"{self._engine[0]} cannot be started: {error}") from error
-        return Conversation(process, lambda: self._remove(name))
+        return Conversation(command, self._folder, lambda: self._remove(name))
 
     def close(self) -> None:
         """Do nothing, because nothing persists between programs."""
 
+    @property
+    def about(self) -> str:  # type: ignore[override]  # known once the engine was asked
+        """Whether the engine can limit a container as a whole."""
+        can = "limits" if self._counts() else "cannot limit"
+        return f"the engine {can} the memory and processes of a whole container"
+
+    def inside(self, limits: ProgramLimits) -> ProgramLimits:
+        """Return the limits that apply inside the container.
+
+        The kernel's own limit of processes counts those of all containers together. Where the engine counts
+        those of each container, that limit is out of the way.
+        """
+        return replace(limits, processes=max(_PROCESSES, limits.processes)) if self._counts() else limits
+
+    def _counts(self) -> bool:
+        return _counts(tuple(self._engine), self._image)
+
+    def _whole(self, memory_bytes: int, processes: int) -> list[str]:
+        return _whole(_TIMES_MEMORY * memory_bytes, processes) if self._counts() else []
+
     def _options(self, limits: ProgramLimits) -> list[str]:
-        open_files, processes = max(64, limits.open_files), limits.processes + 8
+        open_files, processes = max(64, limits.open_files), self.inside(limits).processes + 8
+        # Podman makes some of these folders itself, and lets each grow to half of the machine's memory.
+        folders = [
+            word
+            for folder in ("/program", "/tmp", "/var/tmp", "/run")
+            for word in ("--tmpfs", f"{folder}:rw,size={self._disk},mode=1777")
+        ]
         return [
-            "--interactive", "--network", "none", "--read-only", "--cap-drop", "ALL",
-            "--security-opt", "no-new-privileges", "--security-opt", f"seccomp={self._profile}",
-            "--user", "65534:65534",
-            "--tmpfs", f"/program:rw,size={self._disk},mode=1777", "--workdir", "/program",
+            *_ALWAYS, *self._whole(limits.memory_bytes, limits.processes + 8),
+            "--read-only", "--cap-drop", "ALL",
+            "--security-opt", f"seccomp={self._profile}",
+            "--user", "65534:65534", *folders, "--workdir", "/program",
             "--ulimit", f"nofile={open_files}:{open_files}", "--ulimit", f"nproc={processes}:{processes}",
+            "--ulimit", f"sigpending={_QUEUED_SIGNALS}:{_QUEUED_SIGNALS}", "--ulimit", "msgqueue=0:0",
         ]  # fmt: skip
 
     def _remove(self, name: str) -> None:
@@ -142,92 +181,54 @@ class Container(Sandbox):
             )
 
 
-class Conversation:
-    """Exchange of requests and answers with a running container."""
-
-    def __init__(self, process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
-        self._process, self._begun = process, False
-        self._end = weakref.finalize(self, _end_container, process, remove)
-
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Return the answer to a request; None if it does not arrive in time, which ends the container.
-
-        Raises:
-            SandboxError: The container did not start.
-        """
-        end = time.monotonic() + seconds + (0 if self._begun else _START_SECONDS)
-        line = self._exchange(json.dumps(request).encode() + b"\n", end)
-        if line is None:
-            stderr = b"" if self._begun else self._kill_and_read_stderr()
-            self.close()
-            if not self._begun:
-                message = stderr.decode("utf-8", "replace").strip()[-500:]
-                raise SandboxError(
-                    f"the container did not start: {message or 'does the image have bash and python3?'}"
-                )
-            return None
-        self._begun = True
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        """Remove the container. May be called more than once."""
-        self._end()
-
-    def _kill_and_read_stderr(self) -> bytes:
-        self._process.kill()
-        return b"" if self._process.stderr is None else self._process.stderr.read()
-
-    def _exchange(self, data: bytes, end: float) -> bytes | None:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        try:
-            stdin.write(data)
-            stdin.flush()
-        except (OSError, ValueError):  # the container has ended
-            return None
-        line = b""
-        while not line.endswith(b"\n"):
-            if not select.select([stdout], [], [], max(0.0, end - time.monotonic()))[0]:
-                return None
-            part = os.read(stdout.fileno(), 2**16)
-            if not part:
-                return None
-            line += part
-        return line
+def _whole(memory_bytes: int, processes: int) -> list[str]:
+    """Return the options that limit a container as a whole."""
+    return ["--memory", str(max(memory_bytes, _LEAST_MEMORY)), "--pids-limit", str(processes)]
 
 
-def _end_container(process: subprocess.Popen[bytes], remove: Callable[[], None]) -> None:
-    if process.stdin is not None:
-        with contextlib.suppress(OSError):
-            process.stdin.close()  # ends the program inside
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_END_SECONDS)
-    remove()
-    process.kill()
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+@lru_cache
+def _counts(engine: tuple[str, ...], image: str) -> bool:
+    """Return whether a container starts with these limits: without control groups, an engine refuses them."""
+    command = [*engine, "run", *_ALWAYS, "--ulimit", "nofile=64:64", "--ulimit", "nproc=64:64"]
+    command += [*_whole(_LEAST_MEMORY, 64), image, "python3", "-I", "-S", "-c", "pass"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            check=False, timeout=START_SECONDS,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def _profile() -> dict[str, Any]:
     """Return the filter of system calls as a seccomp profile of container engines."""
-    no_such_call = 38  # libc falls back to clone, whose flags a filter can see
-    flags = [1 << bit for bit in range(32) if NEW_NAMESPACES >> bit & 1]
     denials: list[dict[str, Any]] = [
-        {"names": [name for name, *_ in DENIED], "action": "SCMP_ACT_ERRNO"},
-        {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": no_such_call},
+        {"names": [name for name, *_ in rows], "action": "SCMP_ACT_ERRNO", "errnoRet": number}
+        for rows, number in ((DENIED, errno.EPERM), (ABSENT, errno.ENOSYS))
     ]
-    for flag in flags:
-        masked = {"index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ"}
-        denials.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [masked]})
+    for rule in CONDITIONAL:
+        # A profile has no test of any bit of a mask, so there is a denial for each bit.
+        index, how, mask = rule.tests[0]
+        bits = [1 << bit for bit in range(32) if how == "any" and mask >> bit & 1]
+        each = [[_argument(index, "all", bit)] for bit in bits]
+        denials.extend(
+            {"names": [rule.name], "action": "SCMP_ACT_ERRNO", "args": arguments}
+            for arguments in each or [[_argument(*test) for test in rule.tests]]
+        )
     return {"defaultAction": "SCMP_ACT_ALLOW", "syscalls": denials}
 
 
-def _request(program: Program) -> dict[str, Any]:
-    limits, (code, stdin) = program.limits, program.encoded()
+def _argument(index: int, how: str, value: int) -> dict[str, Any]:
+    """Return a test of one argument; of an int, the kernel reads the lower half of the 64 bits."""
+    if how in ("all", "is"):
+        mask = value if how == "all" else 0xFFFFFFFF
+        return {"index": index, "value": mask, "valueTwo": value, "op": "SCMP_CMP_MASKED_EQ"}
+    return {"index": index, "value": value, "op": {"not": "SCMP_CMP_NE", "above": "SCMP_CMP_GT"}[how]}
+
+
+def _request(program: Program, limits: ProgramLimits) -> dict[str, Any]:
+    code, stdin = program.encoded()
 
     def text(data: bytes) -> str:
         return base64.b64encode(data).decode()
@@ -244,17 +245,23 @@ def _request(program: Program) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _result(done: subprocess.CompletedProcess[bytes], limits: ProgramLimits, seconds: float) -> RunResult:
+def _most(program: Program) -> int:
+    """Return the length of the longest answer, in bytes."""
+    limits = program.limits
+    data = 2 * (limits.output_bytes + 1) + len(program.fetch) * limits.file_bytes
+    names = sum(len(json.dumps(name)) for name in program.fetch)
+    return data * 4 // 3 + names + 2**12 + 16 * len(program.fetch)
+
+
+def _result(answer: dict[str, Any], program: Program, seconds: float) -> RunResult:
+    limits = program.limits
     try:
-        answer = json.loads(done.stdout.splitlines()[-1])
-        out, err = base64.b64decode(answer["out"]), base64.b64decode(answer["err"])
+        out, err = (base64.b64decode(answer[name], validate=True) for name in ("out", "err"))
         exit_code, timed_out = int(answer["exit"]), bool(answer["timed_out"])
-        files = {str(name): base64.b64decode(data) for name, data in answer["files"].items()}
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        stderr = done.stderr.decode("utf-8", "replace").strip()[-500:]
-        if done.returncode in (125, 126, 127):  # the engine's own codes
-            raise SandboxError(f"the container did not start: {stderr}") from None
-        return RunResult("", stderr, "killed", -9, seconds, False, LEVEL)
+        asked = {name: answer["files"][name] for name in program.fetch if name in answer["files"]}
+        files = {name: base64.b64decode(data, validate=True) for name, data in asked.items()}
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return RunResult("", "the answer cannot be read", "killed", -9, seconds, False, LEVEL)
     stdout, more_out = head(out, limits.output_bytes)
     stderr, more_err = head(err, limits.output_bytes)
     ending = ending_of(exit_code, timed_out=timed_out)

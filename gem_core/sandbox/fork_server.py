@@ -140,7 +140,7 @@ def configure(
     bind: list[list[str]] = []
     links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
     if not programs:
-        links += [[device, f"..{file}"] for device, file in DEVICE_FILES.items()]
+        links += [[device, file] for device, file in DEVICE_FILES.items()]
     for path in visible:
         if os.path.islink(path):
             links.append([path, os.readlink(path)])

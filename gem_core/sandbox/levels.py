@@ -66,13 +66,17 @@ LEVELS: dict[str, IsolationLevel] = {
             "reading Python's installation folder and the system's libraries; for a shell, also its programs",
             "a vulnerability of the kernel",
             "timing and other side channels",
-            "memory use up to the limit in each of the allowed processes at the same time",
+            "memory use up to the limit in each of the allowed processes at the same time, and as much again "
+            "by the kernel for page tables, full pipes and sockets, and file locks",
+            "kernel memory that no limit counts, if there is no filter of system calls",
             "a fork bomb that disturbs programs of the same fork server, if the caller is not root",
         )),
         IsolationLevel("container", 2, True, (
             "a vulnerability of the kernel or the container engine",
             "timing and other side channels",
             "reading the files of the image",
+            "memory use by many small files or shared memory, if the engine cannot limit a whole container",
+            "anything inside a container whose commands may change the whole image",
         )),
     )
 }  # fmt: skip
@@ -215,7 +219,8 @@ def _check(name: str) -> LevelCheck:
         return LevelCheck(name, True, "limits of the kernel only; files and the network are accessible")
     if result.stdout.split() != ["proof", "0", "0", "0"]:
         return LevelCheck(name, False, f"a program can escape (file, signal, port: {result.stdout.strip()})")
-    return LevelCheck(name, True, "no file, process, or port of this machine can be reached")
+    reason = "no file, process, or port of this machine can be reached"
+    return LevelCheck(name, True, f"{reason}; {sandbox.about}" if sandbox.about else reason)
 
 
 def _forget() -> None:

@@ -7,7 +7,8 @@ In addition to the limits of level `process`, the level enforces:
   disappears with the program;
 - no network, not even to the machine itself; no other process can be seen or signaled;
 - when the program ends or is stopped, the kernel ends everything that it started;
-- no capabilities, no way to gain any, and, if seccomp works, none of the system calls in `guest.denied`;
+- no capabilities, no way to gain any, and, if seccomp works, none of the system calls in `guest.denied`, such
+  as those that allocate kernel memory which no limit counts;
 - a process limit per program if the caller is root and ids can be mapped, and otherwise one that the programs
   of a fork server share.
 

@@ -73,6 +73,8 @@ class Sandbox(Runner):
 
     level: ClassVar[str]
     """Name of the isolation level."""
+    about: str = ""
+    """What else `gem-core sandbox check` says of the level on this machine."""
 
     def session(self) -> Any:
         """Return a `Runner` whose variables persist from one program to the next, with the attribute `alive`.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from gem_core.errors import SandboxError
+from gem_core.sandbox.conversation import answer_to
 from gem_core.sandbox.fork_server import DRIVER
 from gem_core.sandbox.levels import open_sandbox
 from gem_core.sandbox.limits import ProgramLimits
@@ -33,12 +35,14 @@ LIMITS = ProgramLimits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, p
 """Default limits of a command; all except wall time apply to each of its processes."""
 
 _SOURCE = Path(__file__).with_name("guest") / "shell.py"
-_ANSWER = "sys.stdout.write(json.dumps(DRIVER.handle(json.load(sys.stdin))))"
-_BEGIN = f"import json, sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
+_ANSWER = "sys.stdout.write(DRIVER.answer(sys.stdin.buffer.read()))"
+_BEGIN = f"import sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
 _SPARE_SECONDS = 40.0
 """Extra time for the driver to interrupt, kill, and restart bash."""
 _MOST_BYTES = 16 * 2**20
 _FETCHED_BYTES = 64 * 2**10
+_OVERHEAD = 2**17
+"""Bytes of an answer beside its files or its output, such as the name of a folder."""
 _DISK = 64 * 2**20
 
 
@@ -82,8 +86,8 @@ Files: TypeAlias = Mapping[str, File]
 class Transport(Protocol):
     """Interface of an object that passes requests to the driver in a sandbox."""
 
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Return the answer; None if it does not arrive in time, after which no request is answered."""
+    def ask(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
+        """Return the answer; None if none of at most `most` bytes arrives in time, which ends the sandbox."""
         ...
 
     def close(self) -> None:
@@ -121,7 +125,8 @@ class Shell:
             characters: Maximum number of characters of output to return.
         """
         seconds = self._limits.wall_seconds if seconds is None else seconds
-        answer = self._ask("run", seconds, command=command, seconds=seconds, characters=characters)
+        most = 12 * characters + _OVERHEAD  # a character takes up to 12 bytes in JSON
+        answer = self._ask("run", seconds, most, command=command, seconds=seconds, characters=characters)
         if answer is None:
             return ShellResult("", 137, "lost", "/app")
         return ShellResult(
@@ -161,9 +166,14 @@ class Shell:
         """End everything that still runs and return the files below ``/app``.
 
         At most 16 MiB are read in total; `File.other` marks what is not.
+
+        Raises:
+            SandboxError: The names alone are longer than that, or the sandbox has ended.
         """
-        answer = self._ask("read", bytes=_MOST_BYTES)
-        entries = [] if answer is None else answer["entries"]
+        answer = self._ask("read", 0.0, _MOST_BYTES + _OVERHEAD, bytes=_MOST_BYTES)
+        if answer is None or not answer["whole"]:
+            raise SandboxError("the files of the shell cannot be read")
+        entries = answer["entries"]
         return {str(path): _unpacked(str(kind), int(mode), str(data)) for kind, path, mode, data in entries}
 
     def close(self) -> None:
@@ -171,10 +181,12 @@ class Shell:
         self._lost = True
         self._transport.close()
 
-    def _ask(self, kind: str, wait: float = 0.0, /, **fields: Any) -> dict[str, Any] | None:
+    def _ask(
+        self, kind: str, wait: float = 0.0, most: int = _OVERHEAD, /, **fields: Any
+    ) -> dict[str, Any] | None:
         if self._lost:
             return None
-        answer = self._transport.ask({"kind": kind, **fields}, wait + _SPARE_SECONDS)
+        answer = self._transport.ask({"kind": kind, **fields}, wait + _SPARE_SECONDS, most)
         self._lost = answer is None
         return answer
 
@@ -206,9 +218,8 @@ def open_shell(
     if level == "container":
         from gem_core.sandbox.container import Container
 
-        return Shell(
-            Container(image=image, disk_bytes=_DISK).start(_SOURCE, limits, whole_image), level, limits
-        )
+        container = Container(image=image, disk_bytes=_DISK)
+        return Shell(container.start(_SOURCE, limits, whole_image), level, container.inside(limits))
     sandbox = open_sandbox(level, min_level="namespace", packages=packages, programs=True)
     return Shell(_InSession(sandbox.session()), sandbox.level, limits)
 
@@ -220,18 +231,17 @@ class _InSession:
         self._session = session
         self._begun = False
 
-    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
+    def ask(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
         limits = replace(
             LIMITS, wall_seconds=seconds, cpu_seconds=seconds + 60, memory_bytes=2**32, file_bytes=2**28,
-            output_bytes=2**27,
+            output_bytes=most,
         )  # fmt: skip  # limits of the driver, which sets those of its bash
         code = _ANSWER if self._begun else _BEGIN + _ANSWER
         self._begun = True
-        result = self._session.run(code, stdin=json.dumps(request), limits=limits)
-        if result.ending != "ok":
-            return None
-        answer: dict[str, Any] = json.loads(result.stdout)
-        return answer
+        identity = secrets.token_hex(16)
+        stdin = json.dumps({**request, "id": identity})
+        result = self._session.run(code, stdin=stdin, limits=limits)
+        return None if result.ending != "ok" or result.cut else answer_to(result.stdout, identity)
 
     def close(self) -> None:
         self._session.close()

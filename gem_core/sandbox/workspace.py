@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -83,9 +84,11 @@ def read_files(folder: Path, names: Sequence[str], max_bytes: int) -> dict[str, 
     for name in names:
         path = folder / relative(name)
         with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: circular links
-            inside = path.parent.resolve().is_relative_to(folder.resolve())
-            if inside and path.is_file() and not path.is_symlink():
-                with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            if not path.parent.resolve().is_relative_to(folder.resolve()):
+                continue
+            # Without blocking, since a process that is left may put a pipe there at any time.
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                     contents[name] = file.read(max_bytes)
     return contents
 

@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_number
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import error_line
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, ServiceError, WrongServer
 
 MOST_BYTES = 32 * 2**20
@@ -54,7 +56,7 @@ class HttpClient:
     ) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"url={url!r}: expected http://host:port or https://host")
+            raise ConfigError(f"url={without_secrets(url)!r}: expected http://host:port or https://host")
         for name, value, least in (
             ("timeout", timeout, 0.001),
             ("retries", retries, 0),
@@ -105,7 +107,7 @@ class HttpClient:
                 with self._free:
                     reply = self._once(method, self._path + path, body)
                 if reply.status < 300:
-                    return json.loads(reply.body)
+                    return read_json(reply.body)
                 problem = f"{address} answered with status {reply.status}{_excerpt(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.urls import data_without_secrets
 from gem_core.advantages.registry import TRUNCATIONS, Need, Supply, Truncation, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
@@ -256,8 +257,9 @@ class TrainConfig(EpisodeLimits):
         return "values" in self.needs
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the options as JSON-serializable data."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        """Return the options as JSON-serializable data, with URLs without passwords and keys."""
+        options = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: data_without_secrets(value) for name, value in options.items()}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the fields whose values would make a resumed run differ from the recorded one."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from gem_core._util.visible import visible
 from gem_core.errors import MissingDependency
 from gem_core.rollout import Episode
 from gem_core.train.config import TrainConfig
@@ -145,4 +146,4 @@ def _number(metrics: Metrics, name: str) -> str:
 def _escape(text: str) -> str:
     from rich.markup import escape
 
-    return escape(text)
+    return escape(visible(text))

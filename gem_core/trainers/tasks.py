@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.core import Split
 from gem_core.errors import ConfigError, GemError
 from gem_core.tasks import (
@@ -75,7 +76,7 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
     """
     with open(path, encoding="utf-8") as file:
         lines = ((f"{path}, line {number}", line) for number, line in enumerate(file, start=1))
-        yield from read_rows(lines, lambda line: read(json.loads(line)))
+        yield from read_rows(lines, lambda line: read(read_json(line)))
 
 
 def local_tasks(path: str, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:

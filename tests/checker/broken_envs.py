@@ -92,7 +92,9 @@ class Sound(Env):
 
     def verify(self, action: str) -> bool | None:
         shown = re.search(r"Say (\d)", str(self.show()))
-        return None if shown is None else action == shown[1] and self.right == 2
+        if shown is None or (action == shown[1] and self.right < 2):
+            return None  # other moves follow
+        return action == shown[1]
 
 
 class _Changed(Sound):

@@ -410,7 +410,7 @@ def test_built_in_env(env_id: str) -> None:
     """Check every rule on every id; expensive rules once per family, because its variants share the code."""
     costly = {"long_text_is_taken", "processes_change_nothing"}
     rules = RULE_NAMES if env_id.endswith("-v0") else RULE_NAMES - costly
-    report = check_env(env_id, rules=sorted(rules - {"labels_are_right"}))  # games have no labels
+    report = check_env(env_id, rules=sorted(rules - {"labels_are_right"}))  # see test_sudoku_second_solver
     # if the best return differs between seeds, or cannot be reached
     unknown_best = env_id.startswith("game:WikiGame") or (
         env_id.startswith("game:Game2048-v0-") and "hard" in env_id

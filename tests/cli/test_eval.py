@@ -37,6 +37,7 @@ def test_plain_lines_elsewhere(tmp_path, capsys):
 
 
 def test_failed_episodes_are_explained(tmp_path, capsys):
+    pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
     words = [
         "eval",
         "--model",

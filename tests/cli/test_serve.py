@@ -22,6 +22,7 @@ def served(*arguments, **environment):
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_search_is_served_until_it_is_ended(tmp_path, end):
     pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
+    pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
     (tmp_path / "a.txt").write_text("The lamp is red.")
     with served("search", "--corpus", str(tmp_path), "--port", "0", GEM_CORE_CACHE=str(tmp_path)) as process:
         line = process.stdout.readline()
@@ -58,12 +59,15 @@ def test_a_search_is_served_until_it_is_ended(tmp_path, end):
     ],
 )
 def test_a_mistake_is_reported_in_one_line(arguments, said, capsys):
+    if arguments:
+        pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
     assert main(["serve", *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_a_taken_port_is_reported_in_one_line(tmp_path, capsys, monkeypatch):
     pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
+    pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
     import socket
 
     monkeypatch.setenv("GEM_CORE_CACHE", str(tmp_path))

@@ -165,7 +165,7 @@ def test_mistakes_are_reported_in_one_line(runs, tmp_path, capsys):
     (runs / "index.html").write_text("<p>my own page")
     trace = runs / "trainer" / "eval.jsonl"
     for words, message in [
-        ([str(runs)], "is not an index of runs"),
+        ([str(runs)], "is not a page of gem-core"),
         ([str(runs), "--tokenizer", "x"], "--tokenizer is for a single trace"),
         ([str(trace), "--watch"], "--watch requires a folder of runs"),
     ]:

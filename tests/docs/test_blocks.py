@@ -32,7 +32,8 @@ MODULES = {
     "eval": ("openai",),
     "otel": ("opentelemetry.sdk",),
     "rg": ("reasoning_gym",),
-    "search": ("bm25s",),
+    "search": ("bm25s", "aiohttp"),  # the page also runs a server
+    "serve": ("aiohttp",),
     "mcp": ("mcp",),
     "terminal": ("yaml",),
     "vision": ("PIL",),

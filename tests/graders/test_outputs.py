@@ -124,6 +124,6 @@ def test_whole_numbers_of_any_length_pass_through_json():
 def test_a_rule_has_a_name():
     assert rule_named("apps") is APPS
     with pytest.raises(
-        ConfigError, match="compare='tokens': expected lines, apps, livecodebench, or code_contests"
+        ConfigError, match="compare='tokens': expected lines, apps, taco, livecodebench, or code_contests"
     ):
         rule_named("tokens")

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from gem_core.envs.datasets.code import CodeEnv
 from gem_core.errors import DataError
 from gem_core.graders.program_tests import read_tests
-from gem_core.graders.programs import run_tests
-from gem_core.sandbox import ProgramLimits
+from gem_core.graders.programs import _Runner, run_tests
+from gem_core.sandbox import ProgramLimits, RunResult
 
 DOUBLE = {"inputs": ["1\n", "2\n", "10\n"], "outputs": ["2\n", "4", "20 \n"]}
 RIGHT = "print(2 * int(input()))"
@@ -143,3 +144,42 @@ def test_programs_may_import_numpy_and_sympy_where_installed():
     pytest.importorskip("sympy")
     code = "from sympy import Symbol\nx = Symbol('x')\nprint((2 * x).subs(x, int(input())))"
     assert report(code, {"inputs": ["4"], "outputs": ["8"]}).passed == 1
+
+
+HOSTILE = [
+    b"", b"[", b"3 3", b"3\n[3]", b"[3]{}", b"\xff\xfe", b"\x003", b"'3'", b"NaN", b"Infinity", b"-Infinity",
+    b"1e999", b"9" * 5_000, b"-" + b"9" * 400, b"[" * 100_000, b"[" * 900 + b"]" * 900,
+    b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
+    b'{"gem-core:set": 5}', b'{"gem-core:set": {"a": 1}}', b'{"gem-core:set": [[[]], {"a": null}]}',
+    b'{"gem-core:set": [' + b"[" * 900 + b"]" * 900 + b"]}", b'{"gem-core:set": null, "a": 1}',
+    b"null", b"true", b'"3"',
+    b"\xef\xbb\xbf3", b'"\\ud800"', b'{"3": 3, "3": 3}', b"gem-core-result:3",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expected", [3, 1.5, "x", [1, [2]], {"a": 1}, [[]]])
+def test_a_foreign_result_is_wrong_and_no_exception(expected):
+    tests = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [expected]})
+    runner = _Runner("", tests, ProgramLimits())
+    ended = RunResult("", "", "ok", 0, 0.0, False, "namespace")
+    assert not runner.passes(ended, tests.tests[0])
+    for content in HOSTILE:
+        result = ended._replace(files={"result.json": content})
+        assert not runner.passes(result, tests.tests[0]), content[:40]
+        assert runner.feedback(result, tests.tests[0])
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["os.write(1, b'gem-core-result:' + b'[' * 100_000)", "open('result.json', 'w').write('[' * 100_000)",
+     "open('result.json', 'w').write('9' * 5000)", "open('result.json', 'wb').write(b'\\xff')",
+     "os.mkdir('result.json')", "os.symlink('/dev/zero', 'result.json')", "print('3\\n' * 9)",
+     "open('result.json', 'w').write('3 3')"],
+)  # fmt: skip
+@pytest.mark.parametrize("end", ["os._exit(0)", "raise SystemExit(0)"])
+def test_a_program_that_writes_the_result_itself_gets_0(write, end):
+    env = CodeEnv(
+        dataset=[{"problem": "Add.", "tests": {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}}]
+    )
+    env.reset(seed=0)
+    assert env.step(f"```python\nimport os\n{write}\n{end}\n```")[1] == 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import pytest
 
 from gem_core.errors import SandboxError
 from gem_core.sandbox import ProgramLimits
-from gem_core.sandbox.container import Container
+from gem_core.sandbox.container import Container, _counts
 
 STUB = """
 import json, pathlib, sys, time
 folder, *words = map(str, sys.argv[1:])
 folder = pathlib.Path(folder)
+if words[-1] == "pass":  # whether memory can be limited
+    sys.exit((folder / "counts").exists() - 1)
 with (folder / "commands.jsonl").open("a") as file:
     file.write(json.dumps(words) + "\\n")
 if words[0] == "run":
@@ -30,7 +33,7 @@ if words[0] == "run":
     (folder / "profile.json").write_text(pathlib.Path(profile).read_text())
     reply = json.loads((folder / "reply.json").read_text())
     time.sleep(reply["wait"])
-    print(reply["out"])
+    print(reply["out"].replace("@ID@", json.loads(asked)["id"]))
     print(reply["err"], file=sys.stderr)
     sys.exit(reply["code"])
 """
@@ -58,7 +61,14 @@ class Engine:
     def finish(self, out: str = "", err: str = "", *, status: int = 0, timed_out: bool = False) -> None:
         files = {"b.txt": encoded("made")}
         self.answer(
-            {"out": encoded(out), "err": encoded(err), "exit": status, "timed_out": timed_out, "files": files}
+            {
+                "id": "@ID@",
+                "out": encoded(out),
+                "err": encoded(err),
+                "exit": status,
+                "timed_out": timed_out,
+                "files": files,
+            }
         )
 
     @property
@@ -88,6 +98,7 @@ def test_a_program_reaches_the_engine_with_its_limits(engine: Engine) -> None:
     for words in (
         ["--network", "none"], ["--cap-drop", "ALL"], ["--security-opt", "no-new-privileges"],
         ["--user", "65534:65534"], ["--tmpfs", "/program:rw,size=4096,mode=1777"], ["--read-only"],
+        ["--tmpfs", "/tmp:rw,size=4096,mode=1777"], ["--init=false"], ["--ulimit", "msgqueue=0:0"],
         ["--ulimit", "nofile=99:99"], ["--ulimit", "nproc=13:13"], ["an-image", "python3", "-I", "-c"],
     ):  # fmt: skip
         assert any(run[at : at + len(words)] == words for at in range(len(run))), words
@@ -98,7 +109,7 @@ def test_a_program_reaches_the_engine_with_its_limits(engine: Engine) -> None:
     assert (request["fetch"], request["seconds"], request["output_bytes"]) == (["b.txt"], 3, 10)
     assert request["limits"] == list(limits.kernel_limits())
     denied = {name for rule in engine.read("profile.json")["syscalls"] for name in rule["names"]}
-    assert {"ptrace", "mount", "unshare", "clone3"} <= denied
+    assert {"ptrace", "mount", "unshare", "clone3", "semget", "splice", "mmap"} <= denied
 
 
 @pytest.mark.parametrize("stream", ["out", "err"])
@@ -123,12 +134,67 @@ def test_endings(engine: Engine, answer: dict[str, Any], ending: str) -> None:
     assert engine.sandbox.run("").ending == ending
 
 
-@pytest.mark.parametrize("out", ["", "{", "[1]", "7", '{"out": ""}', '{"out": 1, "err": "", "exit": 0}'])
-def test_an_answer_that_cannot_be_read_means_a_program_that_was_killed(engine: Engine, out: str) -> None:
+WHOLE = {"id": "@ID@", "out": "", "err": "", "exit": 0, "timed_out": False, "files": {}}
+BAD: list[Any] = [
+    *("", "{", "[1]", "7", '{"out": ""}', "[" * 50_000, '{"a":' * 50_000, "NaN", "\0"),
+    {**WHOLE, "id": "0" * 32},
+    {**WHOLE, "id": None},
+    {name: value for name, value in WHOLE.items() if name != "id"},
+    *({name: value for name, value in WHOLE.items() if name != left} for left in WHOLE),
+    *({**WHOLE, "out": out} for out in (1, None, [], "not base64", "é", "A")),
+    *({**WHOLE, "exit": code} for code in ("x", None, [], float("inf"), float("nan"))),
+    *({**WHOLE, "files": files} for files in (1, None, "b.txt", ["b.txt"], {"b.txt": 1}, {"b.txt": "é"})),
+]
+
+
+@pytest.mark.parametrize("out", BAD)
+def test_an_answer_that_cannot_be_read_means_a_program_that_was_killed(engine: Engine, out: Any) -> None:
     engine.answer(out, err="the guest was lost")
-    result = engine.sandbox.run("")
-    assert (result.ending, result.exit_code, result.stderr) == ("killed", -9, "the guest was lost")
+    result = engine.sandbox.run("", fetch=["b.txt"])
+    assert (result.ending, result.exit_code) == ("killed", -9)
+    assert result.stderr in ("the guest was lost", "the answer cannot be read")
     assert engine.commands[-1][0] == "rm"
+
+
+def test_only_the_files_that_were_asked_for_come_back(engine: Engine) -> None:
+    names = ["b.txt", "../../evil", "/etc/evil", "c.txt", "", "\n"]
+    engine.answer({**WHOLE, "files": dict.fromkeys(names, encoded("x"))})
+    assert dict(engine.sandbox.run("", fetch=["b.txt"]).files) == {"b.txt": b"x"}
+
+
+@pytest.mark.parametrize("name", ["out", "file"])
+def test_an_answer_that_is_longer_than_its_limits_is_not_read(engine: Engine, name: str) -> None:
+    limits = ProgramLimits(output_bytes=100, file_bytes=1000)
+    fetch = ["b.txt"] if name == "file" else []
+    for size, ending in ((100, "ok"), (10**6, "killed")):
+        data = encoded("x" * size)
+        engine.answer({**WHOLE, "files": {"b.txt": data}} if fetch else {**WHOLE, "out": data})
+        assert engine.sandbox.run("", limits=limits, fetch=fetch).ending == ending
+
+
+def test_a_flood_of_the_engine_takes_no_memory(engine: Engine) -> None:
+    engine.answer("x" * (16 * 2**20))
+    tracemalloc.start()
+    try:
+        assert engine.sandbox.run("", limits=ProgramLimits(output_bytes=10)).ending == "killed"
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_whole_container_has_limits_if_the_engine_can(engine: Engine) -> None:
+    engine.finish()
+    limits = ProgramLimits(memory_bytes=2**28, processes=5)
+    engine.sandbox.run("", limits=limits)
+    assert not {"--memory", "--pids-limit"} & set(engine.commands[0])
+    assert "cannot limit" in engine.sandbox.about
+    (engine.folder / "counts").touch()
+    _counts.cache_clear()
+    engine.sandbox.run("", limits=limits)
+    run = engine.commands[-2]
+    assert run[run.index("--memory") :][:4] == ["--memory", str(2**30), "--pids-limit", "13"]
+    assert engine.read("request.json")["limits"][3] == 4096  # would count the processes of all containers
+    assert "engine limits" in engine.sandbox.about
 
 
 @pytest.mark.parametrize("code", [125, 126, 127])
@@ -140,7 +206,7 @@ def test_an_engine_that_starts_nothing_is_an_error(engine: Engine, code: int) ->
 
 
 def test_an_engine_that_hangs_is_a_timeout(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_core.sandbox.container._START_SECONDS", 0.5)
+    monkeypatch.setattr("gem_core.sandbox.container.START_SECONDS", 0.5)
     engine.answer("", wait=60)
     assert engine.sandbox.run("", limits=ProgramLimits(wall_seconds=0.5)).ending == "timeout"
     assert engine.commands[-1][0] == "rm"

@@ -79,7 +79,8 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
 
 
 def test_a_program_that_escapes_makes_a_level_unavailable(monkeypatch):
-    monkeypatch.setattr(levels, "_make", lambda *_: open_sandbox("process"))
+    weak = open_sandbox("process")
+    monkeypatch.setattr(levels, "_make", lambda *_: weak)
     check = levels._check("namespace")
     assert not check.available
     assert "can escape" in check.reason

@@ -119,3 +119,27 @@ def test_a_fetched_file_is_a_small_regular_one(shell):
     shell.run("echo 1 > a; ln -s a b; mkfifo c; mkdir d; head -c 65537 /dev/zero > e")
     fetched = {name: shell.fetch(f"/app/{name}") for name in "abcdeg"}
     assert fetched == {"a": b"1\n", "b": b"", "c": b"", "d": b"", "e": b"", "g": None}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(
+            f"import resource as r; r.prlimit(1, r.RLIMIT_{kind}, (0, 0))"
+            for kind in ("FSIZE", "NOFILE", "CPU", "AS", "NPROC", "STACK")
+        ),
+        *(f"import os; os.kill(1, {number})" for number in (2, 9, 11, 15, 19, 25)),
+        "import ctypes; print(ctypes.CDLL(None).syscall(302, 1, 7, (ctypes.c_ulong * 2)(0, 0), None))",
+    ],
+)
+def test_no_command_ends_the_driver(shell, command):
+    shell.run("touch kept")
+    assert shell.run(f'python3 -c "{command}" 2> /dev/null').ending in ("ok", "exited")
+    assert shell.run("ls").output == "kept\n"
+
+
+def test_programs_of_the_machine_do_without_the_calls_that_are_refused(shell):
+    made = "seq 20000 > a; cp a b; cat a > c; tail -n 1 b; cmp a c && head -c 3 /dev/zero | od -An -c"
+    assert shell.run(made).output == "20000\n  \\0  \\0  \\0\n"
+    followed = "(sleep 0.3; echo more >> a) & timeout 2 tail -n 0 -f a 2> /dev/null"
+    assert "more\n" in shell.run(followed).output

@@ -5,94 +5,51 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from collections.abc import Coroutine
+from typing import Any
 
-from gem_core.bridges.openenv import frames, wire
-from gem_core.errors import ConfigError, EnvError
+from gem_core._util.foreign_json import read_json
+from gem_core.bridges.openenv import wire
+from gem_core.bridges.openenv.address import Address, ServerError, SessionLost, access_headers
+from gem_core.errors import ConfigError, EnvError, MissingDependency
+
+try:
+    import aiohttp
+    from yarl import URL
+except ImportError as error:
+    raise MissingDependency("OpenEnv's servers need aiohttp: pip install 'gem-core[serve]'") from error
 
 MAX_MESSAGE = 100 << 20
 """Maximum size in bytes of an answer, as in OpenEnv's client."""
 
-_OUR_FAULT = (frames.PROTOCOL_ERROR, frames.BAD_TEXT, frames.TOO_BIG)
+_OUR_FAULT = (
+    aiohttp.WSCloseCode.PROTOCOL_ERROR,
+    aiohttp.WSCloseCode.INVALID_TEXT,
+    aiohttp.WSCloseCode.MESSAGE_TOO_BIG,
+)
 """Codes of close frames after which the same message would also end the next session."""
 
 
-class SessionLost(Exception):
-    """Raised when the session or its episode is gone: a new session may work."""
+_REASONS = {aiohttp.WSCloseCode.MESSAGE_TOO_BIG: "the message is too long"}
+"""Meanings of codes that servers send without a text."""
+_CLOSED = "the session is closed"
+_tasks: set[asyncio.Task[None]] = set()
 
 
-class ServerError(EnvError):
-    """Raised when the server answers with an error; `code` is OpenEnv's code."""
+class ClientSession:
+    """A session; `open` creates it.
 
-    def __init__(self, message: str, code: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class Address(NamedTuple):
-    """Address at which a server listens.
-
-    Attributes:
-        secure: Whether connections are encrypted.
-        host: Name or IP address.
-        port: Port.
-        path: Path before ``/ws``, without a slash at the end.
+    Args:
+        http: The HTTP client that holds the connection.
+        socket: The WebSocket.
     """
 
-    secure: bool
-    host: str
-    port: int
-    path: str
-
-    @classmethod
-    def parse(cls, url: str) -> Address:
-        """Read ``http://HOST:PORT/PATH``; the scheme may be http, https, ws, wss, or missing.
-
-        Raises:
-            ConfigError: The text is not such an address.
-        """
-        try:
-            parts = urlsplit(url if "://" in url else f"http://{url}")
-            secure = {"http": False, "ws": False, "https": True, "wss": True}[parts.scheme]
-            port = parts.port or (443 if secure else 80)
-            if not parts.hostname or parts.query or parts.fragment or parts.username:
-                raise ValueError(url)
-        except (KeyError, ValueError):
-            raise ConfigError(f"url={url!r}: expected an address such as 'http://127.0.0.1:8000'") from None
-        path = quote(unquote(parts.path.rstrip("/").removesuffix("/ws")), safe="/:")
-        return cls(secure, parts.hostname, port, path)
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """TLS settings with the certificates that the system trusts (and ``SSL_CERT_FILE``)."""
-        return ssl.create_default_context() if self.secure else None
-
-    def request(self, path: str, headers: dict[str, str]) -> bytes:
-        """Return the head of a GET request."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        lines = [f"GET {self.path}{path} HTTP/1.1", f"Host: {host}:{self.port}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def access_headers(token: str | None) -> dict[str, str]:
-    """Return the header that carries a token; none without a token."""
-    return {} if token is None else {"Authorization": f"Bearer {token}"}
-
-
-class ClientSession(asyncio.Protocol):
-    """A session; `open` creates it."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, http: aiohttp.ClientSession, socket: aiohttp.ClientWebSocketResponse[Any]) -> None:
+        self._http, self._socket = http, socket
         self._loop = asyncio.get_running_loop()
-        self._opened: asyncio.Future[None] = self._loop.create_future()
         self._answer: asyncio.Future[bytes] | None = None
-        self._transport: Any = None
-        self._head = b""
-        self._frames = frames.FrameReader(masked=False, max_size=MAX_MESSAGE)
         self._ended: str | None = None
+        self._keep(self._receive())
 
     @classmethod
     async def open(cls, address: Address, token: str | None, timeout: float) -> ClientSession:
@@ -102,31 +59,33 @@ class ClientSession(asyncio.Protocol):
             ConfigError: The server rejects the token or has no environment there.
             SessionLost: There is no connection; a later attempt may succeed.
         """
-        key = frames.new_key()
-        headers = {
-            "Upgrade": "websocket", "Connection": "Upgrade",
-            "Sec-WebSocket-Key": key, "Sec-WebSocket-Version": "13", **access_headers(token),
-        }  # fmt: skip
-
-        async def connect() -> ClientSession:
-            _, session = await loop.create_connection(
-                lambda: cls(key), address.host, address.port, ssl=address.tls
-            )
-            try:
-                session._transport.write(address.request("/ws", headers))
-                await session._opened
-            except BaseException:
-                session.close()
-                raise
-            return session
-
-        loop = asyncio.get_running_loop()
+        where = f"{address.host}:{address.port}"
+        trace = aiohttp.TraceConfig()
+        trace.on_request_redirect.append(_no_redirect)
+        http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=1),
+            trace_configs=[trace],
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
         try:
-            return await asyncio.wait_for(connect(), timeout)
-        except ssl.SSLCertVerificationError as error:
-            raise ConfigError(f"the certificate of {address.host} is not trusted: {error}") from error
-        except (OSError, asyncio.TimeoutError) as error:
-            raise SessionLost(f"no connection to {address.host}:{address.port}: {error!r}") from error
+            socket = await asyncio.wait_for(
+                http.ws_connect(
+                    URL(f"{address.url}/ws", encoded=True), headers=access_headers(token),
+                    ssl=address.tls or True, autoping=True, max_msg_size=MAX_MESSAGE, decode_text=False,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                ),
+                timeout,
+            )  # fmt: skip
+        except BaseException as error:
+            await http.close()
+            if isinstance(error, aiohttp.WSServerHandshakeError):
+                raise _rejected(error) from error
+            if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+                raise ConfigError(f"the certificate of {address.host} is not trusted: {error}") from error
+            if isinstance(error, aiohttp.ClientError | OSError | asyncio.TimeoutError):
+                raise SessionLost(f"no connection to {where}: {error!r:.300}") from error
+            raise
+        return cls(http, socket)
 
     @property
     def alive(self) -> bool:
@@ -150,9 +109,8 @@ class ClientSession(asyncio.Protocol):
             raise SessionLost(self._ended)
         self._answer = self._loop.create_future()
         message = json.dumps({"type": kind, "data": data}).encode()
-        self._transport.write(frames.encode_frame(message, mask=True))
         try:
-            payload = await asyncio.wait_for(self._answer, timeout)
+            payload = await asyncio.wait_for(self._exchange(message, self._answer), timeout)
         except asyncio.TimeoutError:
             self.close()  # the answer may still arrive
             raise EnvError(f"the server did not answer within {timeout:g} s") from None
@@ -162,84 +120,81 @@ class ClientSession(asyncio.Protocol):
         finally:
             self._answer = None
         try:
-            answer = json.loads(payload)
+            answer = read_json(payload)
             data = answer["data"]
             if answer["type"] != "error":
                 return dict(data)
             code, text = str(data["code"]), str(data["message"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             self.close()
             raise EnvError(f"the server sent an unexpected message: {payload[:200]!r}") from error
         if code in (wire.SESSION_ERROR, wire.CAPACITY_REACHED):
             raise SessionLost(f"{text} ({code})")
         raise ServerError(f"{text} ({code})", code)
 
+    async def _exchange(self, message: bytes, answer: asyncio.Future[bytes]) -> bytes:
+        try:
+            await self._socket.send_frame(message, aiohttp.WSMsgType.TEXT)
+        except ConnectionError as error:
+            raise SessionLost(f"the server closed the connection: {error!r}") from error
+        return await answer
+
     def close(self) -> None:
         """End the session. May be called more than once."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(
-                frames.encode_frame(frames.encode_close(frames.NORMAL), frames.CLOSE, mask=True)
-            )
-            self._transport.close()
-        self._end("the session is closed")
+        if self._ended != _CLOSED:
+            self._end(_CLOSED)
+            self._ended = _CLOSED
+            self._keep(self._shut())
 
-    # -- asyncio.Protocol ---------------------------------------------------------------------
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine; the event loop itself keeps no task alive."""
+        task = self._loop.create_task(work)
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._end(f"the server closed the connection{'' if error is None else f': {error!r}'}")
-
-    def data_received(self, data: bytes) -> None:
-        if not self._opened.done():
-            self._head += data
-            head, separator, data = self._head.partition(b"\r\n\r\n")
-            if not separator:
-                if len(self._head) > 1 << 16:
-                    self._end("the server sent no HTTP response")
-                    self._transport.abort()
-                return
-            self._head = b""
-            self._check_handshake(head)
+    async def _shut(self) -> None:
         try:
-            messages = self._frames.feed(data)
-        except frames.FrameError as error:
-            self._end(f"the server broke the WebSocket protocol: {error}")
-            self._transport.abort()
-            return
-        for opcode, payload in messages:
-            if opcode == frames.PING:
-                self._transport.write(frames.encode_frame(payload, frames.PONG, mask=True))
-            elif opcode == frames.CLOSE:
-                code, reason = int.from_bytes(payload[:2], "big"), payload[2:].decode(errors="replace")
-                text = f"the server closed the session ({code} {reason})"
-                self._end(text, EnvError(text) if code in _OUR_FAULT else None)
-                self._transport.close()
-            elif opcode <= frames.BINARY and self._answer is not None and not self._answer.done():
-                self._answer.set_result(payload)
-            elif opcode <= frames.BINARY and b"CAPACITY_REACHED" in payload:
-                self._end("the server is at capacity")
+            await self._socket.close()
+        finally:
+            await self._http.close()
 
-    def _check_handshake(self, head: bytes) -> None:
-        status, _, headers = head.decode("latin-1").partition("\r\n")
-        code = status.split(" ")[1:2]
-        if code == ["101"]:
-            if frames.accept_key(self._key).lower() not in headers.lower():
-                self._opened.set_exception(ConfigError("the server does not speak the WebSocket protocol"))
+    async def _receive(self) -> None:
+        """Read messages; aiohttp answers the pings of the server."""
+        while True:
+            message = await self._socket.receive()
+            if message.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                if self._answer is not None and not self._answer.done():
+                    self._answer.set_result(message.data)
+                elif wire.CAPACITY_REACHED.encode() in message.data:
+                    self._end("the server is at capacity")
+                continue
+            if message.type is aiohttp.WSMsgType.CLOSE:
+                reason = str(message.extra or _REASONS.get(message.data, ""))
+                text = f"the server closed the session ({message.data} {reason[:200]})"
+                self._end(text, EnvError(text) if message.data in _OUR_FAULT else None)
+            elif message.type is aiohttp.WSMsgType.ERROR:
+                self._end(f"the connection failed: {message.data!r:.300}")
             else:
-                self._opened.set_result(None)
-        elif code in (["401"], ["403"], ["404"]):
-            self._opened.set_exception(
-                ConfigError(f"the server rejected the session: {status}; check the address and the token")
-            )
-        else:
-            self._opened.set_exception(SessionLost(f"the server rejected the session: {status}"))
+                self._end("the server closed the connection")
+            await self._shut()
+            return
 
     def _end(self, reason: str, error: Exception | None = None) -> None:
         if self._ended is not None:
             return
         self._ended = reason
-        for future in (self._opened, self._answer):
-            if future is not None and not future.done():
-                future.set_exception(error or SessionLost(reason))
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error or SessionLost(reason))
+
+
+async def _no_redirect(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:
+    """Follow no redirect, which could lead the token to another server."""
+    raise ConfigError(f"{params.url} redirects to another address: use that address")
+
+
+def _rejected(error: aiohttp.WSServerHandshakeError) -> Exception:
+    """Return the error for an answer that is not a WebSocket."""
+    text = f"the server rejected the session: {error.status} {error.message}"
+    if error.status in (101, 401, 403, 404, 421):
+        return ConfigError(f"{text}; check the address and the token")
+    return SessionLost(text)

@@ -15,7 +15,7 @@ from gem_core._util.threads import in_thread
 from gem_core.bridges.actions import Action, ActionGrammar, draw, resolved
 from gem_core.bridges.foreign import ForeignEnv, json_info
 from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.client import ServerError, SessionLost
+from gem_core.bridges.openenv.address import ServerError, SessionLost
 from gem_core.bridges.openenv.links import Link, LocalLink, ServerLink
 from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError, ServiceError
@@ -270,18 +270,23 @@ class OpenEnvEnv(ForeignEnv):
 
     async def _read_schema(self, timeout: float) -> None:
         schemas = await self._link.schema(timeout)
+        if not all(isinstance(schemas.get(name), dict) for name in ("action", "observation")):
+            raise ConfigError(f"{self.source}: the server sent no schema of its actions: {schemas!r:.200}")
         _answered.add(self.source)
         self._served_by_gem = schemas["observation"].get("title") == wire.OBSERVATION_TITLE
         if self.max_turns is None and not self._served_by_gem:
             self.max_turns = MAX_TURNS
         schema = schemas["action"]
+        if "$ref" in schema or not isinstance(schema.get("properties", {}), dict):
+            schema = resolved(schema)
         mcp = schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
         if self.action_form == "tools" or (self.action_form == "auto" and mcp):
             self._tools = {}
             self._grammar = ActionGrammar(_CALL_SCHEMA)
             return
         fields = {name: item for name, item in schema.get("properties", {}).items() if name != "metadata"}
-        required = [name for name in schema.get("required", ()) if name in fields]
+        named = schema.get("required")
+        required = [name for name in named if name in fields] if isinstance(named, list) else []
         only = required if len(required) == 1 else list(fields) if len(fields) == 1 else []
         if self.field is not None and self.field not in fields:
             raise ConfigError(f"field={self.field!r}: expected a field of the action: {', '.join(fields)}")
@@ -290,8 +295,10 @@ class OpenEnvEnv(ForeignEnv):
         if self._field_name is None:
             kind = {**schema, "type": "object", "properties": fields, "required": required}
         else:
-            kind = {**fields[self._field_name], **definitions}
-        is_text = resolved(kind).get("type") == "string" and "enum" not in resolved(kind)
+            field = fields[self._field_name]
+            kind = {**field, **definitions} if isinstance(field, dict) else {}
+        plain = resolved(kind)
+        is_text = plain.get("type") == "string" and "enum" not in plain
         whole = self.action_form == "text" or (self.action_form == "auto" and is_text)
         self._grammar = ActionGrammar(kind, whole=whole)
 

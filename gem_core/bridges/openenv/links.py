@@ -7,13 +7,16 @@ import importlib
 import inspect
 import typing
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gem_core._util.messages import error_line
 from gem_core._util.threads import TOOL_THREADS, Overdue, ThreadCall, call_in
-from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost, access_headers
+from gem_core.bridges.openenv.address import Address, SessionLost, access_headers
 from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError, WrongServer
 from gem_core.tools.http import HttpClient
+
+if TYPE_CHECKING:
+    from gem_core.bridges.openenv.client import ClientSession
 
 
 class Link(Protocol):
@@ -51,17 +54,23 @@ class ServerLink(Link):
     Args:
         url: Address of the server.
         token: Token that it requires; None for none.
+
+    Raises:
+        ConfigError: The text is not an address.
+        MissingDependency: aiohttp is not installed.
     """
 
     def __init__(self, url: str, token: str | None) -> None:
+        from gem_core.bridges.openenv.client import ClientSession
+
+        self._open = ClientSession.open
         self._address = Address.parse(url)
         self._token = token
         self._session: ClientSession | None = None
 
     async def schema(self, timeout: float) -> Mapping[str, Any]:
         address = self._address
-        scheme, host = "https" if address.secure else "http", address.host
-        base = f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}{address.path}"
+        base = address.url
         client = HttpClient(base, timeout=timeout, retries=0, headers=access_headers(self._token))
         try:
             answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
@@ -81,7 +90,7 @@ class ServerLink(Link):
                 raise SessionLost(
                     "the connection is closed" if self._session is None else self._session.ended
                 )
-            self._session = await ClientSession.open(self._address, self._token, timeout or 60.0)
+            self._session = await self._open(self._address, self._token, timeout or 60.0)
         return await self._session.ask(kind, data, timeout)
 
     def close(self) -> None:

@@ -41,15 +41,15 @@ def write_package(id: str, folder: str | Path, kwargs: Mapping[str, Any] | None 
     env_spec = spec(id)
     if not isinstance(env_spec.entry_point, str) or not env_spec.entry_point.startswith("gem_core."):
         raise ConfigError(f"{id}: a package installs gem-core only, which does not contain this environment")
-    extras = "" if env_spec.extra is None else f"[{env_spec.extra}]"
+    extras = ",".join(extra for extra in (env_spec.extra, "serve") if extra)
     name = re.sub(r"[^0-9a-z]+", "_", id.lower())
     arguments = ", ".join(f"{key}={value!r}" for key, value in (kwargs or {}).items())
     served = f"{id}({arguments})" if arguments else id
     with make(id, **(kwargs or {})) as env:
         probe, max_return = _probe(env), env.max_return or 1.0
-    command = ["gem-core", "serve", "openenv", served, "--host", "0.0.0.0", "--port", "8000"]
+    command = ["gem-core", "serve", "openenv", served, "--host", "0.0.0.0", "--public", "--port", "8000"]
     values = {
-        "name": name, "served": served, "requirement": f"gem-core{extras}",
+        "name": name, "served": served, "requirement": f"gem-core[{extras}]",
         "description": env_spec.description or id, "max_reward": max(1.0, max_return),
         "command": json.dumps(command),
     }  # fmt: skip

@@ -22,7 +22,7 @@ class ServerLimits:
     max_sessions: int = 16_384
     idle_timeout: float | None = 3600.0
     drain_timeout: float = 30.0
-    max_message: int = 8 << 20
+    max_message: int = 1 << 20
 
     def __post_init__(self) -> None:
         check_int("max_sessions", self.max_sessions, 1)

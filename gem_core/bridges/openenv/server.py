@@ -1,4 +1,4 @@
-"""`OpenEnvServer`: environments behind OpenEnv's protocol, one WebSocket per session, no web framework.
+"""`OpenEnvServer`: environments behind OpenEnv's protocol, one WebSocket per session.
 
     async with OpenEnvServer([serve_env("game:GuessTheNumber-v0-easy")]) as server:
         await server.listen(port=8000)
@@ -15,13 +15,14 @@ import logging
 import os
 import ssl
 import time
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from gem_core._util.checks import check_int, check_number
-from gem_core.bridges.openenv import frames, wire
-from gem_core.bridges.openenv.connection import Acceptor, Connection, decode_body
+from gem_core._util.foreign_json import read_json
+from gem_core.bridges.openenv import wire
+from gem_core.bridges.openenv.connection import CLOSE_SECONDS, Connection, ServerState, end_socket
 from gem_core.bridges.openenv.hosts import Host, local_host
 from gem_core.bridges.openenv.processes import ProcessHost
 from gem_core.bridges.openenv.served import ServedEnv, ServerLimits
@@ -29,11 +30,16 @@ from gem_core.bridges.openenv.sessions import no_mcp
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CallOrderError, ConfigError
 from gem_core.registration import WrapperLike, make, spec
+from gem_core.serving.access import Access, Refusal
+from gem_core.serving.guard import ConnectionLimits
+from gem_core.serving.http import HttpServer, WSCloseCode, json_response, read_body, web
 from gem_core.spec import EnvSpec
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+MAX_BODY = 64 << 10
+"""Maximum size in bytes of the body of an HTTP request."""
+_SHUTDOWN = "the server shuts down"
 
 
 def serve_env(
@@ -91,7 +97,7 @@ def worker_host(env_spec: EnvSpec, workers: int | None, call_timeout: float | No
     return RayHost(env_spec, workers, call_timeout)
 
 
-class OpenEnvServer(Acceptor):
+class OpenEnvServer:
     """Serves environments to OpenEnv's clients and to ``openenv:`` ids.
 
     With one environment, the server's address is also the environment's address. Each environment also has
@@ -108,6 +114,8 @@ class OpenEnvServer(Acceptor):
         port: Port on which the server listens; 0 before `listen`.
     """
 
+    loop: asyncio.AbstractEventLoop
+
     def __init__(
         self,
         envs: Sequence[ServedEnv],
@@ -117,13 +125,14 @@ class OpenEnvServer(Acceptor):
     ) -> None:
         if not envs:
             raise ConfigError("a server needs at least one environment")
-        super().__init__(limits or ServerLimits(), token)
+        self.limits, self.token = limits or ServerLimits(), token
+        self.state = ServerState(self.limits)
         self.envs = {env.name: env for env in envs}
         if len(self.envs) < len(envs):
             raise ConfigError("an environment is listed twice; list each id once, because ids are addresses")
         self.port = 0
         self._version = version
-        self._listener: asyncio.Server | None = None
+        self._http = HttpServer(self._answer, ConnectionLimits(self.limits.max_sessions + 1024))
         self._closed: asyncio.Event
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -138,49 +147,53 @@ class OpenEnvServer(Acceptor):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def listen(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    async def listen(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tls: ssl.SSLContext | None = None,
+        hosts: Iterable[str] = (),
+        public: bool = False,
+    ) -> None:
         """Accept connections.
 
         Args:
             host: Address to listen on; the default accepts only callers on this machine.
             port: Port to listen on; 0 picks a free one.
             tls: Certificate and key; None means no encryption.
+            hosts: Further names, without port, that clients may use for the server; see `Access`.
+            public: Whether an address other than loopback may be served without a token.
 
         Raises:
+            ConfigError: The address is not loopback and there is no token.
             OSError: The port is taken.
         """
-        if self._listener is not None:
+        if self.port:
             raise CallOrderError("the server is listening already")
-        self._listener = await self.loop.create_server(
-            lambda: Connection(self), host, port, ssl=tls, backlog=4096, reuse_address=True
-        )
-        self.port = self._listener.sockets[0].getsockname()[1]
+        access = Access.for_address(host, self.token, hosts, public)
+        self.port = await self._http.listen(access, host, port, tls)
 
     async def drain(self) -> None:
         """Shut down gracefully: let running episodes end within the drain timeout, then `close`.
 
         Sessions without a running episode end at once, and new ones are rejected.
         """
-        self.draining = True
+        self.state.draining = True
         end = self.loop.time() + self.limits.drain_timeout
-        for connection in list(self.connections):
-            if connection.seat is not None and not connection.running:
-                connection.end(frames.GOING_AWAY, "the server shuts down")
-        while self.sessions and self.loop.time() < end:
+        await self._end([session for session in self.state.sessions if not session.running])
+        while self.state.sessions and self.loop.time() < end:
             await asyncio.sleep(0.05)
-        if self.sessions:
-            logger.warning("%d episodes were cut, because drain_timeout has passed", self.sessions)
+        if self.state.sessions:
+            logger.warning("%d episodes were cut, because drain_timeout has passed", len(self.state.sessions))
         await self.close()
 
     async def close(self) -> None:
         """End every session and free all resources. May be called more than once."""
         if self._closed.is_set():
             return
-        self.draining = True
-        if self._listener is not None:
-            self._listener.close()
-        for connection in list(self.connections):
-            connection.end(frames.GOING_AWAY, "the server shuts down")
+        self.state.draining = True
+        await self._end(list(self.state.sessions))
+        await self._http.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
         await asyncio.sleep(0)  # so that the last connections can close
@@ -192,61 +205,98 @@ class OpenEnvServer(Acceptor):
         """Wait until `close` has finished."""
         await self._closed.wait()
 
+    async def _end(self, sessions: Sequence[Connection], reason: str = _SHUTDOWN) -> None:
+        await asyncio.gather(*(session.end(WSCloseCode.GOING_AWAY, reason) for session in sessions))
+
     async def _sweep(self) -> None:
-        """End idle connections."""
+        """End idle sessions."""
         timeout = self.limits.idle_timeout
         if timeout is None:
             return
         while True:
             await asyncio.sleep(min(timeout / 4, 5.0))
             now = time.monotonic()
-            for connection in list(self.connections):
-                if now - connection.active_at > timeout and not connection.busy:
-                    self.metrics.ends["idle"] += 1
-                    connection.end(frames.GOING_AWAY, f"no message for {timeout:g} s")
+            idle = [
+                session
+                for session in self.state.sessions
+                if now - session.active_at > timeout and not session.busy
+            ]
+            self.state.metrics.ends["idle"] += len(idle)
+            await self._end(idle, f"no message for {timeout:g} s")
 
-    # -- HTTP ---------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
+
+    async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        if "websocket" in request.headers.get("Upgrade", "").lower():
+            return await self._open(request, path)
+        method, path = request.method, path.rstrip("/")
+        read = method in ("GET", "HEAD")
+        if read and path.endswith("/health"):
+            status = "draining" if self.state.draining else "healthy"
+            return json_response({"status": status}, 503 if self.state.draining else 200)
+        if read and path == "/metrics":
+            text = self.state.metrics.render(self._gauges()).encode()
+            kind = "text/plain; version=0.0.4; charset=utf-8"
+            return web.Response(body=text, headers={"Content-Type": kind})
+        name, _, last = path.rpartition("/")
+        env = self._find(name.strip("/"))
+        if env is None:
+            addresses = {id: "/" + quote(id, safe=":") for id in self.envs}
+            if read and not path:
+                return json_response({"environments": addresses})
+            raise Refusal(404, f"no such page; environments: {', '.join(addresses.values())}")
+        page = self._page(env, last) if read else None
+        if page is not None:
+            return json_response(page)
+        if method == "POST" and last == "mcp":
+            body = await read_body(request, min(MAX_BODY, self.limits.max_message))
+            return json_response(no_mcp(_decode(body)))
+        if method == "POST" and last in ("reset", "step"):
+            raise Refusal(409, "plain HTTP has no session; open a WebSocket at /ws")
+        raise Refusal(404, "no such page")
+
+    async def _open(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        """Play a session."""
+        state, transport = self.state, request.transport
+        name, _, last = path.rstrip("/").rpartition("/")
+        env = self._find(name.strip("/"))
+        if last != "ws" or env is None:
+            raise Refusal(404, f"no session at {path[:200]!r}; environments: {', '.join(self.envs)}")
+        if state.draining:
+            raise Refusal(503, _SHUTDOWN)
+        socket = web.WebSocketResponse(
+            timeout=CLOSE_SECONDS, autoping=False, compress=False, decode_text=False,
+            max_msg_size=self.limits.max_message + 1,
+        )  # fmt: skip
+        await socket.prepare(request)
+        if len(state.sessions) < self.limits.max_sessions:
+            await Connection(state, env, socket, transport).play()
+            return socket
+        state.metrics.events[wire.CAPACITY_REACHED] += 1  # in the words of OpenEnv's server
+        text = f"Server at capacity: {len(state.sessions)} sessions are active, the maximum"
+        await socket.send_str(wire.encode(wire.error_message(text, wire.CAPACITY_REACHED)).decode())
+        await end_socket(socket, transport, WSCloseCode.TRY_AGAIN_LATER, "at capacity")
+        return socket
 
     def names(self) -> list[str]:
+        """Return the ids of the environments."""
         return list(self.envs)
 
-    def find(self, name: str) -> ServedEnv | None:
+    def _find(self, name: str) -> ServedEnv | None:
+        """Return the environment at a path; the path "" belongs to a single environment."""
         if not name and len(self.envs) == 1:
             return next(iter(self.envs.values()))
         return self.envs.get(name)
 
-    def respond(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
-        path = path.rstrip("/")
-        read = method in ("GET", "HEAD")
-        if read and path.endswith("/health"):
-            return (503, {"status": "draining"}) if self.draining else (200, {"status": "healthy"})
-        if read and path == "/metrics":
-            return 200, self.metrics.render(self._gauges())
-        name, _, last = path.rpartition("/")
-        env = self.find(name.strip("/"))
-        if env is None:
-            addresses = {id: "/" + quote(id, safe=":") for id in self.envs}
-            if read and not path:
-                return 200, {"environments": addresses}
-            return 404, {"detail": f"no such page; environments: {', '.join(addresses.values())}"}
-        page = self._page(env, last) if read else None
-        if page is not None:
-            return 200, page
-        if method == "POST" and last == "mcp":
-            request = decode_body(body)
-            return 200, no_mcp(request if isinstance(request, dict) else {})
-        if method == "POST" and last in ("reset", "step"):
-            return 409, {"detail": "plain HTTP has no session; open a WebSocket at /ws"}
-        return 404, {"detail": "no such page"}
-
     def _gauges(self) -> dict[str, tuple[str, float]]:
-        running = sum(connection.running for connection in self.connections)
+        running = sum(session.running for session in self.state.sessions)
         lost = sum(env.host.lost_workers for env in self.envs.values())
         return {
-            "sessions": ("Open sessions.", self.sessions),
+            "sessions": ("Open sessions.", len(self.state.sessions)),
             "sessions_limit": ("Maximum number of sessions.", self.limits.max_sessions),
+            "connections": ("Open connections.", len(self._http.guard.connections)),
             "episodes_running": ("Running episodes.", running),
-            "draining": ("1 while the server shuts down.", self.draining),
+            "draining": ("1 while the server shuts down.", self.state.draining),
             "lost_workers": ("Workers that died or were killed.", lost),
         }
 
@@ -277,32 +327,10 @@ _PATHS = {
 }
 
 
-def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine like `asyncio.run`, on uvloop if it is installed.
-
-    uvloop takes less CPU time per message than asyncio's own event loop.
-    """
+def _decode(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a body; an empty one if there is none."""
     try:
-        import uvloop
-    except ImportError:
-        return asyncio.run(main)
-    result: T = uvloop.run(main)
-    return result
-
-
-def tls_context(certificate: str, key: str | None = None) -> ssl.SSLContext:
-    """Return the TLS settings of a server.
-
-    Args:
-        certificate: PEM file with the certificate chain.
-        key: PEM file with the private key; None if it is in the same file.
-
-    Raises:
-        ConfigError: A file is missing or does not hold a certificate or key.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"cannot load the certificate {certificate!r} and its key: {error}") from error
-    return context
+        value = read_json(body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+import sqlite3
 import uuid
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from fractions import Fraction
 from random import Random
 from typing import Any, ClassVar
@@ -16,8 +18,8 @@ from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
 from gem_core.errors import ConfigError
-from gem_core.text import plain
-from gem_core.tools.mcp.database import MOST_BYTES, folder, path_of
+from gem_core.text import boxed_answer, plain
+from gem_core.tools.mcp.database import MOST_BYTES, folder, opened, path_of
 
 DONE = "done"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?")
@@ -150,6 +152,25 @@ class Databases(TurnBasedEnv[str]):
 
     def best_move(self) -> str | None:
         return self.task.answer or DONE
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether the database and the answer are right, by following the instruction in Python.
+
+        None for a response without a box, which does not end the episode, and for tasks about a constraint or
+        a trigger, whose effects are no rows.
+        """
+        from gem_core.envs.databases.second_solvers import judged
+
+        self._require_running("verify")
+        answer = boxed_answer(action)
+        if answer is None or not self.task.setup:
+            return None
+        try:
+            with closing(sqlite3.connect(":memory:")) as start, opened(self._path) as end:
+                start.executescript(self.task.setup)
+                return judged(self.task.instruction, start, end, answer)
+        except sqlite3.Error:  # a player may have put anything into the file
+            return False
 
     # -- the database -------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ folder of the category or next to it.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_int
+from gem_core._util.files import check_links
+from gem_core._util.foreign_json import read_json_file
 from gem_core.core import Split
 from gem_core.data import undivided
 from gem_core.envs.databases.env import Databases
@@ -157,9 +158,10 @@ def _task(path: Path, databases: Path | None) -> FolderEntry:
     Raises:
         DataError: The task is not for SQLite.
     """
+    check_links(path)
     meta = path / "meta.json"
     try:
-        facts = json.loads(meta.read_text(encoding="utf-8")) if meta.is_file() else {}
+        facts = read_json_file(meta) if meta.is_file() else {}
     except ValueError as error:
         raise DataError(f"meta.json cannot be read: {error}") from None
     services = facts.get("mcp", ["sqlite"]) if isinstance(facts, dict) else []
@@ -172,6 +174,8 @@ def _task(path: Path, databases: Path | None) -> FolderEntry:
     database = next((file for file in files if file.is_file()), None)
     if database is None:
         raise DataError(f"its database is missing: no {category}.db, .sqlite or .sql")
+    if database.resolve().parent != database.parent.resolve():
+        raise DataError(f"its database {database.name} is a link to another folder")
     truth = path / "ground_truth.sql"
     solution = truth.read_text(encoding="utf-8") if truth.is_file() else ""
     text = (path / "description.md").read_text(encoding="utf-8")

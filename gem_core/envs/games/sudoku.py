@@ -130,6 +130,24 @@ class Sudoku(TurnBasedEnv[list[int]]):
         cell = min(empty, key=lambda cell: len(candidates(self.cells, cell, self.scale)))
         return self._words(cell, self.solution[cell])
 
+    def verify(self, action: str) -> bool | None:
+        """Return whether the only solution of the board that the player sees has the number of a move.
+
+        True for the move that completes the board, None for a right move before it. Every move is wrong if
+        the board has no solution, or more than one.
+        """
+        from gem_core.envs.games.sudoku_second_solver import solutions
+
+        self._require_running("verify")
+        move = next((move for box in self.find(action) if (move := self.parse(box.strip()))), None)
+        if move is None:
+            return None
+        board = self.board()
+        ways = solutions(board)
+        if len(ways) != 1 or tuple(move) not in ways[0]:
+            return False
+        return True if board.count(".") == 1 else None
+
     def _words(self, cell: int, number: int) -> str:
         return f"{cell // self.scale + 1} {cell % self.scale + 1} {number}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -13,6 +12,8 @@ from urllib.parse import quote, unquote, urldefrag, urlencode, urljoin
 from urllib.request import Request, urlopen
 
 from gem_core._util.checks import check_number, expected
+from gem_core._util.foreign_json import read_json
+from gem_core._util.urls import without_secrets
 from gem_core.envs.games.wiki_pages import Page
 from gem_core.errors import ServiceError
 
@@ -29,6 +30,7 @@ class _Server:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise expected("url", url, "an address that begins with http:// or https://")
         self.url = url.rstrip("/")
+        self.where = without_secrets(self.url)
         self.query_delay_ms = check_number("query_delay_ms", query_delay_ms, 0, 1e6)
         self.timeout_s = check_number("timeout_s", timeout_s, 0, 1e6)
 
@@ -46,10 +48,10 @@ class _Server:
             error.close()
             if error.code == 404:
                 return None
-            raise ServiceError(f"{url} answered {error.code} {error.reason}") from error
+            raise ServiceError(f"{without_secrets(url)} answered {error.code} {error.reason}") from error
         except (OSError, ValueError) as error:
             raise ServiceError(
-                f"{self.url} cannot be reached ({error}); check the url, or use backend='bundled'"
+                f"{self.where} cannot be reached ({error}); check the url, or use backend='bundled'"
             ) from error
 
 
@@ -75,10 +77,10 @@ class MediaWikiPages(_Server):
         try:
             title = answer["query"]["random"][0]["title"]
         except (KeyError, IndexError, TypeError) as error:
-            raise ServiceError(f"{self.url} returned no random page: {str(answer)[:200]}") from error
+            raise ServiceError(f"{self.where} returned no random page: {str(answer)[:200]}") from error
         page = self.page(title)
         if page is None:
-            raise ServiceError(f"{self.url} returned the random page {title!r}, which does not exist")
+            raise ServiceError(f"{self.where} returned the random page {title!r}, which does not exist")
         return page
 
     def page(self, title: str) -> Page | None:
@@ -100,7 +102,7 @@ class MediaWikiPages(_Server):
                 more = answer.get("continue", {})
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise ServiceError(
-                    f"{self.url} returned no page for {title!r}: {str(answer)[:200]}"
+                    f"{self.where} returned no page for {title!r}: {str(answer)[:200]}"
                 ) from error
             if not more:
                 break
@@ -110,11 +112,11 @@ class MediaWikiPages(_Server):
         url = f"{self.url}?{urlencode({'action': 'query', 'format': 'json', 'formatversion': 2, **query})}"
         answer = self._get(url)
         if answer is None:
-            raise ServiceError(f"{self.url} does not exist (404); give the address of api.php")
+            raise ServiceError(f"{self.where} does not exist (404); give the address of api.php")
         try:
-            return json.loads(answer[0])
+            return read_json(answer[0])
         except ValueError as error:
-            raise ServiceError(f"{self.url} did not return JSON; give the address of api.php") from error
+            raise ServiceError(f"{self.where} did not return JSON; give the address of api.php") from error
 
 
 class KiwixPages(_Server):

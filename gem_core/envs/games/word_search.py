@@ -140,6 +140,22 @@ class WordSearch(TurnBasedEnv[list[int]]):
         )
         return " ".join(map(str, line))
 
+    def verify(self, action: str) -> bool | None:
+        """Return whether a line of the grid that the player sees spells a listed word.
+
+        True for the last word, None for a right line before it, and where the words are not listed.
+        """
+        from gem_core.envs.games.word_search_second_solver import listed, spelled
+
+        self._require_running("verify")
+        move = next((move for box in self.find(action) if (move := self.parse(box.strip()))), None)
+        words = listed(self.board())
+        if move is None or words is None:
+            return None
+        if len(move) != 4 or min(move) < 0 or spelled(self.board(), move) not in words:
+            return False
+        return True if len(words) == 1 else None
+
     # -- plumbing -----------------------------------------------------------------------------
 
     def _draw_words(self, hardcore: bool, num_words: int) -> list[str]:

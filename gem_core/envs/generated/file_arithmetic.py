@@ -89,6 +89,11 @@ class FileArithmeticEnv(LiteralEnv):
     def random_answer(self, row: Row, random: Random) -> str:
         return f"\\boxed{{{random.randrange(self.modulus)}}}"
 
+    def second_answer(self) -> int | None:
+        from gem_core.envs.generated.second_solvers.sums import remainder
+
+        return remainder(self.row["problem"], self.tool_files)
+
     @property
     def tool_files(self) -> dict[str, str]:
         """Return the file of this episode, for the tools."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from gem_core.data import Row
 from gem_core.envs.datasets.base import Graded, references
 from gem_core.envs.datasets.math import MathEnv
 from gem_core.graders.latex import read
 from gem_core.graders.layout import tidy
 from gem_core.graders.math import judge
+from gem_core.text import boxed_answer
+
+_PLAIN = re.compile(r"-?\d{1,300}", re.ASCII)
+"""A whole number without separators."""
 
 
 class LiteralEnv(MathEnv):
@@ -18,6 +24,18 @@ class LiteralEnv(MathEnv):
     """
 
     instruction = "Give the final answer as \\boxed{number}, for example \\boxed{12345}."
+
+    def second_answer(self) -> int | None:
+        """Return the answer that follows from what the episode shows; None if there is not exactly one."""
+        raise NotImplementedError
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether the number in the box is `second_answer`; None for a box without plain digits."""
+        self._require_running("verify")
+        answer = boxed_answer(action)
+        if answer is None or not _PLAIN.fullmatch(answer):
+            return None
+        return int(answer) == self.second_answer()
 
     def grade(self, answer: str, row: Row) -> Graded:
         verdict = judge(answer, references(row, self.keys[1], self.rows)[0], symbolic=False)

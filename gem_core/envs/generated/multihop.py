@@ -228,6 +228,22 @@ class MultiHopEnv(QaEnv):
         random.shuffle(titles)
         return titles
 
+    def verify(self, action: str) -> bool | None:
+        """Return whether the answer is the only name that the pages give in any reading of the question.
+
+        The pages are those in the question, or the whole encyclopedia if the question has none.
+        """
+        from gem_core.envs.generated.second_solvers.documents import named
+
+        self._require_running("verify")
+        answer = self.parse(action)
+        if answer is None:
+            return None
+        shown = self.question(self.row).partition("\n\n")[0].splitlines()
+        pages = shown if self.documents else [page["text"] for page in self.world.documents()]
+        names = named(self.row["question"], pages)
+        return len(names) == 1 and answer.casefold().split() == names.pop().casefold().split()
+
     def random_answer(self, row: Row, random: Random) -> str:
         """Return a name that the shown pages mention, or any name of this world."""
         shown = self.shown(row) if self.documents else []

@@ -21,6 +21,8 @@ from gem_core.envs.datasets.code import CodeEnv
 from gem_core.envs.generated.program_inputs import text_of
 from gem_core.envs.generated.program_tasks import TASKS, ProgramTask
 from gem_core.errors import ConfigError
+from gem_core.graders.program_tests import ProgramTest
+from gem_core.graders.programs import run_tests
 
 _EASY = (2, 9)
 """Smallest and largest value of k in the easy tasks."""
@@ -104,6 +106,22 @@ class SmallProgramEnv(CodeEnv):
         self.set_tests(None, partial_credit, timeout)
         self.keys = "problem", "tests", "solution"
         self.use_rows(ProgramRows(easy, num_tests, split, size, seed))
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether the program prints, for each input of the tests, what the text of the task requires.
+
+        The expected outputs of the tests are not used.
+        """
+        from gem_core.envs.generated.second_solvers.programs import required_output
+
+        self._require_running("verify")
+        program = self.parse(action)
+        if program is None:
+            return None
+        tests = self.tests_of(self.row)
+        required = [ProgramTest(t.stdin, required_output(self.row["problem"], t.stdin)) for t in tests.tests]
+        report = run_tests(program, tests._replace(tests=tuple(required)), limits=self.limits)
+        return None if report.undecided else report.passed == report.tests
 
     def random_answer(self, row: Row, random: Random) -> str:
         """Return the solution of another item."""

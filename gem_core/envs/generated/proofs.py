@@ -14,7 +14,6 @@ from gem_core._util.checks import check_int
 from gem_core.data import GeneratedRows, Row
 from gem_core.data.rows import Split
 from gem_core.envs.datasets.qa import QaEnv
-from gem_core.envs.generated.second_solvers import follows
 from gem_core.text import boxed_answer
 
 _PEOPLE = "Arlo Bena Cyrus Dora Elmo Fenja Gitte Hugo Ilva Janko Kaja Ludo".split()  # noqa: SIM905
@@ -161,6 +160,8 @@ class ProofEnv(QaEnv):
 
     def verify(self, action: str) -> bool | None:
         """Return whether the verdict in the box follows, by a derivation from the text."""
+        from gem_core.envs.generated.second_solvers.proofs import follows
+
         self._require_running("verify")
         answer = boxed_answer(action)
         return (answer == "True") == follows(self.row["question"]) if answer in ("True", "False") else None

@@ -85,7 +85,7 @@ _TEMPLATES = (
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "{p} collects {c} {t} every day. How many does {p} have after {d} days?",
+        "{p} collects {c} {t} every day. How many does {p} collect in {d} days?",
         lambda a, b, c, d: c * d,
     ),
     _Template(
@@ -117,7 +117,7 @@ _TEMPLATES = (
         lambda a, b, c, d: a + c,
     ),
     _Template(
-        "{p} is {a} years old. How old will {p} be in {c} years and another {d} years after that?",
+        "{p} was {a} years old. {c} years passed, and then another {d} years. How old is {p} now?",
         lambda a, b, c, d: a + c + d,
     ),
     _Template(
@@ -125,8 +125,8 @@ _TEMPLATES = (
         lambda a, b, c, d: a * c,
     ),
     _Template(
-        "{p} walks {a} steps, rests, walks {b} more and then goes {c} steps back. How many steps is {p} away "
-        "from the start?",
+        "{p} walks {a} steps straight ahead, rests, walks {b} more and then goes {c} steps back. How many "
+        "steps is {p} away from the start?",
         lambda a, b, c, d: a + b - c,
         low=(12, 2, 2, 2),
     ),
@@ -136,7 +136,7 @@ _TEMPLATES = (
         lambda a, b, c, d: c * d + a,
     ),
     _Template(
-        "A shelf has {c} rows of {d} {t}. {p} adds {a} more. How many {t} are on the shelf?",
+        "A shelf has {c} rows of {d} {t}. {p} adds {a} more {t}. How many {t} are on the shelf?",
         lambda a, b, c, d: c * d + a,
     ),
     _Template(
@@ -251,3 +251,8 @@ class WordProblemEnv(LiteralEnv):
         """
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
         self.use_rows(WordProblemRows(split, size, seed))
+
+    def second_answer(self) -> int | None:
+        from gem_core.envs.generated.second_solvers.stories import story_answer
+
+        return story_answer(self.row["problem"])

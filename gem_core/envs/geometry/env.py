@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from random import Random
 
@@ -17,6 +18,7 @@ from gem_core.envs.geometry.figures import draw, turned
 from gem_core.envs.geometry.items import Item
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
+from gem_core.text import boxed_answer
 
 KINDS: dict[str, Callable[[Random], Item]] = {
     kind.__name__: kind
@@ -105,3 +107,14 @@ class GeometryEnv(MathEnv):
         return ask_with_images(
             row["problem"], [image_part(draw(row["shapes"], self.pixels))], self.instruction
         )
+
+    def verify(self, action: str) -> bool | None:
+        """Return whether the answer in the box is what can be measured on the figure, which is to scale."""
+        from gem_core.envs.geometry.second_solver import measure, value_of
+
+        self._require_running("verify")
+        answer = value_of(boxed_answer(action) or "")
+        if answer is None:
+            return None
+        measured = measure(self.row["problem"], self.row["shapes"])
+        return measured is not None and math.isclose(answer, measured, rel_tol=1e-9)

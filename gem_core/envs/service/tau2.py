@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.checks import check_choice
+from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.envs.service.checkout import importable
 from gem_core.envs.service.domain import Database, Domain, Operation, Refused, Task
@@ -55,8 +56,8 @@ def load_tau2(root: str, split: str = "test") -> Domain:
     check_choice("split", split, SPLITS)
     folder = _data(root)
     try:
-        tasks = json.loads((folder / "tasks.json").read_text(encoding="utf-8"))
-        chosen = set(json.loads((folder / "split_tasks.json").read_text(encoding="utf-8"))[split])
+        tasks = read_json_file(folder / "tasks.json")
+        chosen = set(read_json_file(folder / "split_tasks.json")[split])
         policy = (folder / "policy.md").read_text(encoding="utf-8").strip()
         with importable(Path(root) / "src", _PACKAGES, _replaced(Path(root) / "data")):
             module = importlib.import_module("tau2.domains.retail.tools")

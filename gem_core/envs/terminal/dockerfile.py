@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path, PurePosixPath
 
+from gem_core._util.files import check_links
+from gem_core._util.foreign_json import read_json
 from gem_core.errors import DataError
 from gem_core.sandbox.shell import File
 
@@ -29,6 +30,7 @@ def files_of(path: Path) -> dict[str, File]:
     files: dict[str, File] = {}
     if not path.is_file():
         return files
+    check_links(path.parent)
     folder = HOME
     for word, rest in _instructions(path.read_text(encoding="utf-8")):
         if word in _QUIET:
@@ -64,7 +66,7 @@ def _below(path: PurePosixPath) -> str:
 
 
 def _copy(context: Path, rest: str, folder: PurePosixPath, files: dict[str, File]) -> None:
-    words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+    words = read_json(rest) if rest.startswith("[") else shlex.split(rest)
     names = [word for word in words if not word.startswith("--")]
     if len(names) < 2 or any(word.startswith("--from") or "://" in word for word in words):
         raise DataError(f"its image needs the unsupported instruction COPY {rest[:60]}")
@@ -96,4 +98,6 @@ def _copy_folder(path: Path, into: PurePosixPath, context: Path, files: dict[str
 
 
 def _file(path: Path) -> File:
+    if path.stat().st_size > _MOST:
+        raise DataError(f"{path.name} is larger than {_MOST >> 20} MiB")
     return File(path.read_bytes(), path.stat().st_mode & 0o777)

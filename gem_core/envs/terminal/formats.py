@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.files import check_links
 from gem_core.envs.terminal.dockerfile import files_of
 from gem_core.envs.terminal.pytest_verdict import pytest_files, required_tests
 from gem_core.envs.terminal.task import Task
@@ -31,6 +32,7 @@ from gem_core.sandbox.shell import File, Files
 HARBOR_SCRIPT = "test.sh"
 _TEST_SECONDS = 180.0
 _COMPOSED = ("docker-compose.yaml", "docker-compose.yml")
+_MOST = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def read_task(path: Path, files: bool) -> FolderTask:
         DataError: The task cannot be played; the message says why.
         MissingDependency: The package that reads the settings is not installed.
     """
+    check_links(path)
     return _terminal_bench(path, files) if (path / "task.yaml").is_file() else _harbor(path, files)
 
 
@@ -184,11 +187,17 @@ def _step(
 
 
 def _folder(path: Path) -> dict[str, File]:
-    """Return the files below a folder."""
+    """Return the files below a folder.
+
+    Raises:
+        DataError: They are larger than `_MOST`.
+    """
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    if sum(file.stat().st_size for file in files) > _MOST:
+        raise DataError(f"the files in {path.name} are larger than {_MOST >> 20} MiB")
     return {
         file.relative_to(path).as_posix(): File(file.read_bytes(), file.stat().st_mode & 0o777)
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
+        for file in files
     }
 
 

@@ -194,6 +194,25 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         name = self.catalog.product(goal.asin).name
         return f"search[{name.replace('{', '').replace('}', '')}]"
 
+    def verify(self, action: str) -> bool | None:
+        """Return whether a purchase fits the instruction, going by the pages of the product.
+
+        None for any other action, and for WebShop's own data, whose instructions are free text.
+        """
+        from gem_core.envs.webshop.second_solver import fits
+
+        self._require_running("verify")
+        move = next((move for box in self.find(action) if (move := self.parse(box.strip()))), None)
+        if move is None or not self.oracle_certain or self.page != "item":
+            return None
+        if move[0] != "click" or " ".join(move[1].lower().split()) != BUY.lower():
+            return None
+        shown = {part.name: part.text for part in self._parts() if part.sort == "text" and part.name}
+        features = pages.tab_page("", self.product, "Features")[4:]
+        texts = [part.text for part in features]
+        price = shown["price"].removeprefix("Price: ")
+        return fits(shown["instruction"], shown["name"], price, texts, self.chosen)
+
     def _next_choice(self) -> str | None:
         """Return an option of the goal that has not been chosen yet."""
         wishes = self.goal.options

@@ -53,6 +53,8 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
     named = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
     name = f"{brand} {number + 101} {' '.join(named)} {kind.query.title()}"
     price = random.randint(*kind.price) - random.choice((0.01, 0.05, 0.5, 1.0))
+    if price % 10 == 0:  # limits are multiples of 10, and "less than" excludes them
+        price -= 0.01
     features = [
         random.choice(_FEATURES).format(a=attribute, A=attribute.capitalize()) for attribute in attributes
     ]

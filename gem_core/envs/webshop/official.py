@@ -22,6 +22,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.envs.webshop.catalog import Catalog, Goal, Product, price_limit, price_words
 from gem_core.errors import DataError
@@ -172,8 +173,8 @@ def _reviews(path: Path) -> dict[str, dict[str, Any]]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return read_json_file(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 
 

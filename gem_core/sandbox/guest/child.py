@@ -20,6 +20,10 @@ else:
     from guest.devices import WORK, close_devices, open_devices
 
 
+QUEUED_SIGNALS = 256
+"""Number of signals that can wait for the processes of a program, and of their POSIX timers."""
+
+
 def open_streams() -> tuple[TextIO, TextIO, TextIO]:
     """Open the standard streams on descriptors 0 to 2; each request replaces the files behind these."""
     return (
@@ -134,6 +138,8 @@ def set_limits(limits: list[int], session: bool) -> None:
         (resource.RLIMIT_FSIZE, file_bytes),
         (resource.RLIMIT_NPROC, processes),
         (resource.RLIMIT_NOFILE, open_files),
+        (resource.RLIMIT_SIGPENDING, QUEUED_SIGNALS),
+        (resource.RLIMIT_MSGQUEUE, 0),
     ):
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)

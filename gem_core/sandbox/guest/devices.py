@@ -1,4 +1,4 @@
-"""The devices of the standard streams, for a root folder without ``/proc``, where they cannot be links to it.
+"""The files of the standard streams in ``/dev`` and ``/proc/self/fd``, for a root folder without a ``/proc``.
 
 They are links to files in the program's folder. Before a program that names one, its input is written to the
 file; after it, what it wrote to a file is copied to the stream.
@@ -10,7 +10,11 @@ import os
 
 WORK = "/program"
 """Working folder of a program."""
-DEVICE_FILES = {f"/dev/{name}": f"{WORK}/.{name}" for name in ("stdin", "stdout", "stderr")}
+DEVICE_FILES = {
+    path: f"{WORK}/.{name}"
+    for number, name in enumerate(("stdin", "stdout", "stderr"))
+    for path in (f"/dev/{name}", f"/dev/fd/{number}", f"/proc/self/fd/{number}")
+}
 
 
 def open_devices(source: bytes) -> None:
@@ -35,5 +39,7 @@ def close_devices(source: bytes) -> None:
 
 
 def _named(source: bytes) -> bool:
-    """Return whether a program names a device, and the devices are links to these files."""
-    return b"/dev/std" in source and os.path.realpath("/dev/stdin") == DEVICE_FILES["/dev/stdin"]
+    """Return whether a program may name a device, and the devices are links to these files."""
+    return (b"/dev" in source or b"/proc" in source) and os.path.realpath("/dev/stdin") == DEVICE_FILES[
+        "/dev/stdin"
+    ]

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_core.sandbox.guest.denied import DENIED, NEW_NAMESPACES
+    from gem_core.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
 else:
-    from guest.denied import DENIED, NEW_NAMESPACES  # `server` puts the parent folder on the path
+    from guest.denied import (
+        ABSENT,
+        CONDITIONAL,
+        DENIED,
+        NEWEST,
+    )  # `server` puts the parent folder on the path
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
@@ -26,9 +32,14 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 0x1, 0x2, 0x4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 24, 22, 38
+_PR_SET_THP_DISABLE = 41
 
-_ARCHITECTURES = {"x86_64": (0xC000003E, 1, 56), "aarch64": (0xC00000B7, 2, 220)}
-_CLONE3, _EPERM, _ENOSYS = 435, 1, 38
+_ARCHITECTURES = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2)}
+"""Audit number of the architecture, and its column in `denied`."""
+_LOAD, _AND, _EQUAL, _ABOVE, _LEAST, _SET, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x35, 0x45, 0x06
+_DENY, _NO_SUCH_CALL, _ALLOW = 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS, 0x7FFF0000
+_OUT = -1
+"""Target of a jump behind the rule."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -93,20 +104,45 @@ def _filter() -> tuple[bytes, Any] | None:
     """Return the BPF header of `filter_calls` and the program it points to; None on other processors."""
     if platform.machine() not in _ARCHITECTURES:
         return None
-    audit, column, clone = _ARCHITECTURES[platform.machine()]
-    load, jump_equal, jump_least, jump_set, result = 0x20, 0x15, 0x35, 0x45, 0x06
-    deny, allow = 0x00050000 | _EPERM, 0x7FFF0000
-    program = [(load, 0, 0, 4), (jump_equal, 1, 0, audit), (result, 0, 0, deny), (load, 0, 0, 0)]
+    audit, column = _ARCHITECTURES[platform.machine()]
+    program = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _DENY), (_LOAD, 0, 0, 0)]
     if column == 1:  # the x32 numbers of x86_64 reach the same calls
-        program += [(jump_least, 0, 1, 0x40000000), (result, 0, 0, deny)]
-    for _, *numbers in DENIED:
-        program += [(jump_equal, 0, 1, int(numbers[column - 1])), (result, 0, 0, deny)]
-    program += [(jump_equal, 0, 1, _CLONE3), (result, 0, 0, 0x00050000 | _ENOSYS)]  # libc falls back to clone
-    program += [(jump_equal, 0, 3, clone), (load, 0, 0, 16), (jump_set, 0, 1, NEW_NAMESPACES)]
-    program += [(result, 0, 0, deny), (result, 0, 0, allow)]
+        program += [(_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _DENY)]
+    program += [(_ABOVE, 0, 1, NEWEST), (_RETURN, 0, 0, _NO_SUCH_CALL)]
+    for rows, result in ((DENIED, _DENY), (ABSENT, _NO_SUCH_CALL)):
+        for _, *numbers in rows:
+            number = numbers[column - 1]
+            if number is not None:
+                program += [(_EQUAL, 0, 1, int(number)), (_RETURN, 0, 0, result)]
+    for rule in CONDITIONAL:
+        steps = [step for test in rule.tests for step in _test(*test)]
+        steps = [*steps, (_RETURN, 0, 0, _DENY)]
+        # A test that is false jumps behind the rule, where the number of the call is loaded again.
+        for at, (operation, yes, no, value) in enumerate(steps):
+            after = len(steps) - at - 1
+            steps[at] = operation, after if yes == _OUT else yes, after if no == _OUT else no, value
+        number = rule.x86_64 if column == 1 else rule.aarch64
+        program += [(_EQUAL, 0, len(steps) + 1, number), *steps, (_LOAD, 0, 0, 0)]
+    program += [(_RETURN, 0, 0, _ALLOW)]
     code = b"".join(struct.pack("HBBI", *step) for step in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     return struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer)), buffer
+
+
+def _test(argument: int, how: str, value: int) -> list[tuple[int, int, int, int]]:
+    """Return the steps that go on if the test is true and otherwise jump to `_OUT`."""
+    low = 16 + 8 * argument
+    load = (_LOAD, 0, 0, low)
+    if how == "any":
+        return [load, (_SET, 0, _OUT, value)]
+    if how == "all":
+        return [load, (_AND, 0, 0, value), (_EQUAL, 0, _OUT, value)]
+    if how == "is":
+        return [load, (_EQUAL, 0, _OUT, value)]
+    if how == "not":
+        return [load, (_EQUAL, _OUT, 0, value)]
+    # Arguments have 64 bits: one whose high half is not 0 is above.
+    return [(_LOAD, 0, 0, low + 4), (_EQUAL, 0, 2, 0), load, (_ABOVE, 0, _OUT, value)]
 
 
 # Built once, in the fork server, so that no child has to build it again.
@@ -118,6 +154,11 @@ _capset, _prctl = _libc.capset, _libc.prctl
 def drop_capabilities() -> None:
     if _capset(*_NO_CAPABILITIES):
         raise OSError(ctypes.get_errno(), "capset")
+
+
+def no_huge_pages() -> None:
+    """Give this process and its children small pages only: a huge page stays whole if a part is unmapped."""
+    _prctl(_PR_SET_THP_DISABLE, ctypes.c_ulong(1), 0, 0, 0)
 
 
 def filter_calls() -> bool:

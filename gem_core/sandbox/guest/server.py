@@ -44,7 +44,9 @@ else:
 INSIDE_ID = 1000
 """User and group id of the server. If a range of ids is mapped, each child gets a different id above it."""
 
-DEVICES = ("null", "zero", "full", "random", "urandom")
+DEVICES = ("null", "full", "random", "urandom")
+ZEROS = 2**62
+"""Size of ``/dev/zero`` in bytes: a file of holes, because no limit counts memory mapped from the device."""
 
 
 def main() -> None:
@@ -110,6 +112,8 @@ def build_root(config: dict[str, Any]) -> None:
         if not inside.startswith("/dev/"):
             kernel.protect(target, kernel.ATTR_NODEV)
         os.close(descriptor)
+    with open(f"{base}/dev/zero", "wb") as zeros:
+        zeros.truncate(ZEROS)
     kernel.protect(base, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
     kernel.enter_root(base)
 
@@ -221,6 +225,7 @@ def isolate(user: int, config: dict[str, Any]) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     kernel.drop_capabilities()
+    kernel.no_huge_pages()
     os.setsid()
     kernel.filter_calls()
 

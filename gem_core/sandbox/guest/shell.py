@@ -8,6 +8,7 @@ and a new bash is started in the same folder: the files stay, variables and back
 from __future__ import annotations
 
 import base64
+import ctypes
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from typing import Any
 
 HOME = "/app"
 """The folder that the shell starts in."""
+PR_SET_DUMPABLE = 4
 TICK, GRACE, START = 0.05, 2.0, 15.0
 NO_TERMINAL = re.compile(r"bash: \[\d+: \d+ \(\d+\)\] tcsetattr: Inappropriate ioctl for device\n")
 """Message of an interactive bash about a job that was ended by a signal."""
@@ -34,6 +36,11 @@ class Driver:
         self.count = 0
         self.config: dict[str, Any] = {}
         self.descriptors: tuple[int, int, int] = (-1, -1, -1)  # bash's input, output, marks
+
+    def answer(self, text: bytes) -> str:
+        """Answer a request in JSON, with the id of the request."""
+        request = json.loads(text)
+        return json.dumps({**self.handle(request), "id": request["id"]})
 
     def handle(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer one request: start, run, write, renew, fetch, or read."""
@@ -163,14 +170,18 @@ class Driver:
     def read(self, most: int) -> dict[str, Any]:
         """End everything that still runs; return the files below the folder."""
         self.stop()
-        entries, left = [], most
+        entries: list[list[Any]] = []
+        left = most
         for folder, folders, files in os.walk(os.path.realpath(HOME)):
             for name in sorted(folders + files):
                 entry = read_entry(os.path.join(folder, name), left)
-                if entry is not None:
-                    left -= len(entry[3])
-                    entries.append(entry)
-        return {"entries": entries}
+                if entry is None:
+                    continue
+                left -= len(json.dumps(entry)) + 2
+                if left < 0:
+                    return {"entries": [], "whole": False}
+                entries.append(entry)
+        return {"entries": entries, "whole": True}
 
 
 class Output:
@@ -339,8 +350,14 @@ def warm_up() -> None:
 
 
 def protect() -> Driver:
-    """Return a driver that needs no further imports and that ignores interrupts from inside."""
+    """Return a driver that needs no further imports, ignores interrupts, and cannot be read from inside.
+
+    A command has the same user, and in a container it sees ``/proc/1``, which must not open the memory or the
+    streams of this process.
+    """
     sys.path[:] = [path for path in sys.path if path not in ("", "/program")]
+    if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0):
+        sys.exit("the driver of the shell cannot be protected: prctl failed")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Driver()
 
@@ -349,6 +366,5 @@ def serve() -> None:
     """Read requests as lines of JSON from standard input; write an answer to each to standard output."""
     driver = protect()
     for line in sys.stdin.buffer:
-        answer = json.dumps(driver.handle(json.loads(line)))
-        sys.stdout.write(answer + "\n")
+        sys.stdout.write(driver.answer(line) + "\n")
         sys.stdout.flush()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gem_core.sandbox.selftest.kernel_attacks import KERNEL_ATTACKS
+
 
 @dataclass(frozen=True)
 class Attack:
@@ -324,4 +326,5 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("fork bomb", (_FORK_BOMB,), "report", "namespace"),
     Attack("shared memory without a limit", (_SHARED_MEMORY,), "report", "namespace"),
     Attack("fill the disk", (_DISK,), "report", "namespace"),
+    *(Attack(name, (program,), "report", "namespace") for name, program in KERNEL_ATTACKS.items()),
 )

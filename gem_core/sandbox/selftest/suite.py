@@ -32,7 +32,7 @@ AttackVerdict: TypeAlias = Literal["blocked", "gets through", "not run"]
 LATE_SECONDS = 1.0
 """Seconds between the end of a program and the write of a process that it left behind."""
 _LIMITS = ProgramLimits(
-    wall_seconds=2.0, cpu_seconds=2.0, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=2**16,
+    wall_seconds=2.0, cpu_seconds=2.0, memory_bytes=128 * 2**20, file_bytes=2**20, output_bytes=2**16,
     processes=ISOLATED.processes,
 )  # fmt: skip
 

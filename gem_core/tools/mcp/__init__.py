@@ -7,3 +7,6 @@
 external agents play an environment, and `example` is a small server for experiments. Both major versions of
 the official package ``mcp`` are supported; `sdk` hides their differences.
 """
+
+TOKEN_VARIABLE = "GEM_CORE_MCP_TOKEN"
+"""Environment variable with the token of a server over HTTP."""

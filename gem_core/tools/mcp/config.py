@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number
+from gem_core._util.foreign_json import read_json_file
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, DataError
 
 Sessions = Literal["shared", "episode"]
@@ -53,7 +55,8 @@ class ServerConfig:
         if (self.command is None) == (self.url is None):
             raise ConfigError(f"MCP server {self.name!r}: expected either command= or url=")
         if self.url is not None and not self.url.startswith(("http://", "https://")):
-            raise ConfigError(f"MCP server {self.name!r}: url={self.url!r}: expected http:// or https://")
+            shown = without_secrets(self.url)
+            raise ConfigError(f"MCP server {self.name!r}: url={shown!r}: expected http:// or https://")
         check_choice("sessions", self.sessions, get_args(Sessions))
         for name in ("timeout", "connect_timeout"):
             check_number(name, getattr(self, name), above=0)
@@ -67,7 +70,7 @@ class ServerConfig:
 
     def __str__(self) -> str:
         where = self.url if self.url is not None else shlex.join([self.command or "", *self.args])
-        return f"MCP server {self.name!r} ({where})"
+        return f"MCP server {self.name!r} ({without_secrets(where)})"
 
 
 def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
@@ -81,7 +84,7 @@ def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
         ConfigError: The file does not contain such servers.
     """
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = read_json_file(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read as JSON: {error}") from None
     servers = content.get("mcpServers", content.get("servers")) if isinstance(content, dict) else None

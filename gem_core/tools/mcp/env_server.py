@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,47 +20,96 @@ from gem_core.core import Env, Info, Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text, render_observation
 from gem_core.tools.mcp import sdk
+from gem_core.tools.mcp.sdk import Context
 
+ANYONE = ""
+"""Owner of the episodes of clients that cannot be told apart."""
 _INFO_KEYS = ("success", "invalid", "error")
 """Keys of the info dict that a step returns."""
 
 
 class _Episode:
-    def __init__(self, env: Env) -> None:
-        self.env = env
+    def __init__(self, env: Env, owner: str) -> None:
+        self.env, self.owner = env, owner
         self.lock = asyncio.Lock()
         self.over = False
+        self.played_at = time.monotonic()
 
 
 class Episodes:
     """The episodes that a server plays.
 
+    A client that has too many episodes loses the one that it has not played for the longest time, and never
+    one of another client. Clients of the stateless protocol cannot be told apart, so they lose none: a new
+    episode is refused until one ends or has been idle for too long.
+
     Args:
         make: Function that creates an environment.
-        most: Maximum number of concurrent episodes; a new one replaces the least recently played.
+        most: Maximum number of concurrent episodes of one client.
+        total: Maximum number of concurrent episodes.
+        idle: Number of seconds without a step after which an episode makes room for new ones.
     """
 
-    def __init__(self, make: Callable[[], Env], most: int = 256) -> None:
-        self._make, self._most = make, most
-        self._running: OrderedDict[str, _Episode] = OrderedDict()
+    def __init__(
+        self, make: Callable[[], Env], most: int = 256, total: int = 4096, idle: float = 3600.0
+    ) -> None:
+        self._make, self._most, self._total, self._idle_seconds = make, most, total, idle
+        self._running: OrderedDict[str, _Episode] = OrderedDict()  # the last played one is last
+        self._owned: dict[str, OrderedDict[str, None]] = {}  # names by owner, in the same order
         self._idle: list[Env] = []
 
-    async def reset(self, seed: int | None, index: int | None) -> dict[str, Any]:
-        """Start an episode."""
-        while len(self._running) >= self._most:
-            self._running.popitem(last=False)[1].env.close()
+    async def reset(self, seed: int | None, index: int | None, owner: str = ANYONE) -> dict[str, Any]:
+        """Start an episode.
+
+        Args:
+            seed: Seed; None draws one.
+            index: Item of a dataset; None means no particular one.
+            owner: Client that plays it; `ANYONE` for clients that cannot be told apart.
+
+        Raises:
+            ConfigError: The server plays too many episodes of other clients.
+        """
+        self._make_room(owner)
         env = self._idle.pop() if self._idle else self._make()
         try:
             options: Any = None if index is None else {"index": index}
             observation, info = await env.areset(
                 secrets.randbelow(2**31) if seed is None else seed, options=options
             )
+            self._make_room(owner)  # others may have started while it waited
         except BaseException:
             env.close()
             raise
-        name = secrets.token_hex(8)
-        self._running[name] = _Episode(env)
+        name = secrets.token_hex(16)
+        self._running[name] = _Episode(env, owner)
+        self._owned.setdefault(owner, OrderedDict())[name] = None
         return {"episode": name, "observation": _shown(observation, info)}
+
+    def _make_room(self, owner: str) -> None:
+        now = time.monotonic()
+        while self._running:
+            name, oldest = next(iter(self._running.items()))
+            if now - oldest.played_at < self._idle_seconds:
+                break
+            self._remove(name).env.close()
+        while True:
+            own = self._owned.get(owner) or OrderedDict[str, None]()
+            if len(own) < self._most and len(self._running) < self._total:
+                return
+            if owner == ANYONE or not own:
+                raise ConfigError(
+                    f"the server plays {len(self._running)} episodes, the maximum: finish one, or try again "
+                    "later"
+                )
+            self._remove(next(iter(own))).env.close()
+
+    def _remove(self, name: str) -> _Episode:
+        episode = self._running.pop(name)
+        own = self._owned[episode.owner]
+        del own[name]
+        if not own:
+            del self._owned[episode.owner]
+        return episode
 
     async def step(self, name: str, action: str) -> dict[str, Any]:
         """Take one response.
@@ -73,16 +123,16 @@ class Episodes:
                 f"there is no episode {name[:80]!r}: it has ended, or was never started; call reset"
             )
         self._running.move_to_end(name)
+        self._owned[episode.owner].move_to_end(name)
+        episode.played_at = time.monotonic()
         async with episode.lock:
             if episode.over:
                 raise ConfigError(f"the episode {name!r} has ended; call reset")
             observation, reward, terminated, truncated, info = await episode.env.astep(action)
             if terminated or truncated:
                 episode.over = True
-                if (
-                    self._running.pop(name, None) is not None
-                ):  # otherwise the episode was evicted and its environment is closed
-                    self._idle.append(episode.env)
+                if name in self._running:  # otherwise it was removed, and its environment is closed
+                    self._idle.append(self._remove(name).env)
         values: dict[str, Any] = dict(info)
         return {
             "episode": name,
@@ -100,6 +150,7 @@ class Episodes:
         for env in self._idle:
             env.close()
         self._running.clear()
+        self._owned.clear()
         self._idle.clear()
 
 
@@ -121,9 +172,10 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
     episodes = Episodes(make)
 
     @sdk.tool(server)
-    async def reset(seed: int | None = None, index: int | None = None) -> str:
+    async def reset(context: Context, seed: int | None = None, index: int | None = None) -> str:
         """Start an episode. The same seed gives the same one; index is an item of a dataset."""
-        return await _as_json(episodes.reset(seed, index))
+        owner = sdk.session_of(context) if sdk.over_http(context) else "pipes"
+        return await _as_json(episodes.reset(seed, index, owner))
 
     @sdk.tool(server)
     async def step(episode: str, action: str) -> str:

@@ -16,12 +16,16 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from time import monotonic
 from typing import Any
 
-from gem_core.tools.mcp import sdk
+from gem_core.serving.run import read_token
+from gem_core.tools.mcp import TOKEN_VARIABLE, sdk
 from gem_core.tools.mcp.sdk import Context
 
 _MOST_SESSIONS, _MOST_KEYS, _LONGEST_VALUE = 4096, 1000, 10_000
+_IDLE = 3600.0
+"""Seconds without a call after which the values of a session make room for others."""
 _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.UAdd: operator.pos,
@@ -31,13 +35,16 @@ _OPERATIONS: dict[type[ast.AST], Callable[..., Any]] = {
 def example_server() -> Any:
     """Return a new server with an empty store."""
     server = sdk.Server("gem-core example", log_level="WARNING")
-    stores: OrderedDict[str, dict[str, str]] = OrderedDict()
+    stores: OrderedDict[str, tuple[float, dict[str, str]]] = OrderedDict()  # the last used one is last
 
     def store(context: Context) -> dict[str, str]:
-        session = sdk.session_of(context)
-        stores[session] = kept = stores.pop(session, {})
-        while len(stores) > _MOST_SESSIONS:
+        session, now = sdk.session_of(context), monotonic()
+        kept = stores.pop(session, (now, {}))[1]
+        while stores and now - next(iter(stores.values()))[0] > _IDLE:
             stores.popitem(last=False)
+        if len(stores) >= _MOST_SESSIONS:
+            raise sdk.ToolError("other sessions keep too many values; try again later")
+        stores[session] = now, kept
         return kept
 
     @sdk.tool(server)
@@ -119,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.port is None:
         example_server().run("stdio")
     else:
-        sdk.run_http(example_server(), args.host, args.port)
+        token = read_token(None, TOKEN_VARIABLE)
+        sdk.run_http(example_server(), args.host, args.port, token)
 
 
 if __name__ == "__main__":

@@ -9,15 +9,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from gem_core.errors import MissingDependency
+from gem_core.serving.access import Access
+from gem_core.serving.asgi import run_checked
 from gem_core.tools.mcp.results import SCHEMA, readable
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_SESSIONS = 16_384
+"""Maximum number of sessions of a server over HTTP."""
 CLOSED = -32000
 """Code of the package's own error for a session whose connection ended."""
 _NO_METHOD = -32601
@@ -184,34 +188,49 @@ def session_of(context: Any) -> str:
     return "" if request is None else str(request.headers.get("mcp-session-id", ""))
 
 
-def http_app(server: Any, host: str) -> Any:
-    """Return the ASGI application of a server; its path is ``/mcp``."""
+def over_http(context: Any) -> bool:
+    """Return whether a request came over HTTP, where several clients may use the server."""
+    return context.request_context.request is not None
+
+
+def http_app(server: Any) -> Any:
+    """Return the ASGI application of a server; its path is ``/mcp``.
+
+    The package checks neither Host nor Origin, because `CheckedApplication` does.
+    """
+    security = importlib.import_module("mcp.server.transport_security").TransportSecuritySettings(
+        enable_dns_rebinding_protection=False
+    )
     if MAJOR >= 2:
         known = inspect.signature(server.streamable_http_app).parameters
-        return server.streamable_http_app(
-            host=host, **({"max_sessions": None} if "max_sessions" in known else {})
-        )
+        sessions = {"max_sessions": MOST_SESSIONS} if "max_sessions" in known else {}
+        return server.streamable_http_app(transport_security=security, **sessions)
     if hasattr(server.settings, "max_sessions"):
-        server.settings.max_sessions = None
-    if host not in (
-        "127.0.0.1",
-        "localhost",
-        "::1",
-    ):  # otherwise it accepts only requests addressed to localhost
-        server.settings.transport_security = None
+        server.settings.max_sessions = MOST_SESSIONS
+    server.settings.transport_security = security
     return server.streamable_http_app()
 
 
-def run_http(server: Any, host: str, port: int) -> None:
+def run_http(
+    server: Any,
+    host: str,
+    port: int,
+    token: str | None = None,
+    hosts: Iterable[str] = (),
+    public: bool = False,
+) -> None:
     """Serve over streamable HTTP until Ctrl-C or SIGTERM.
 
+    Args:
+        server: The server.
+        host: Address to listen on.
+        port: Port to listen on.
+        token: Text that clients must send as ``Authorization: Bearer TOKEN``; None admits everyone.
+        hosts: Further names, without port, that clients may use for the server; see `Access`.
+        public: Whether an address other than loopback may be served without a token.
+
     Raises:
+        ConfigError: The address is not loopback and there is no token.
         OSError: The port is taken.
     """
-    import socket
-
-    import uvicorn
-
-    with socket.create_server((host, port), backlog=1024) as listener:
-        config = uvicorn.Config(http_app(server, host), log_level="warning", timeout_keep_alive=300)
-        uvicorn.Server(config).run([listener])
+    run_checked(http_app(server), Access.for_address(host, token, hosts, public), host, port)

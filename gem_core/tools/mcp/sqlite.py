@@ -21,7 +21,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gem_core.tools.mcp import sdk
+from gem_core.serving.run import read_token
+from gem_core.tools.mcp import TOKEN_VARIABLE, sdk
 from gem_core.tools.mcp.database import SECONDS, path_of
 from gem_core.tools.mcp.limited import LimitedError, run_limited
 
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.port is None:
         server.run("stdio")
     else:
-        sdk.run_http(server, args.host, args.port)
+        sdk.run_http(server, args.host, args.port, read_token(None, TOKEN_VARIABLE))
 
 
 if __name__ == "__main__":

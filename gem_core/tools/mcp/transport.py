@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import error_line
 from gem_core.tools.mcp.sdk import http, streamable_http_client
 
@@ -116,7 +117,7 @@ def _stream(inner: Any, number: Any) -> Any:
 def _request_number(body: bytes) -> Any:
     """Return the id of a JSON-RPC request; None for a message that expects no answer."""
     try:
-        message = json.loads(body)
+        message = read_json(body)
     except ValueError:
         return None
     return message.get("id") if isinstance(message, dict) and "method" in message else None
@@ -133,6 +134,6 @@ def _error(number: Any, code: int, message: str) -> dict[str, Any]:
 def _error_message(body: bytes) -> str:
     """Return the message of a JSON-RPC error in the body of a response; empty if there is none."""
     try:
-        return str(json.loads(body)["error"]["message"])[:300]
+        return str(read_json(body)["error"]["message"])[:300]
     except (ValueError, KeyError, TypeError):
         return ""

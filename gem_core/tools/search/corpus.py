@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from gem_core._util.entry_points import load_attribute
+from gem_core._util.foreign_json import read_json
 from gem_core.data.file_rows import SUFFIXES, FileRows
 from gem_core.errors import ConfigError, DataError
 
@@ -139,8 +140,8 @@ def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
+                row = read_json(line)
+            except ValueError as error:
                 raise DataError(f"{file}:{place}: not JSON ({error})") from None
             if not isinstance(row, dict):
                 raise DataError(f"{file}:{place}: expected a JSON object")

@@ -3,26 +3,38 @@
 ``POST /retrieve`` with ``{"queries": ["..."], "topk": 3, "return_scores": true}`` returns
 ``{"result": [[{"document": {"id", "title", "text", "contents"}, "score"}, ...], ...]}``, or only the
 documents if ``return_scores`` is false; ``GET /health`` returns ``{"status": "ok"}``. An invalid request
-returns status 400 with ``{"error": "..."}``.
+returns a status of 400 or above with ``{"error": "..."}``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import json
-import logging
-import sys
+import socket
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterable
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
+from gem_core._util.threads import ThreadPool
 from gem_core.errors import GemError
+from gem_core.serving.access import Access, Refusal
+from gem_core.serving.http import HttpServer, json_response, read_body, send, web
+from gem_core.serving.run import run_loop
 from gem_core.tools.search.searcher import Hit, Searcher
 
-logger = logging.getLogger(__name__)
-
-MOST_BYTES = 4 * 2**20
+MOST_BYTES = 4 << 20
+"""Maximum size in bytes of a request."""
 MOST_QUERIES = 1024
-MOST_DOCUMENTS = 1000
+MOST_DOCUMENTS = 200
+MOST_ANSWER = 8 << 20
+"""Maximum size in bytes of an answer."""
+MOST_UNSENT = 128 << 20
+"""Maximum size in bytes of all answers that clients have not received yet."""
+_PATHS = "unknown path: expected GET /health or POST /retrieve"
+_pool = ThreadPool(8, "gem-search-server")
 
 
 class SearchServer:
@@ -36,15 +48,34 @@ class SearchServer:
         host: Address to listen on; the default accepts only callers on this machine.
         port: Port to listen on; 0 picks a free one.
         topk: Default number of documents per query.
+        token: Text that clients must send as ``Authorization: Bearer TOKEN``; None admits everyone.
+        hosts: Further names, without port, that clients may use for the server; see `Access`.
+        public: Whether an address other than loopback may be served without a token.
 
     Raises:
+        ConfigError: The address is not loopback and there is no token.
         OSError: The port is taken.
     """
 
-    def __init__(self, searcher: Searcher, host: str = "127.0.0.1", port: int = 8000, topk: int = 3) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        topk: int = 3,
+        token: str | None = None,
+        hosts: Iterable[str] = (),
+        public: bool = False,
+    ) -> None:
         self.searcher, self.topk = searcher, topk
-        self._server = _Server((host, port), _handler(searcher, topk))
-        self.host, self.port = self._server.server_address[:2]
+        self._access = Access.for_address(host, token, hosts, public)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
+        self.host, self.port = self._socket.getsockname()[:2]
+        self._unsent = 0  # bytes
+        self._ready, self._thread = threading.Event(), threading.Thread()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event
 
     @property
     def url(self) -> str:
@@ -54,115 +85,120 @@ class SearchServer:
 
     def serve(self) -> None:
         """Serve until `close` is called from another thread."""
-        self._server.serve_forever(poll_interval=0.2)
+        try:
+            run_loop(self._serve())
+        finally:
+            self._loop = None
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = HttpServer(self._answer, error_key="error")
+        await server.listen(self._access, self._socket)
+        self._ready.set()
+        try:
+            await self._stop.wait()
+        finally:
+            await server.close()
 
     def __enter__(self) -> SearchServer:
-        threading.Thread(target=self.serve, name="gem-search-server", daemon=True).start()
+        self._thread = threading.Thread(target=self.serve, name="gem-search-server", daemon=True)
+        self._thread.start()
+        self._ready.wait()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
         self.close()
+        self._thread.join()
 
     def close(self) -> None:
-        """Stop listening."""
-        self._server.server_close()
+        """Stop serving. May be called more than once."""
+        loop = self._loop
+        if loop is None:
+            self._socket.close()
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has just ended
+            loop.call_soon_threadsafe(self._stop.set)
 
+    async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
+        if request.method in ("GET", "HEAD") and path == "/health":
+            return json_response({"status": "ok"})
+        if request.method != "POST" or path.rstrip("/") != "/retrieve":
+            raise Refusal(404, _PATHS)
+        queries, k, scored = read_request(await read_body(request, MOST_BYTES), self.topk)
+        gone = threading.Event()
+        work = functools.partial(self._find, queries, k, scored, gone)
+        try:
+            data = await asyncio.get_running_loop().run_in_executor(_pool, work)
+        except GemError as error:
+            raise Refusal(502, str(error)) from error
+        finally:
+            gone.set()
+        if self._unsent + len(data) > MOST_UNSENT:
+            raise Refusal(503, "other clients have not read their answers yet: ask again later")
+        self._unsent += len(data)
+        try:
+            return await send(request, web.Response(body=data, content_type="application/json"))
+        finally:
+            self._unsent -= len(data)
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 1024
-    allow_reuse_address = True
+    def _find(self, queries: list[str], k: int, scored: bool, gone: threading.Event) -> bytes:
+        """Return the answer to a request.
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log the error; a disconnected client only at debug level."""
-        error = sys.exc_info()[1]
-        level = logging.DEBUG if isinstance(error, ConnectionError | TimeoutError) else logging.ERROR
-        logger.log(level, "a request of %s failed", client_address, exc_info=error)
+        Args:
+            queries: The queries.
+            k: Number of documents per query.
+            scored: Whether the answer has scores.
+            gone: Set if nobody waits for the answer any more.
 
-
-class _Mistake(Exception):
-    """Raised for an invalid request; the message says what is wrong."""
-
-
-def _handler(searcher: Searcher, topk: int) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"  # connections stay open
-        timeout = 120.0  # then an idle one is closed
-        disable_nagle_algorithm = True
-
-        def do_GET(self) -> None:
-            if self.path == "/health":
-                self._answer(200, {"status": "ok"})
-            else:
-                self._answer(404, {"error": "unknown path: expected GET /health or POST /retrieve"})
-
-        def do_POST(self) -> None:
-            try:
-                body = self._body()
-                if self.path.rstrip("/") != "/retrieve":
-                    self._answer(404, {"error": "unknown path: expected GET /health or POST /retrieve"})
-                    return
-                queries, k, scored = read_request(body, topk)
-                self._answer(
-                    200, {"result": [_result(searcher.search(query, k), scored) for query in queries]}
-                )
-            except _Mistake as mistake:
-                self._answer(400, {"error": str(mistake)})
-            except GemError as error:
-                self._answer(502, {"error": str(error)})
-
-        def _body(self) -> bytes:
-            length = self.headers.get("Content-Length", "")
-            if not length.isdecimal() or int(length) > MOST_BYTES:
-                self.close_connection = True  # the rest of the body would be read as the next request
-                raise _Mistake(f"expected a body with a Content-Length of at most {MOST_BYTES}")
-            return self.rfile.read(int(length))
-
-        def _answer(self, status: int, answer: dict[str, Any]) -> None:
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            """Suppress the log line of each request."""
-
-    return Handler
+        Raises:
+            Refusal: The answer is too long.
+            GemError: The search failed.
+        """
+        results, size = [], 0
+        for query in queries:
+            if gone.is_set():
+                break
+            found = []
+            for hit in self.searcher.search(query, k):
+                found.append(json.dumps(_shown(hit, scored)).encode())
+                size += len(found[-1]) + 2
+                if size > MOST_ANSWER:
+                    raise Refusal(
+                        413,
+                        f"the answer has more than {MOST_ANSWER} bytes: send fewer queries, or a "
+                        "smaller 'topk'",
+                    )
+            results.append(b"[%b]" % b", ".join(found))
+        return b'{"result": [%b]}' % b", ".join(results)
 
 
 def read_request(body: bytes, topk: int) -> tuple[list[str], int, bool]:
     """Return the queries, the number of documents, and whether scores are requested.
 
     Raises:
-        _Mistake: The body is not a valid request.
+        Refusal: The body is not a valid request.
     """
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
-        raise _Mistake("the body is not JSON") from None
+        request = read_json(body)
+    except ValueError:
+        raise Refusal(400, "the body is not JSON") from None
     if not isinstance(request, dict):
-        raise _Mistake("expected an object with 'queries'")
+        raise Refusal(400, "expected an object with 'queries'")
     queries, k = request.get("queries"), request.get("topk")
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise _Mistake("'queries' must be a list of strings")
+        raise Refusal(400, "'queries' must be a list of strings")
     if len(queries) > MOST_QUERIES:
-        raise _Mistake(f"{len(queries)} queries in one request: the maximum is {MOST_QUERIES}")
+        raise Refusal(400, f"{len(queries)} queries in one request: the maximum is {MOST_QUERIES}")
     k = topk if k is None else k
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_DOCUMENTS:
-        raise _Mistake(f"'topk' must be a whole number from 1 to {MOST_DOCUMENTS}")
+        raise Refusal(400, f"'topk' must be a whole number from 1 to {MOST_DOCUMENTS}")
     return queries, k, request.get("return_scores") is True
 
 
-def _result(hits: list[Hit], scored: bool) -> list[dict[str, Any]]:
-    documents = [
-        {**hit.document, "contents": f'"{hit.document["title"]}"\n{hit.document["text"]}'} for hit in hits
-    ]
-    if not scored:
-        return documents
-    return [{"document": doc, "score": hit.score} for doc, hit in zip(documents, hits, strict=True)]
+def _shown(hit: Hit, scored: bool) -> dict[str, Any]:
+    """Return a document as clients of Search-R1 expect it."""
+    document = {**hit.document, "contents": f'"{hit.document["title"]}"\n{hit.document["text"]}'}
+    return {"document": document, "score": hit.score} if scored else document

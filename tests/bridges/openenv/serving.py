@@ -10,9 +10,25 @@ import urllib.request
 
 import pytest
 
+pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+
 from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
 from gem_core.bridges.openenv.served import ServerLimits
-from gem_core.bridges.openenv.server import OpenEnvServer, run_loop, serve_env
+from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
+from gem_core.serving.http import web
+from gem_core.serving.run import run_loop
+
+__all__ = [
+    "GUESS",
+    "Address",
+    "ClientSession",
+    "check_a_dead_worker",
+    "fetch",
+    "play",
+    "serving",
+    "talk",
+    "web",
+]
 
 GUESS = "game:GuessTheNumber-v0-easy"
 

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+
 from gem_core.bridges.openenv.client import Address, ClientSession
 from gem_core.bridges.openenv.ray_actors import SECRET_SIZE
 from gem_core.bridges.openenv.server import serve_env

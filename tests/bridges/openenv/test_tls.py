@@ -4,8 +4,8 @@ import subprocess
 import pytest
 
 import gem_core
-from gem_core.bridges.openenv.server import tls_context
 from gem_core.errors import ConfigError
+from gem_core.serving.run import tls_context
 from tests.bridges.openenv.serving import GUESS, serving
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 
@@ -13,7 +14,7 @@ from gem_core.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.env_server import Episodes
+from gem_core.tools.mcp.env_server import ANYONE, Episodes
 from gem_core.tools.mcp.pool import close_pools
 from gem_core.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
@@ -84,15 +85,50 @@ def test_episodes_run_side_by_side():
     asyncio.run(play())
 
 
-def test_the_longest_idle_episode_is_evicted():
+def test_a_client_that_starts_too_many_episodes_loses_its_own():
     async def play():
         episodes = Episodes(make, most=2)
-        names = [(await episodes.reset(n, None))["episode"] for n in range(2)]
+        names = [(await episodes.reset(n, None, "one"))["episode"] for n in range(2)]
+        other = (await episodes.reset(7, None, "two"))["episode"]
         await episodes.step(names[0], r"\boxed{0}")
-        await episodes.reset(3, None)
+        await episodes.reset(3, None, "one")
         with pytest.raises(ConfigError, match="there is no episode"):
             await episodes.step(names[1], r"\boxed{1}")
-        await episodes.step(names[0], r"\boxed{0}")
+        for name in (names[0], other):
+            await episodes.step(name, r"\boxed{0}")
+        episodes.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("owners", [["one"] * 1000, [f"session {n}" for n in range(1000)], [ANYONE] * 1000])
+def test_no_client_ends_the_episode_of_another_one(owners):
+    async def play():
+        episodes = Episodes(make, most=16, total=64)
+        victim = (await episodes.reset(0, None, "victim"))["episode"]
+        stateless = (await episodes.reset(0, None, ANYONE))["episode"]
+        started = 0
+        for owner in owners:
+            with contextlib.suppress(ConfigError):
+                await episodes.reset(0, None, owner)
+                started += 1
+        assert started >= 15
+        assert len(episodes._running) <= 64
+        for name in (victim, stateless):
+            await episodes.step(name, r"\boxed{0}")
+        episodes.close()
+
+    asyncio.run(play())
+
+
+def test_episodes_that_nobody_plays_make_room():
+    async def play():
+        episodes = Episodes(make, most=4, total=4, idle=0.01)
+        for _ in range(3):
+            for _ in range(4):
+                await episodes.reset(0, None, ANYONE)
+            await asyncio.sleep(0.02)
+        assert len(episodes._running) == 4
         episodes.close()
 
     asyncio.run(play())

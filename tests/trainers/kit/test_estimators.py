@@ -12,7 +12,13 @@ from gem_core.advantages.registry import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn, without_tokens
 from gem_core.trainers.discovery import load_trainer, trainer_names
-from gem_core.trainers.estimators import EpisodeTurns, TurnLog, read_estimator, unknown_estimator
+from gem_core.trainers.estimators import (
+    EpisodeTurns,
+    TurnLog,
+    _on_first_tokens,
+    read_estimator,
+    unknown_estimator,
+)
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
@@ -296,3 +302,23 @@ def test_every_plugin_declares_supplies_that_exist() -> None:
         given = {*supported.supplies, *(supported.supplies_to_stats or ())}
         assert given <= {*NEEDS, "truncated"}, name
         assert "group_ids" in given
+
+
+def test_a_reward_that_is_not_finite_has_the_index_of_its_episode_beside_masked_ones() -> None:
+    choice = read_estimator("grpo", {"truncation": "mask"}, supplies=EVERYTHING)
+    cut = EpisodeTurns([1.0], [1], truncated=True)
+    with pytest.raises(NonFiniteReward, match="episode 2, turn 1: reward inf"):
+        choice.compute_turns([cut, cut, EpisodeTurns([1.0, float("inf")], [1, 1])], [0, 0, 0])
+
+
+def test_components_belong_to_the_turns_of_the_ids_that_are_given() -> None:
+    mask = torch.tensor([[1, 1, 0, 1]])
+    by_mask = _on_first_tokens([[[1.0], [2.0]]], mask, None)
+    assert by_mask[..., 0].tolist() == [[1.0, 0.0, 0.0, 2.0]]
+    touching = _on_first_tokens([[[1.0], [2.0], [3.0]]], mask, torch.tensor([[0, 1, -1, 2]]))
+    assert touching[..., 0].tolist() == [[1.0, 2.0, 0.0, 3.0]]
+
+
+def test_an_estimator_without_its_data_is_rejected() -> None:
+    with pytest.raises(ConfigError, match=r"gae needs values \(.*\), which this trainer does not"):
+        read_estimator("gae", {"lam": 1.0})

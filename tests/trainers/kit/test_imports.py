@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 import types
 from pathlib import Path
@@ -11,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.imports import after_import, replaced, until_call
+from gem_core.trainers.imports import after_import, import_after, replaced, until_call
 
 
 @pytest.fixture
@@ -89,3 +90,19 @@ def test_errors_before_the_call_are_raised() -> None:
     with pytest.raises(ConfigError), until_call(owner, "start"):
         raise ConfigError("gamma")
     assert owner.start is print
+
+
+def test_a_module_of_a_plugin_is_imported_after_that_of_the_trainer(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "gem_test_plugin.py").write_text(f"import {module}\nseen = {module}.value\n")
+    (tmp_path / "gem_test_broken.py").write_text("raise ValueError('no such name')\n")
+    for name in ("gem_test_plugin", "gem_test_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    import_after({module: "gem_test_plugin"}, logging.getLogger("gem.test"))
+    import_after({module: "gem_test_broken"}, logging.getLogger("gem.test"))
+    assert "gem_test_plugin" not in sys.modules
+    importlib.import_module(module)
+    assert sys.modules["gem_test_plugin"].seen == 1
+    assert "gem_test_broken cannot be imported" in caplog.text
+    assert "no such name" in caplog.text

@@ -24,7 +24,7 @@ def assert_three_steps_are_right(folder: Path, spy: Path, tokenizer: Any, model:
 def test_three_steps_on_an_openenv_server(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
     with serving(harness.OTHER) as running:
         assert_three_steps_are_right(tmp_path, spy, tokenizer, model, f"openenv:{running.url}")
-        assert running.server.metrics.events["reset"] == 24
+        assert running.server.state.metrics.events["reset"] == 24
 
 
 def test_three_steps_on_a_game_of_textarena(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:

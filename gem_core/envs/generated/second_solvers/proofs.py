@@ -1,36 +1,14 @@
-"""Second solvers of generated items, for `Env.verify`: they read the question only."""
+"""Second solver of statements about people: what the facts and rules of the text say."""
 
 from __future__ import annotations
 
 import re
 
-_NUMBERS = {"plus": "+", "minus": "-", "times": "*"}
 _SUBJECT = r"(?:someone is|all|whoever is both|whoever is|everyone who is|people who are|being|both)?"
 _RULE = re.compile(
     rf"{_SUBJECT} ?(\w+)(?: and (\w+)| as well as (\w+))?(?: people)?,? "
     r"(?:then they are|are always|is also|makes one|are|is) (\w+)"
 )
-
-
-def arithmetic(question: str) -> int:
-    """Multiply each run of factors, and add the products.
-
-    Raises:
-        ValueError: The question has no line of arithmetic.
-    """
-    text = question.splitlines()[0]
-    for word, sign in _NUMBERS.items():
-        text = text.replace(f" {word} ", f" {sign} ")
-    line = re.search(r"\d+(?: [-+*] \d+)+", text)
-    if line is None:
-        raise ValueError(f"no line of arithmetic: {text!r}")
-    total = 0
-    for run in line[0].replace(" - ", " + -").split(" + "):
-        product = 1
-        for factor in run.split(" * "):
-            product *= int(factor)
-        total += product
-    return total
 
 
 def follows(question: str) -> bool:
