@@ -40,9 +40,9 @@ _BEGIN = f"import sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
 _SPARE_SECONDS = 40.0
 """Extra time for the driver to interrupt, kill, and restart bash."""
 _MOST_BYTES = 16 * 2**20
+_FETCHED_BYTES = 64 * 2**10
 _OVERHEAD = 2**17
 """Bytes of an answer beside its files or its output, such as the name of a folder."""
-_FETCHED_BYTES = 64 * 2**10
 _DISK = 64 * 2**20
 
 
@@ -166,9 +166,14 @@ class Shell:
         """End everything that still runs and return the files below ``/app``.
 
         At most 16 MiB are read in total; `File.other` marks what is not.
+
+        Raises:
+            SandboxError: The names alone are longer than that, or the sandbox has ended.
         """
         answer = self._ask("read", 0.0, _MOST_BYTES + _OVERHEAD, bytes=_MOST_BYTES)
-        entries = [] if answer is None else answer["entries"]
+        if answer is None or not answer["whole"]:
+            raise SandboxError("the files of the shell cannot be read")
+        entries = answer["entries"]
         return {str(path): _unpacked(str(kind), int(mode), str(data)) for kind, path, mode, data in entries}
 
     def close(self) -> None:

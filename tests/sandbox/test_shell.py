@@ -97,6 +97,31 @@ def test_a_level_that_cannot_hold_a_shell():
 
 
 @pytest.mark.parametrize(
+    "prepared",
+    [
+        "true",
+        "mkdir -p /logs/verifier; echo 1 > /logs/verifier/x; chmod 555 /logs/verifier /logs /program",
+        "mkdir -p /logs/verifier/d; chmod 0 /logs/verifier/d /logs/verifier /logs",
+        "ln -s /app /program/logs",
+        "mkdir -p /logs; ln -s /app /logs/verifier",
+        "mkfifo /program/logs",
+        "mkdir -p /logs; echo x > /logs/verifier",
+    ],
+)
+def test_a_renewed_folder_is_empty_whatever_was_there(shell, prepared):
+    shell.run(f"echo kept > /app/f; {prepared}; sleep 99 &")
+    shell.renew("/logs/verifier")
+    assert shell.run("ls -A /logs/verifier; jobs; echo 1 > /logs/verifier/y; cat /app/f").output == "kept\n"
+    assert shell.fetch("/logs/verifier/y") == b"1\n"
+
+
+def test_a_fetched_file_is_a_small_regular_one(shell):
+    shell.run("echo 1 > a; ln -s a b; mkfifo c; mkdir d; head -c 65537 /dev/zero > e")
+    fetched = {name: shell.fetch(f"/app/{name}") for name in "abcdeg"}
+    assert fetched == {"a": b"1\n", "b": b"", "c": b"", "d": b"", "e": b"", "g": None}
+
+
+@pytest.mark.parametrize(
     "command",
     [
         *(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gem_core.envs.terminal.task import TASKS, End, EndCheck, Task
-from gem_core.errors import EnvError
+from gem_core.errors import EnvError, SandboxError
 from gem_core.sandbox.shell import Shell
 
 
@@ -69,7 +69,10 @@ class OwnTasks:
 
     def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
         """See `TaskSet`. The files are copied, so that no process of the player can reach the tests."""
-        end = End(shell.read(), open)
+        try:
+            end = End(shell.read(), open)
+        except SandboxError:  # the player has ended it, or has left too much
+            return Grade([condition.name for condition in task.tests], len(task.tests))
         failed = [condition.name for condition in task.tests if not _holds(condition.check, end)]
         return Grade(failed, len(task.tests))
 

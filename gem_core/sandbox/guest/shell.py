@@ -179,9 +179,9 @@ class Driver:
                     continue
                 left -= len(json.dumps(entry)) + 2
                 if left < 0:
-                    return {"entries": entries}
+                    return {"entries": [], "whole": False}
                 entries.append(entry)
-        return {"entries": entries}
+        return {"entries": entries, "whole": True}
 
 
 class Output:
@@ -315,9 +315,10 @@ def fetch(path: str, most: int) -> str | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return ""
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
         data = file.read(most + 1)
     return base64.b64encode(data).decode() if len(data) <= most else ""
 
