@@ -220,3 +220,25 @@ def test_a_planted_reward_is_not_paid(env, task, command):
 def test_a_program_that_the_test_script_runs_does_not_raise_its_reward(env, program):
     reward, text = play(env, "harbor-runs", f"cat > run <<'P'\n{program}\nP")
     assert reward == 0.0, text
+
+
+@pytest.mark.parametrize(
+    ("printed", "right"),
+    [
+        ("PASSED ../tests/test_it.py::test_one", True),
+        ("1 passed", False),
+        ("PASSED ../tests/test_it.py::test_other", False),
+        ("", False),
+        ("FAILED ../tests/test_it.py::test_one", False),
+    ],
+)
+def test_a_script_that_ends_well_without_its_tests_is_not_paid(tmp_path, printed, right):
+    files = {
+        "task.yaml": "instruction: Do it.",
+        "Dockerfile": "FROM debian\nWORKDIR /app\n",
+        "tests/test_it.py": "def test_one(): pass\n",
+        "run-tests.sh": f"echo '{printed}'\n",
+    }
+    write(tmp_path / "a", files)
+    with gem_core.make("eval:TerminalBench", folder=str(tmp_path), run_script=True) as env:
+        assert play(env, "a", "touch x")[0] == float(right)
