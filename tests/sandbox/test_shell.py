@@ -100,16 +100,16 @@ def test_a_level_that_cannot_hold_a_shell():
     "prepared",
     [
         "true",
-        "mkdir -p /logs/verifier; echo 1 > /logs/verifier/x; chmod 555 /logs/verifier /logs /program",
-        "mkdir -p /logs/verifier/d; chmod 0 /logs/verifier/d /logs/verifier /logs",
-        "ln -s /app /program/logs",
-        "mkdir -p /logs; ln -s /app /logs/verifier",
-        "mkfifo /program/logs",
-        "mkdir -p /logs; echo x > /logs/verifier",
+        "mkdir -p $L/verifier; echo 1 > $L/verifier/x; chmod 555 $L/verifier $L /program",
+        "mkdir -p $L/verifier/d; chmod 0 $L/verifier/d $L/verifier $L",
+        "ln -s /app $L",
+        "mkdir -p $L; ln -s /app $L/verifier",
+        "mkfifo $L",
+        "mkdir -p $L; echo x > $L/verifier",
     ],
 )
 def test_a_renewed_folder_is_empty_whatever_was_there(shell, prepared):
-    shell.run(f"echo kept > /app/f; {prepared}; sleep 99 &")
+    shell.run(f"echo kept > /app/f; L=/program/logs; {prepared}; sleep 99 &")
     shell.renew("/logs/verifier")
     assert shell.run("ls -A /logs/verifier; jobs; echo 1 > /logs/verifier/y; cat /app/f").output == "kept\n"
     assert shell.fetch("/logs/verifier/y") == b"1\n"
