@@ -156,7 +156,7 @@ def _task(path: Path, databases: Path | None) -> FolderEntry:
     """Read a task.
 
     Raises:
-        DataError: The task is not for SQLite.
+        DataError: The task is not for SQLite, or leads out of its folder.
     """
     check_links(path)
     meta = path / "meta.json"
@@ -168,6 +168,8 @@ def _task(path: Path, databases: Path | None) -> FolderEntry:
     if "sqlite" not in services:
         raise DataError(f"it is for {', '.join(map(str, services))}, not for sqlite")
     category = str(facts.get("category_id", path.parent.name))
+    if Path(category).name != category:
+        raise DataError(f"its category_id {category!r} is not a name")
     places = [path / "database"]
     places += [folder / category for folder in (databases, path.parent, path.parent.parent) if folder]
     files = [Path(f"{place}{ending}") for place in places for ending in (".db", ".sqlite", ".sql")]

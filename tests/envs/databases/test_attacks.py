@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+from gem_core.envs.databases import env as env_module
 from gem_core.envs.databases import task as tasks
 from gem_core.envs.databases.env import Databases
 from gem_core.envs.databases.folder import SqliteFolder
@@ -54,7 +55,7 @@ def test_the_solution_is_paid(env):
     ],
 )
 def test_reading_a_view_has_a_bound_of_time_and_memory(env, query, monkeypatch):
-    monkeypatch.setattr(tasks, "SECONDS", 1.0)
+    monkeypatch.setattr(tasks, "SECONDS", 0.3)
     tasks._solved(env.task.setup, env.task.solution, env.task.probes)  # which is not measured
     tracemalloc.start()
     try:
@@ -69,7 +70,7 @@ def test_reading_a_view_has_a_bound_of_time_and_memory(env, query, monkeypatch):
 
 def test_a_trigger_that_uses_up_the_time_of_a_probe_is_no_refusal(tmp_path, monkeypatch):
     """A probe that has to fail must not be satisfied by a statement that is stopped."""
-    monkeypatch.setattr(tasks, "SECONDS", 1.0)
+    monkeypatch.setattr(tasks, "SECONDS", 0.3)
     setup = "CREATE TABLE t (a INTEGER); CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT 1; END;"
     solution = "DROP TRIGGER r; CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT RAISE(ABORT, 'no'); END;"
     task = tasks.Task("", setup, solution, (), probes=("INSERT INTO t VALUES (1)",))
@@ -120,14 +121,15 @@ def test_a_saved_database_has_a_bound(env, database, said):
     assert env._path.read_bytes() == before
 
 
-def test_a_saved_database_may_have_the_size_of_the_one_that_came_with_the_task(tmp_path):
+def test_a_saved_database_may_have_the_size_of_the_one_that_came_with_the_task(tmp_path, monkeypatch):
+    monkeypatch.setattr(env_module, "MOST_BYTES", 2**16)
     folder = tmp_path / "firm" / "promote"
     folder.mkdir(parents=True)
     (folder / "description.md").write_text("Promote.")
     (folder / "verify.py").write_text("")
-    build(tmp_path / "firm" / "firm.db", "CREATE TABLE t (a); INSERT INTO t VALUES (randomblob(70000000));")
+    build(tmp_path / "firm" / "firm.db", "CREATE TABLE t (a); INSERT INTO t VALUES (randomblob(200000));")
     env = SqliteFolder(str(tmp_path))
     env.reset(seed=0)
     env.set_state(env.get_state())
-    assert env._path.stat().st_size > 70_000_000
+    assert env._path.stat().st_size > 200_000
     env.close()

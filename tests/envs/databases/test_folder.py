@@ -87,3 +87,23 @@ def test_tasks_that_cannot_be_played(folder):
     for given in (None, str(folder / "nowhere")):
         with pytest.raises(DataError, match="expected a folder"):
             gem_core.make("eval:SQLiteFolder", folder=given)
+
+
+@pytest.mark.parametrize("kind", ["name", "database", "description", "truth"])
+def test_a_task_reads_nothing_outside_its_folders(folder, kind, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    secret = elsewhere / "secret.sql"
+    secret.write_text(SETUP)
+    task = folder / "standard" / "firm" / "promote"
+    if kind == "name":
+        facts = {"category_id": str(elsewhere / "secret"), "mcp": ["sqlite"]}
+        (task / "meta.json").write_text(json.dumps(facts))
+    else:
+        name = {"database": "database.sql", "description": "description.md", "truth": "ground_truth.sql"}[
+            kind
+        ]
+        (task / name).unlink(missing_ok=True)
+        (task / name).symlink_to(secret)
+    expected = "is not a name" if kind == "name" else "is a link"
+    with pytest.raises(ConfigError, match=f"task 'promote': .*{expected}"):
+        gem_core.make("eval:SQLiteFolder", folder=str(folder), tasks="promote")

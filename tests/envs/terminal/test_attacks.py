@@ -97,8 +97,8 @@ MODULE = "cat > /app/solution.py <<'P'\n{}\nP"
         ("runs", "echo 'echo 42' > run; echo done > answer.txt"),
         (
             "harbor",
-            "mkdir -p /logs/verifier /tests; touch /tests/x; chmod 0 /tests /logs /logs/verifier; "
-            "echo done > answer.txt",
+            "cd /program; mkdir -p logs/verifier tests/x; chmod 0 tests logs/verifier logs; "
+            "echo done > app/answer.txt",
         ),
         ("harbor", "rm -rf /program/logs; ln -s /nowhere /program/logs; echo done > answer.txt"),
         ("harbor-runs", "echo done > answer.txt; touch run"),
@@ -170,49 +170,37 @@ def test_a_prepared_machine_does_not_pass(env, command):
     assert reward == 0.0, text
 
 
-PLANT = "echo 1 > /logs/verifier/reward.txt; echo '{\"reward\": 1}' > /logs/verifier/reward.json"
+PLANT = "echo 1 > $L/verifier/reward.txt; echo '{\"reward\": 1}' > $L/verifier/reward.json"
+"""Needs the variable L, the folder that /logs leads to; /logs itself leads nowhere at first."""
 
 
 @pytest.mark.parametrize(
     ("task", "command"),
     [
-        ("harbor", f"mkdir -p /logs/verifier; {PLANT}; chmod 555 /logs/verifier"),
+        ("harbor", f"mkdir -p $L/verifier; {PLANT}; chmod 555 $L/verifier"),
+        ("harbor", f"mkdir -p $L/verifier; {PLANT}; chmod 444 $L/*/*; chmod 555 $L/* $L /program"),
+        ("harbor", f"mkdir -p $L /program/x; ln -s /program/x $L/verifier; {PLANT}; chmod 555 /program/x"),
+        ("harbor", f"mkdir -p /program/x/verifier; ln -s x $L; {PLANT}; chmod 555 $L/verifier"),
+        ("harbor", "mkdir -p $L/verifier; echo 1 > a; ln -s /app/a $L/verifier/reward.txt; chmod 555 $L/*"),
+        ("harbor", "mkdir -p $L; mkfifo $L/verifier"),
+        ("harbor", "mkdir -p $L/verifier/reward.txt/x $L/verifier/reward.json/x"),
         (
             "harbor",
-            f"mkdir -p /logs/verifier; {PLANT}; chmod 444 /logs/*/*; chmod 555 /logs/* /logs /program",
+            "mkdir -p $L/verifier; cd $L; ln -s /tests/test.sh tests.txt; "
+            "ln -s /tests/test.sh verifier/test-stdout.txt",
         ),
-        ("harbor", f"mkdir -p /logs x; ln -s /app/x /logs/verifier; {PLANT}; chmod 555 x"),
+        ("harbor", f"mkdir -p $L/verifier; (while :; do {PLANT}; done) > /dev/null 2>&1 &"),
+        ("harbor", "mkdir -p $L/verifier/$(printf 'd/%.0s' $(seq 1500))"),
         (
             "harbor",
-            f"mkdir -p x/verifier; rm -rf /program/logs; ln -s /app/x /program/logs; {PLANT}; "
-            "chmod 555 x/verifier",
-        ),
-        (
-            "harbor",
-            "mkdir -p /logs/verifier; echo 1 > a; ln -s /app/a /logs/verifier/reward.txt; chmod 555 /logs/*",
-        ),
-        ("harbor", "mkdir -p /logs; mkfifo /logs/verifier"),
-        ("harbor", "mkdir -p /logs/verifier/reward.txt/x /logs/verifier/reward.json/x"),
-        (
-            "harbor",
-            "mkdir -p /logs/verifier; for f in /logs/tests.txt /logs/verifier/test-stdout.txt; do "
-            "ln -s /tests/test.sh $f; done",
-        ),
-        ("harbor", f"mkdir -p /logs/verifier; (while :; do {PLANT}; done) > /dev/null 2>&1 &"),
-        ("harbor", "mkdir -p /logs/verifier/$(printf 'd/%.0s' $(seq 1500))"),
-        (
-            "harbor",
-            "export BASH_ENV=/app/x; echo 'cat() { echo done; }' > x; . x; export -f cat; cp x .bashrc",
+            "export BASH_ENV=/app/x; echo 'cat() { echo done; }' > x; . ./x; export -f cat; cp x .bashrc",
         ),
         ("harbor", "head -c 99999999 /dev/zero > full; true"),
-        (
-            "harbor-runs",
-            f"mkdir -p {SITE}; echo '{HIJACK}' > {SITE}/usercustomize.py; echo done > /app/answer",
-        ),
+        ("harbor-runs", f"mkdir -p {SITE}; echo '{HIJACK}' > {SITE}/usercustomize.py; echo done > x"),
     ],
 )
 def test_a_planted_reward_is_not_paid(env, task, command):
-    reward, text = play(env, task, f"touch run; {command}")
+    reward, text = play(env, task, f"touch run; L=/program/logs; {command}")
     assert reward == 0.0, text
 
 
@@ -232,3 +220,25 @@ def test_a_planted_reward_is_not_paid(env, task, command):
 def test_a_program_that_the_test_script_runs_does_not_raise_its_reward(env, program):
     reward, text = play(env, "harbor-runs", f"cat > run <<'P'\n{program}\nP")
     assert reward == 0.0, text
+
+
+@pytest.mark.parametrize(
+    ("printed", "right"),
+    [
+        ("PASSED ../tests/test_it.py::test_one", True),
+        ("1 passed", False),
+        ("PASSED ../tests/test_it.py::test_other", False),
+        ("", False),
+        ("FAILED ../tests/test_it.py::test_one", False),
+    ],
+)
+def test_a_script_that_ends_well_without_its_tests_is_not_paid(tmp_path, printed, right):
+    files = {
+        "task.yaml": "instruction: Do it.",
+        "Dockerfile": "FROM debian\nWORKDIR /app\n",
+        "tests/test_it.py": "def test_one(): pass\n",
+        "run-tests.sh": f"echo '{printed}'\n",
+    }
+    write(tmp_path / "a", files)
+    with gem_core.make("eval:TerminalBench", folder=str(tmp_path), run_script=True) as env:
+        assert play(env, "a", "touch x")[0] == float(right)

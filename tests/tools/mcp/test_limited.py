@@ -134,7 +134,7 @@ def test_hostile_calls_do_not_hold_up_others(tmp_path):
     from tests.tools.mcp.servers import ENVIRONMENT
 
     sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (a)").connection.close()
-    command = f"{sys.executable} -m gem_core.tools.mcp.sqlite --folder {tmp_path} --seconds 0.5"
+    command = f"{sys.executable} -m gem_core.tools.mcp.sqlite --folder {tmp_path} --seconds 0.2"
     tools = {t.name: t for t in make_tools(f"mcp(command={command!r}, env={ENVIRONMENT!r})")}
     ended = []
 
