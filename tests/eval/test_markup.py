@@ -155,7 +155,7 @@ FLOODS = {
 def test_a_deep_answer_is_shown_as_its_source(name, tmp_path):
     text = DEEP[name]
     trees = parse(text)
-    assert trees is None or _depth(trees) < 3 * markup.DEEPEST
+    assert trees is None or _depth(trees) < 3 * markup._DEEPEST
     write_page([episode(turn(action=text))], tmp_path / "page.html")
     assert json.dumps(text[:300])[1:-1].replace(">", "\\u003e") in (tmp_path / "page.html").read_text()
 
