@@ -140,10 +140,9 @@ def test_logs_that_inspect_itself_wrote(format, run, tmp_path):  # noqa: F811
         assert in_order(episodes) == in_order(expected)
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
-def test_a_small_log_of_lists_is_refused_before_it_is_read(compression, tmp_path):
+def test_a_small_log_of_lists_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "log.eval"
-    with zipfile.ZipFile(path, "w", compression, compresslevel=1) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("header.json", json.dumps(log()))
         archive.writestr("samples/a_epoch_1.json", "[" + "[]," * 6_000_000 + "[]]")
     with pytest.raises(TraceError, match="unpacks"):
