@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
-import sqlite3
 import uuid
 import weakref
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from fractions import Fraction
 from random import Random
 from typing import Any, ClassVar
@@ -17,9 +15,10 @@ from typing import Any, ClassVar
 from gem_core._util.checks import check_int
 from gem_core.envs.base import MoveResult, TurnBasedEnv
 from gem_core.envs.databases.task import TASKS, Task, build, unlike_solution
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, EnvError
 from gem_core.text import boxed_answer, plain
-from gem_core.tools.mcp.database import MOST_BYTES, folder, opened, path_of
+from gem_core.tools.mcp.database import MOST_BYTES, SECONDS, folder, path_of
+from gem_core.tools.mcp.limited import LimitedError, run_limited
 
 DONE = "done"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?")
@@ -157,20 +156,26 @@ class Databases(TurnBasedEnv[str]):
         """Return whether the database and the answer are right, by following the instruction in Python.
 
         None for a response without a box, which does not end the episode, and for tasks about a constraint or
-        a trigger, whose effects are no rows.
-        """
-        from gem_core.envs.databases.second_solvers import judged
+        a trigger, whose effects are no rows. False for a database that cannot be read under the limits of a
+        call.
 
+        Raises:
+            EnvError: The process that reads the database ended, so that there is no verdict.
+        """
         self._require_running("verify")
         answer = boxed_answer(action)
         if answer is None or not self.task.setup:
             return None
         try:
-            with closing(sqlite3.connect(":memory:")) as start, opened(self._path) as end:
-                start.executescript(self.task.setup)
-                return judged(self.task.instruction, start, end, answer)
-        except sqlite3.Error:  # a player may have put anything into the file
-            return False
+            verdict: bool | None = run_limited(
+                "gem_core.envs.databases.second_solvers:judged_file", SECONDS,
+                instruction=self.task.instruction, setup=self.task.setup, path=str(self._path), answer=answer,
+            )  # fmt: skip
+        except LimitedError as error:
+            if error.kind in ("CPU time", "MemoryError"):
+                return False
+            raise EnvError(f"the database is not read: {error}") from None
+        return verdict
 
     # -- the database -------------------------------------------------------------------------
 

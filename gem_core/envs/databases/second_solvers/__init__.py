@@ -9,14 +9,29 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections import Counter
+from contextlib import closing
 
 from gem_core.envs.databases.second_solvers.changes import CHANGES
 from gem_core.envs.databases.second_solvers.questions import QUESTIONS
 from gem_core.envs.databases.second_solvers.tables import Tables, Unclear, read
+from gem_core.tools.mcp.database import opened
 
-__all__ = ["judged"]
+__all__ = ["judged", "judged_file"]
 
 _PREFIX = re.compile(r"Put (\w+_) before every name of a table or view below, as in \w+\. (.*)", re.DOTALL)
+
+
+def judged_file(instruction: str, setup: str, path: str, answer: str) -> bool | None:
+    """Return the result of `judged` for the file of a model; False if it cannot be read.
+
+    The rows of a model are read whole, so call this with `gem_core.tools.mcp.limited.run_limited`.
+    """
+    try:
+        with closing(sqlite3.connect(":memory:")) as start, opened(path) as end:
+            start.executescript(setup)
+            return judged(instruction, start, end, answer)
+    except sqlite3.Error:
+        return False
 
 
 def judged(instruction: str, start: sqlite3.Connection, end: sqlite3.Connection, answer: str) -> bool | None:
