@@ -11,7 +11,6 @@ Evaluation tasks use each evaluation item at most once.
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from gem_core._util.checks import check_int
 from gem_core._util.entry_points import absolute
 from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
+from gem_core._util.foreign_json import read_json
 from gem_core._util.seeds import derive_rng
 from gem_core._util.urls import without_secrets
 from gem_core.core import Env, Split
@@ -79,7 +79,7 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
     try:
         return TaskRow(
             env_id=str(fields["env_id"]),
-            env_kwargs=dict(json.loads(kwargs) if isinstance(kwargs, str) else kwargs),
+            env_kwargs=dict(read_json(kwargs) if isinstance(kwargs, str) else kwargs),
             seed=int(fields["seed"]),
             index=int(fields.get("index") or 0),
             item=None if fields.get("item") is None else int(fields["item"]),

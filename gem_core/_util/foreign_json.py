@@ -48,7 +48,7 @@ def read_json(
         raise ValueError(f"more than {most_bytes} bytes of JSON")
     if isinstance(text, bytes | bytearray):
         text = text.decode(json.detect_encoding(text), "surrogatepass")
-    hooks: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": _finite} if finite else {}
+    hooks: dict[str, Any] = {"parse_constant": _no_constant, "parse_float": finite_float} if finite else {}
     if _MANY_DIGITS.search(text):
 
         def whole_number(digits: str) -> Any:
@@ -62,7 +62,7 @@ def read_json(
         value = json.loads(text, **hooks)
     except RecursionError:
         raise ValueError(too_deep) from None
-    if text.count("[") + text.count("{") > deepest and not _is_shallow(value, deepest):
+    if text.count("[") + text.count("{") > deepest and not is_shallow(value, deepest):
         raise ValueError(too_deep)
     return value
 
@@ -78,7 +78,7 @@ def read_json_file(path: str | Path, *, most_bytes: int = MOST_BYTES, finite: bo
         return read_json(file.read(most_bytes + 1), most_bytes=most_bytes, finite=finite)
 
 
-def _is_shallow(value: Any, deepest: int) -> bool:
+def is_shallow(value: Any, deepest: int = DEEPEST) -> bool:
     """Return whether at most `deepest` lists and objects are within each other."""
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(deepest):
@@ -89,7 +89,12 @@ def _is_shallow(value: Any, deepest: int) -> bool:
     return False
 
 
-def _finite(digits: str) -> float:
+def finite_float(digits: str) -> float:
+    """Return the float with these digits, as ``parse_float`` of a decoder.
+
+    Raises:
+        ValueError: It would be infinite, as 1e999.
+    """
     value = float(digits)
     if not math.isfinite(value):
         raise ValueError(f"the number {digits[:40]} is too large for a float")

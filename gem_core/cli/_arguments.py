@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
-import json
 import re
 import textwrap
 import types
@@ -14,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gem_core._util.checks import check_int, check_number
+from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import suggest
 from gem_core.core import Env
 from gem_core.errors import ConfigError
@@ -222,7 +222,7 @@ _LIST_ITEMS: dict[str, str | tuple[str, str]] = {
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)  # argparse reports a ValueError
+    value = read_json(text)  # argparse reports a ValueError
     if not isinstance(value, dict):
         raise ValueError
     return value
@@ -250,7 +250,7 @@ def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:
             kwargs[key.strip()] = _json_or_text(value.strip())
             continue
         try:
-            parsed = json.loads(text)
+            parsed = read_json(text)
         except ValueError as error:
             raise ConfigError(
                 f"--kwargs {text!r} is neither key=value nor a JSON object such as "
@@ -347,6 +347,6 @@ def _converted(kind: Callable[[str], Any], text: str) -> Any:
 
 def _json_or_text(text: str) -> Any:
     try:
-        return json.loads(text)
+        return read_json(text)
     except ValueError:
         return text

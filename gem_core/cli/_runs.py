@@ -134,7 +134,7 @@ def write_index(root: Path, out: Path, *, gamma: float = 1.0, refresh: float | N
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         "</body></html>\n"
     )
-    write_atomically(out, [page])
+    write_atomically(out, [page.encode(errors="replace")])  # names of files may not be UTF-8
     return entries
 
 
@@ -367,7 +367,7 @@ def _row(entry: RunEntry, root: Path, base: Path) -> str:
     path = entry.path.relative_to(root).as_posix() if entry.path != root else root.name
     name = html.escape(visible(path, lines=False))
     if entry.page is not None:
-        link = quote(Path(os.path.relpath(entry.page, base)).as_posix())
+        link = quote(os.fsencode(Path(os.path.relpath(entry.page, base)).as_posix()))
         name = f'<a href="{link}">{name}</a>'
     try:
         when = datetime.fromtimestamp(entry.changed / 1e9).strftime("%Y-%m-%d %H:%M")

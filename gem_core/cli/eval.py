@@ -259,10 +259,10 @@ def _lines(text: str) -> list[str]:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    import json
+    from gem_core._util.foreign_json import read_json
 
     try:
-        value = json.loads(text)
+        value = read_json(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):

@@ -27,7 +27,7 @@ from gem_core.rollout.trajectory import Episode
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """Values of Inspect's letter grades: correct, partial, incorrect, no answer."""
 _ATTACHMENT = "attachment://"
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 16 << 20
 """Size of the members of a log, in bytes, up to which their compression may have any ratio."""
 _MOST_RATIO = 50
 _MOST_ATTACHED = 256 << 20

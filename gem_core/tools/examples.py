@@ -9,6 +9,8 @@ from gem_core.tools.schema import properties_of, required_of, resolved
 
 _DEEPEST = 6
 """Levels of nested values; a schema may contain itself."""
+_MOST_VALUES = 1000
+"""Values of an example, because a schema that contains itself several times multiplies them at each level."""
 _PLAIN: Mapping[str, Any] = {
     "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}, "null": None,
 }  # fmt: skip
@@ -25,10 +27,12 @@ class _Examples:
 
     def __init__(self, root: Any) -> None:
         self.root = root
+        self.left = _MOST_VALUES
 
     def value(self, schema: Any, depth: int) -> Any:
         """Return an example; "..." for a schema that allows anything."""
-        schema = resolved(self.root, schema)
+        self.left -= 1
+        schema = resolved(self.root, schema) if self.left >= 0 else True
         if not isinstance(schema, Mapping):
             return "..."
         if "const" in schema:
@@ -62,7 +66,8 @@ class _Examples:
 
     def object(self, schema: Mapping[str, Any], depth: int, every: bool = False) -> dict[str, Any]:
         """Return the required properties of an object, including those of the parts that describe it."""
-        if depth > _DEEPEST:
+        self.left -= 1
+        if depth > _DEEPEST or self.left < 0:
             return {}
         value: dict[str, Any] = {}
         if "$ref" in schema and isinstance(target := resolved(self.root, schema), Mapping):

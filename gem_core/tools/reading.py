@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gem_core._util.foreign_json import finite_float, is_shallow
 from gem_core.tools.base import Tool
 from gem_core.tools.schema import problem
 
@@ -121,7 +122,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, strict=False)
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=finite_float, strict=False)
 
 
 def _read_json(text: str, position: int) -> tuple[Any, int]:
@@ -132,7 +133,8 @@ def _read_json(text: str, position: int) -> tuple[Any, int]:
     wrong = _Wrong("")
     for _ in range(_MOST_COMMAS + 1):
         try:
-            return _DECODER.raw_decode(text, position)
+            value, end = _DECODER.raw_decode(text, position)
+            return (value if is_shallow(value) else _Wrong("invalid JSON: it is nested too deeply")), end
         except json.JSONDecodeError as error:
             where = f"at {text[error.pos : error.pos + 20]!r}" if error.pos < len(text) else "at the end"
             wrong = _Wrong(f"invalid JSON: {error.msg} {where}")

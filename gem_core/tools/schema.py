@@ -30,6 +30,8 @@ OPEN = (
 )  # fmt: skip
 """Keywords by which a schema names arguments elsewhere than in ``properties``."""
 
+_LONGEST_CHAIN = 100
+"""Maximum number of references that are followed one after the other."""
 _MOST_STEPS = 20_000
 """Maximum number of schemas that one check visits, because ``anyOf`` can repeat a schema at each level."""
 
@@ -63,9 +65,9 @@ def resolved(root: Any, schema: Any) -> Any:
 
     A reference that names nothing in `root`, or only itself, gives True, which allows everything.
     """
-    seen = set()
+    seen: set[str] = set()
     while isinstance(schema, Mapping) and isinstance(reference := schema.get("$ref"), str):
-        if reference in seen:
+        if reference in seen or len(seen) >= _LONGEST_CHAIN:
             return True
         seen.add(reference)
         schema = _target(root, reference)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
+from gem_core._util.foreign_json import read_json
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, RolloutOptions, RowKind
 from gem_core.rollout.options import OptionsType
@@ -315,7 +315,7 @@ def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str,
         ConfigError: The value is neither a mapping nor a JSON object.
     """
     try:
-        result = json.loads(value or "{}") if isinstance(value, str) else dict(value or {})
+        result = read_json(value or "{}") if isinstance(value, str) else dict(value or {})
     except (TypeError, ValueError):
         result = None
     if not isinstance(result, dict):

@@ -98,3 +98,57 @@ def test_instructions_name_every_field():
     assert '"x": a number from 0 to 1; "label": text' in text
     assert describe(resolved({"anyOf": [{"type": "integer"}, {"type": "string"}]})) == "a JSON value"
     assert json.dumps(resolved(POINT)).count("$") == 0
+
+
+def _doubling(levels: int) -> dict:
+    """Return a schema that has 2**levels parts without references."""
+    pair = {n: {"properties": {x: {"$ref": f"#/$defs/{n + 1}"} for x in "ab"}} for n in range(levels)}
+    return {"$ref": "#/$defs/0", "$defs": {**{str(n): one for n, one in pair.items()}, str(levels): {}}}
+
+
+def _nested(levels: int, keyword: str) -> dict:
+    schema: dict = {"type": "string"}
+    for _ in range(levels):
+        schema = {
+            keyword: {"x": schema} if keyword == "properties" else [schema] if keyword == "anyOf" else schema
+        }
+    return schema
+
+
+HOSTILE = {
+    "itself": {"properties": {"m": {"$ref": "#/$defs/M"}}, "$defs": {"M": {"$ref": "#/$defs/M"}}},
+    "root": {"$ref": "#"},
+    "two": {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}},
+    "with other keys": {"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "$ref": "#/$defs/A"}}},
+    "tree": {"$ref": "#/$defs/T", "$defs": {"T": {"properties": {"kid": {"$ref": "#/$defs/T"}}}}},
+    "list of itself": {"items": {"$ref": "#"}, "type": "array"},
+    "any of itself": {"anyOf": [{"type": "null"}, {"$ref": "#"}]},
+    "spelled apart": {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/%24defs/A"}}},
+    "a growing path": {
+        "$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A/$defs/A", "$defs": {"A": {"$ref": "#"}}}},
+    },
+    "nothing": {"$ref": "#/$defs/M"},
+    "nothing behind a name": {"$ref": "#/type/x", "type": "object"},
+    "no text": {"$ref": 7},
+    "another place": {"$ref": "https://example.com/a.json"},
+    "chain": {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(5000)}},
+    "deep": _nested(5000, "properties"),
+    "deep list": _nested(900, "items"),
+    "deep choice": _nested(900, "anyOf"),
+    "doubling": _doubling(40),
+    "wide": {"properties": {str(n): {} for n in range(50_000)}},
+    "not a schema": {"properties": {"a": 5}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_schema_without_end_is_a_config_error(name):
+    with pytest.raises(ConfigError, match=r"schema of|reference"):
+        ActionGrammar(HOSTILE[name])
+
+
+def test_a_schema_may_be_named_twice_and_deep():
+    twice = {"properties": {x: {"$ref": "#/$defs/U"} for x in "ab"}, "$defs": {"U": {"type": "integer"}}}
+    assert resolved(twice) == {"properties": {x: {"type": "integer"} for x in "ab"}}
+    assert resolved({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}}) == {"type": "string"}
+    assert resolved(_nested(50, "items"))

@@ -138,3 +138,12 @@ def test_logs_that_inspect_itself_wrote(format, run, tmp_path):  # noqa: F811
         expected = [episode for episode in run.episodes if episode.metadata["env"] == env]
         expected[0].turns[0].observation = LONG
         assert in_order(episodes) == in_order(expected)
+
+
+def test_a_small_log_of_lists_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "log.eval"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("header.json", json.dumps(log()))
+        archive.writestr("samples/a_epoch_1.json", "[" + "[]," * 6_000_000 + "[]]")
+    with pytest.raises(TraceError, match="unpacks"):
+        read_inspect_log(path)

@@ -113,3 +113,71 @@ def test_deep_formulas_and_long_texts(tmp_path):
 def test_without_the_packages_there_are_no_trees(monkeypatch):
     monkeypatch.setattr(markup, "_parser", lambda: None)
     assert parse("**without packages**") is None
+
+
+def _filled(piece: str) -> str:
+    return (piece * 20_000)[: markup.LONGEST]
+
+
+DEEP = {
+    "braces": "$$" + "{" * 700 + "x" + "}" * 700 + "$$",
+    "braces in line": "$" + "{" * 900 + "x" + "}" * 900 + "$",
+    "roots": "$$" + r"\sqrt{" * 280 + "x" + "}" * 280 + "$$",
+    "fractions": "$$" + r"\frac{a}{" * 200 + "x" + "}" * 200 + "$$",
+    "powers": "$$" + "x^{" * 450 + "1" + "}" * 450 + "$$",
+    "boxes": r"\[" + r"\boxed{" * 240 + "a" + "}" * 240 + r"\]",
+    "hats": "$$" + r"\hat{" * 330 + "x" + "}" * 330 + "$$",
+    "unclosed": "$$" + r"\left(" * 300 + "$$",
+    "emphasis": "*a **b " * 1200 + "c** d*" * 1200,
+    "underscores": "*a _b " * 1200 + "c_ d* " * 1200,
+    "stars": "*" * 5000 + "a" + "*" * 5000,
+    "strike": "~~a *b " * 1200 + "c* d~~" * 1200,
+    "quotes": "> " * 9000 + "**x**",
+    "lists": "- " * 9000 + "**a**",
+    "numbers": "1. " * 6000 + "*a*",
+    "stairs": "\n".join(" " * (2 * depth) + "- **a**" for depth in range(130)),
+}
+PIECES = {
+    "newlines": "\n", "blank lines": "  \n", "tabs": "\t\n", "blanks": " ", "dollars": "$",
+    "formulas": "$x$ ",
+    "unclosed formulas": "\\[", "parentheses": "\\( ", "stars": "*a ", "links": "[a](", "brackets": "[",
+    "quotes": "> ", "ticks": "`", "escapes": "\\*", "addresses": "http://a ", "displays": "\\[\na\n",
+    "dollar lines": "$$\n", "headings": "# a\n", "bars": "| ", "dashes": "-", "images": "![", "tags": "<a ",
+}  # fmt: skip
+FLOODS = {
+    **{name: _filled(piece) for name, piece in PIECES.items()},
+    "table": "|a|b|\n|---|---|\n" + "a\n" * 9000,
+    "wide table": "|a" * 2000 + "\n" + "|---" * 2000 + "\n" + "|\n" * 3000,
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_deep_answer_is_shown_as_its_source(name, tmp_path):
+    text = DEEP[name]
+    trees = parse(text)
+    assert trees is None or _depth(trees) < 3 * markup._DEEPEST
+    write_page([episode(turn(action=text))], tmp_path / "page.html")
+    assert json.dumps(text[:300])[1:-1].replace(">", "\\u003e") in (tmp_path / "page.html").read_text()
+
+
+def test_a_formula_that_is_too_deep_is_code():
+    assert parse(DEEP["braces"]) == (["p", None, ["code", None, DEEP["braces"]]],)
+    assert "math" in names(parse("$$" + "{" * 50 + "x" + "}" * 50 + "$$"))
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_takes_time_in_proportion_to_its_length(name):
+    def seconds(text: str) -> float:
+        markup.parse.cache_clear()
+        markup._math.cache_clear()
+        start = time.process_time()
+        parse(text)
+        return time.process_time() - start
+
+    assert seconds(FLOODS[name]) < 10
+    assert seconds(FLOODS[name] * 10) < 0.5, "a longer text is not parsed"
+
+
+def _depth(tree) -> int:
+    inner = [_depth(child) for child in tree if isinstance(child, (list, tuple))]
+    return 1 + max(inner, default=0)

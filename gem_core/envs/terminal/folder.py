@@ -5,13 +5,13 @@ See `gem_core.envs.terminal.formats` for the formats.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.core import Split
 from gem_core.data import undivided
 from gem_core.envs.base import MoveResult
@@ -271,10 +271,10 @@ def _run_script(shell: Shell, step: Step, before: str) -> Grade:
 def _rewards(data: bytes) -> dict[str, float]:
     """Return the rewards by name in ``reward.json`` or ``reward.txt``; none if they cannot be read."""
     try:
-        values = json.loads(data)
+        values = read_json(data)
         named: Mapping[str, Any] = values if isinstance(values, dict) else {"reward": values}
         rewards = {name: float(value) for name, value in named.items()}
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except (ValueError, TypeError):
         return {}
     readable = all(map(math.isfinite, rewards.values()))
     return {name: min(1.0, max(0.0, value)) for name, value in rewards.items()} if readable else {}

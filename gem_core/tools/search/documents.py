@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gem_core._util.foreign_json import read_json
 from gem_core.tools.search.corpus import Document
 
 _FILE, _STARTS = "documents.jsonl", "document_starts.npy"
@@ -40,5 +41,5 @@ class Documents:
 
     def __getitem__(self, number: int) -> Document:
         start, end = int(self._starts[number]), int(self._starts[number + 1])
-        document: Document = json.loads(self._data[start:end])
+        document: Document = read_json(self._data[start:end])
         return document

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.foreign_json import read_json_file
 from gem_core.errors import DataError
 
 
@@ -73,7 +74,7 @@ def read_facts(folder: Path, kind: str, version: int) -> dict[str, Any]:
         DataError: The folder contains no index of this kind and version.
     """
     try:
-        facts: dict[str, Any] = json.loads((folder / "index.json").read_text())
+        facts: dict[str, Any] = read_json_file(folder / "index.json")
         if (facts["kind"], facts["version"]) != (kind, version):
             raise ValueError(f"it is a {facts['kind']} index of version {facts['version']}")
     except (OSError, ValueError, KeyError, TypeError) as error:

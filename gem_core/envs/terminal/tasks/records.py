@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.envs.drawn import PEOPLE, PLACES, THINGS
 from gem_core.envs.terminal.task import Condition, End, Task, has_lines, task, texts, unchanged
 
@@ -17,7 +18,7 @@ def has_json(path: str, expected: Any) -> Condition:
     """Return the condition that a file has this JSON value, in any formatting."""
 
     def check(end: End) -> bool:
-        return same_json(json.loads(end.text(path) or ""), expected)
+        return same_json(read_json(end.text(path) or ""), expected)
 
     return Condition(f"the value in {path}", check)
 
@@ -194,7 +195,7 @@ with open("alarms.jsonl", "w") as out:
 """
 
     def check(end: End) -> bool:
-        return same_json([json.loads(line) for line in end.lines("alarms.jsonl") or []], kept)
+        return same_json([read_json(line) for line in end.lines("alarms.jsonl") or []], kept)
 
     return Task(
         "events.jsonl has one JSON object a line. Write alarms.jsonl in the same form with the events "
