@@ -156,23 +156,26 @@ class Databases(TurnBasedEnv[str]):
         """Return whether the database and the answer are right, by following the instruction in Python.
 
         None for a response without a box, which does not end the episode, and for tasks about a constraint or
-        a trigger, whose effects are no rows. The database is read in another process, under the limits of a
+        a trigger, whose effects are no rows. False for a database that cannot be read under the limits of a
         call.
+
+        Raises:
+            EnvError: The process that reads the database ended, so that there is no verdict.
         """
         self._require_running("verify")
         answer = boxed_answer(action)
         if answer is None or not self.task.setup:
             return None
         try:
-            right: bool | None = run_limited(
-                "gem_core.envs.databases.second_solvers:judged", SECONDS, path=str(self._path),
-                instruction=self.task.instruction, setup=self.task.setup, answer=answer,
+            verdict: bool | None = run_limited(
+                "gem_core.envs.databases.second_solvers:judged_file", SECONDS,
+                instruction=self.task.instruction, setup=self.task.setup, path=str(self._path), answer=answer,
             )  # fmt: skip
         except LimitedError as error:
-            if error.kind == "process":
-                raise EnvError(f"the database is not verified: {error}") from None
-            return False  # a player may have put anything into the file
-        return right
+            if error.kind in ("CPU time", "MemoryError"):
+                return False
+            raise EnvError(f"the database is not read: {error}") from None
+        return verdict
 
     # -- the database -------------------------------------------------------------------------
 

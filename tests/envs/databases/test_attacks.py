@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import tracemalloc
 import zlib
 
@@ -20,6 +21,14 @@ from gem_core.tools.mcp.limited import run_limited
 ROWS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {})"
 LONG = "replace(hex(zeroblob(60000)), '00', 'a')"
 OTHER = "replace(hex(zeroblob(59999)), '00', 'b') || 'a'"
+QUERIES = [
+    f"{ROWS.format(300)} SELECT n, zeroblob(1000000) FROM c",
+    f"{ROWS.format(300)} SELECT n, hex(zeroblob(400000)) FROM c",
+    f"{ROWS.format(10**9)} SELECT n FROM c",
+    f"{ROWS.format(10**9)} SELECT n, zeroblob(1000000) FROM c ORDER BY 2",
+    "SELECT " + ", ".join(f"zeroblob(1000000) AS c{n}" for n in range(300)),
+    f"SELECT length(trim({LONG}, {OTHER})) a, length(trim({LONG}, {OTHER})) b",
+]
 
 
 @pytest.fixture
@@ -43,17 +52,7 @@ def test_the_solution_is_paid(env):
     assert graded(env)[0] == 1.0
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        f"{ROWS.format(300)} SELECT n, zeroblob(1000000) FROM c",
-        f"{ROWS.format(300)} SELECT n, hex(zeroblob(400000)) FROM c",
-        f"{ROWS.format(10**9)} SELECT n FROM c",
-        f"{ROWS.format(10**9)} SELECT n, zeroblob(1000000) FROM c ORDER BY 2",
-        "SELECT " + ", ".join(f"zeroblob(1000000) AS c{n}" for n in range(300)),
-        f"SELECT length(trim({LONG}, {OTHER})) a, length(trim({LONG}, {OTHER})) b",
-    ],
-)
+@pytest.mark.parametrize("query", QUERIES)
 def test_reading_a_view_has_a_bound_of_time_and_memory(env, query, monkeypatch):
     monkeypatch.setattr(tasks, "SECONDS", 0.3)
     tasks._solved(env.task.setup, env.task.solution, env.task.probes)  # which is not measured
@@ -66,6 +65,30 @@ def test_reading_a_view_has_a_bound_of_time_and_memory(env, query, monkeypatch):
     assert reward == 0.0
     assert any(words in text for words in ("zz", "too long", "too much memory")), text
     assert peak < 5 * 2**20
+
+
+@pytest.mark.parametrize("query", [QUERIES[0], QUERIES[2], QUERIES[5]])
+def test_the_second_solver_reads_a_view_with_a_bound_of_time_and_memory(env, query, monkeypatch):
+    monkeypatch.setattr(env_module, "SECONDS", 1.0)
+    change(env._path, env.task.solution)
+    right = f"\\boxed{{{env.best_move()}}}"
+    assert env.verify(right) is True
+    change(env._path, f"CREATE VIEW zz AS {query}")
+    own = sum(os.times()[:2])
+    tracemalloc.start()
+    try:
+        assert env.verify(right) is False
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * 2**20
+    assert sum(os.times()[:2]) - own < 0.5  # the process of the trainer only waits
+
+
+def test_a_second_solver_whose_process_ends_has_no_verdict(env, monkeypatch):
+    monkeypatch.setattr(env_module, "run_limited", lambda *_, **__: run_limited("os:_exit", 1.0, status=9))
+    with pytest.raises(EnvError, match="the database is not read: its process ended with status 9"):
+        env.verify("\\boxed{done}")
 
 
 def test_a_trigger_that_uses_up_the_time_of_a_probe_is_no_refusal(tmp_path, monkeypatch):

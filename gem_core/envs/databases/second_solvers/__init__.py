@@ -16,33 +16,37 @@ from gem_core.envs.databases.second_solvers.questions import QUESTIONS
 from gem_core.envs.databases.second_solvers.tables import Tables, Unclear, read
 from gem_core.tools.mcp.database import opened
 
-__all__ = ["judged"]
+__all__ = ["judged", "judged_file"]
 
 _PREFIX = re.compile(r"Put (\w+_) before every name of a table or view below, as in \w+\. (.*)", re.DOTALL)
 
 
-def judged(instruction: str, setup: str, path: str, answer: str) -> bool | None:
+def judged_file(instruction: str, setup: str, path: str, answer: str) -> bool | None:
+    """Return the result of `judged` for the file of a model; False if it cannot be read.
+
+    The rows of a model are read whole, so call this with `gem_core.tools.mcp.limited.run_limited`.
+    """
+    try:
+        with closing(sqlite3.connect(":memory:")) as start, opened(path) as end:
+            start.executescript(setup)
+            return judged(instruction, start, end, answer)
+    except sqlite3.Error:
+        return False
+
+
+def judged(instruction: str, start: sqlite3.Connection, end: sqlite3.Connection, answer: str) -> bool | None:
     """Return whether a database and an answer are what an instruction requires.
 
     Args:
         instruction: Instruction for the player.
-        setup: SQL that creates the initial database.
-        path: File of the database at the end.
+        start: The initial database.
+        end: The database at the end.
         answer: Content of the box.
 
     Returns:
         False also if the task has no result, or more than one. None for a task without a solver, such as one
         about a constraint or a trigger, whose result is what the database does later.
-
-    Raises:
-        sqlite3.Error: The database cannot be read.
     """
-    with closing(sqlite3.connect(":memory:")) as start, opened(path) as end:
-        start.executescript(setup)
-        return _judged(instruction, start, end, answer)
-
-
-def _judged(instruction: str, start: sqlite3.Connection, end: sqlite3.Connection, answer: str) -> bool | None:
     found = _PREFIX.fullmatch(instruction)
     if found is None:
         return None
