@@ -31,7 +31,7 @@ PROGRAMS = [path for name in NAMES if (path := shutil.which(name))]
 """The machine's programs that the shell needs."""
 ENGINE = " ".join(["podman", *RUNTIME])
 
-pytestmark = pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")
+pytestmark = [pytest.mark.once, pytest.mark.skipif(not shutil.which("podman"), reason="needs podman")]
 
 
 def libraries(path: str) -> list[str]:
