@@ -120,8 +120,6 @@ def test_three_steps_on_questions_and_games(
             assert row.is_pad or is_game != questions.is_question(row, tokenizer)
     assert len(rewards) == 24
     assert max(len(episode.turns) for episode in traces) == 2
-    cut = [episode for episode in traces if len(episode.turns) == 2 and not episode.terminated]
-    assert {episode.stop_reason for episode in cut} <= {"max_turns", "env_error"}
     assert len(set(rewards)) > 8
     assert any(len(episode.rewards) > 1 for episode in trained)
     assert_weights_are_synced(run)
@@ -131,6 +129,8 @@ def test_three_steps_on_questions_and_games(
     assert ids == sorted(episode.token_ids for episode in trained)
     watched = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed or 0 for episode in watched) == [0, 0, 1, 1]
+    assert max(len(episode.turns) for episode in watched) == 2
+    assert "max_turns" in {episode.stop_reason for episode in (*traces, *watched)}
     (evaluated,) = metrics_of(run, "eval")
     for env_id in {episode.env_id for episode in watched}:
         returns = [episode.total_reward for episode in watched if episode.env_id == env_id]
