@@ -23,6 +23,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
+from gem_core._util.waiting import Overdue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,10 +33,6 @@ MAX_THREADS = 32
 """Default number of calls of environments that run concurrently; further calls wait for a free thread."""
 _IDLE_SECONDS = 30.0
 """Idle time in seconds after which a thread ends."""
-
-
-class Overdue(Exception):
-    """Raised when a call exceeds its time limit."""
 
 
 def after_fork(reset: Callable[[], None]) -> None:

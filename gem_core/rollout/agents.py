@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core._util.checks import check_names
 from gem_core._util.seeds import derive_seed
-from gem_core._util.threads import Overdue, ThreadCall
+from gem_core._util.threads import ThreadCall
+from gem_core._util.waiting import Overdue
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv

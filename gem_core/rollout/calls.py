@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from gem_core._util import threads
 from gem_core._util.messages import error_line, error_place
-from gem_core._util.threads import MAX_THREADS, CallOutcome, Overdue, ThreadCall
+from gem_core._util.threads import MAX_THREADS, CallOutcome, ThreadCall
+from gem_core._util.waiting import Overdue
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from gem_core._util import threads as module
-from gem_core._util.threads import Overdue, ThreadCall, ThreadPool, call_in, in_thread
+from gem_core._util.threads import ThreadCall, ThreadPool, call_in, in_thread
+from gem_core._util.waiting import Overdue
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gem_core._util.messages import error_line
-from gem_core._util.threads import TOOL_THREADS, Overdue, ThreadCall, call_in
+from gem_core._util.threads import TOOL_THREADS, ThreadCall, call_in
+from gem_core._util.waiting import Overdue
 from gem_core.bridges.openenv.address import Address, SessionLost, access_headers
 from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError, WrongServer
 from gem_core.tools.http import HttpClient

@@ -1,0 +1,69 @@
+"""`within`: wait with a time limit, and never lose a cancel.
+
+`asyncio.wait_for` of Python 3.10 and 3.11 drops a cancel that arrives in the same turn of the event loop in
+which the awaited object completes: the caller goes on as if nobody had canceled it. Where a cancel matters,
+gem-core waits with `within`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Overdue(Exception):
+    """Raised when a call exceeds its time limit. It differs from a `TimeoutError` that the call raises."""
+
+
+async def within(
+    seconds: float | None, awaited: Awaitable[T], *, unused: Callable[[T], object] | None = None
+) -> T:
+    """Await an object for a limited time.
+
+    The object is never left running: when the limit has passed, or when the caller is canceled, it is
+    canceled, and this function returns after it has ended.
+
+    Args:
+        seconds: Maximum number of seconds; None means no limit.
+        awaited: A coroutine, task, or future.
+        unused: Called with a result that nobody receives, because the caller was canceled when it had already
+            been computed; for a result that must be given back, such as a place or a connection. None drops
+            it.
+
+    Returns:
+        The result, also if it was ready only after the limit had passed.
+
+    Raises:
+        Overdue: The limit passed.
+        asyncio.CancelledError: The caller was canceled, even if `awaited` completed in the same moment.
+    """
+    task = asyncio.ensure_future(awaited)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        overdue = not task.done()
+        if overdue:
+            await _ended(task)
+    except asyncio.CancelledError:
+        await _ended(task)
+        if not task.cancelled() and task.exception() is None and unused is not None:
+            unused(task.result())
+        raise
+    if overdue and task.cancelled():
+        raise Overdue
+    return task.result()
+
+
+async def _ended(task: asyncio.Future[T]) -> None:
+    """Cancel a task and wait for its end; cancels that arrive meanwhile are passed on to it, and kept."""
+    canceled: asyncio.CancelledError | None = None
+    while not task.done():
+        task.cancel()
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            canceled = error
+    if canceled is not None:
+        raise canceled
