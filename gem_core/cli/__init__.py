@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code. User errors are reported in one line on standard error, without a traceback. Any
         exception other than `GemError` and `OSError` is a bug and propagates.
     """
+    _console.open_standard_streams()
     _console.tolerate_unencodable_text()
     try:
         code = _run(argv)
@@ -66,8 +67,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except (GemError, OSError) as error:
         _abandon_stdout()
-        _console.note(f"error: {error_text(error)}")
+        _console.note(f"error: {error_text(error)}{_lost_folder()}")
         return MISTAKE
+
+
+def _lost_folder() -> str:
+    """Return a hint if the working directory was deleted, which errors of the system do not name."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return " (the working directory no longer exists; change to another one)"
+    except OSError:
+        pass
+    return ""
 
 
 def _run(argv: Sequence[str] | None) -> int:
