@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import sys
 
 import pytest
@@ -11,7 +10,13 @@ from gem_core import exam
 from gem_core.errors import ConfigError
 from gem_core.exam.store import Store
 
-SETTINGS = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8], "enumerated_sizes": [], "budget": 300}
+SETTINGS = {
+    "tasks": ["stop"],
+    "stages": ["initial"],
+    "batch_sizes": [8],
+    "enumerated_sizes": [],
+    "budget": 300,
+}
 DAMAGE = {
     "empty": lambda data: b"",
     "truncated": lambda data: data[: len(data) // 2],

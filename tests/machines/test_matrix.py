@@ -123,8 +123,8 @@ MACHINES = {
         LIGHT | {"eval", "search", "train"}, needs=("root", "mount"),
     ),
     "read-only everything": Machine(
-        IN_MOUNTS + "'for place in / /tmp /dev/shm; do mount --bind $place $place; mount -o remount,ro,bind $place; "
-        "done; " + THEN,
+        IN_MOUNTS + "'for place in / /tmp /dev/shm; do mount --bind $place $place; "
+        "mount -o remount,ro,bind $place; done; " + THEN,
         frozenset(("version", "envs", "play")), needs=("root", "mount"),
     ),
 } | {
@@ -162,7 +162,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--warm-start-steps",
             "1",
             "--hidden-size",
-            "16",
+            "32",
             "--out",
             str(folder / "model"),
         ],
