@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import re
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -268,10 +269,15 @@ class Endpoint:
 
 def _http_client(openai: Any, proxy: str | None) -> Any:
     """Return an HTTP client with this proxy, if any, and the certificates that the environment names."""
-    import httpx
-
-    certificates = httpx.create_ssl_context()
-    return openai.DefaultAsyncHttpxClient(proxy=proxy, trust_env=False, verify=certificates)
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    try:
+        own = ssl.create_default_context(cafile=file, capath=folder) if file or folder else True
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates of SSL_CERT_FILE={file!r}, SSL_CERT_DIR={folder!r} cannot be read: {error}"
+        ) from error
+    chosen = {"proxy": proxy} if proxy else {}
+    return openai.DefaultAsyncHttpxClient(trust_env=False, verify=own, **chosen)
 
 
 def check_extra_body(fields: Mapping[str, Any]) -> None:

@@ -5,10 +5,12 @@ A command may work or refuse in one line. It never shows a traceback, and where 
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +51,8 @@ class Machine:
         shell: Bash code that runs the command ``"$@"`` on this machine.
         works: Names of the commands that must work; None for all.
         env: Environment variables to set, or to unset for None.
-        needs: What the row needs: "root", "mount", "namespaces", or "user" for another user.
+        needs: What the row needs: "root", "mount", "namespaces", or "user" for an interpreter that every user
+            can start.
         out: Folder for the results below the working directory.
         commands: Names of the commands to run.
     """
@@ -64,14 +67,15 @@ class Machine:
 
 ALL = None
 LIGHT = frozenset(("version", "envs", "play", "check", "report"))
-AS_USER = f"exec setpriv --reuid {UNKNOWN_USER} --regid {UNKNOWN_USER} --clear-groups "
+USER = f"setpriv --reuid {UNKNOWN_USER} --regid {UNKNOWN_USER} --clear-groups"
+AS_USER = f"exec {USER} "
 IN_MOUNTS = "exec unshare --mount bash -c "
 THEN = 'exec "$@"\' _ "$@"'
 NONE = {"HOME": None, "XDG_CACHE_HOME": None, "GEM_CORE_CACHE": None, "USER": None, "LOGNAME": None}
 MACHINES = {
     "as it is": Machine(works=ALL),
     "unknown user without HOME": Machine(
-        AS_USER + '"$@"', LIGHT, NONE | {"MPLCONFIGDIR": None}, ("root",)
+        AS_USER + '"$@"', LIGHT, NONE | {"MPLCONFIGDIR": None}, ("root", "user")
     ),
     "ascii locale": Machine(
         works=ALL,
@@ -100,7 +104,8 @@ MACHINES = {
         'touch cache; "$@"', LIGHT | {"eval", "train"}, {"GEM_CORE_CACHE": "cache"}
     ),
     "cache that cannot be written": Machine(
-        'mkdir cache; chmod 0 cache; ' + AS_USER + '"$@"', LIGHT, {"GEM_CORE_CACHE": "cache"}, ("root",)
+        'mkdir cache; chmod 0 cache; ' + AS_USER + '"$@"',
+        LIGHT, {"GEM_CORE_CACHE": "cache"}, ("root", "user"),
     ),
     "home that does not exist": Machine(works=ALL, env=NONE | {"HOME": "/nonexistent"}, needs=("root",)),
     "proxy that does not answer": Machine(
@@ -112,7 +117,7 @@ MACHINES = {
     "2 GB of address space": Machine('ulimit -v 2000000; "$@"', LIGHT),
     "one process": Machine(
         AS_USER + "bash -c 'ulimit -u 1; exec \"$@\"' _ \"$@\"",
-        frozenset(("version", "envs")), NONE, ("root",),
+        frozenset(("version", "envs")), NONE, ("root", "user"),
     ),
     "read-only results": Machine(
         IN_MOUNTS + "'mkdir -p out; mount --bind out out; mount -o remount,ro,bind out; " + THEN,
@@ -136,16 +141,35 @@ MACHINES = {
 }  # fmt: skip
 
 
-def _can(need: str) -> bool:
+@functools.cache
+def can(need: str) -> bool:
+    """Return whether this machine can be made like one of the rows that have a need."""
     probes = {
-        "root": os.geteuid() == 0 and shutil.which("setpriv") is not None,
-        "mount": ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"],
-        "namespaces": ["unshare", "-U", "-r", "true"],
+        "root": f"{USER} true",
+        "mount": "unshare --mount mount -t tmpfs none /mnt",
+        "namespaces": "unshare -U -r true",
+        "user": f"test -n '{python_of_every_user()}'",
     }
-    probe = probes[need]
-    if isinstance(probe, bool):
-        return probe
-    return shutil.which("unshare") is not None and not subprocess.run(probe, capture_output=True).returncode
+    return not subprocess.run(["bash", "-c", probes[need]], capture_output=True).returncode
+
+
+@functools.cache
+def python_of_every_user() -> str:
+    """Return an interpreter that another user can start and that finds the same packages; "" if none does."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        words = [*USER.split(), python, "-c", "import numpy, torch, gem_core.cli"]
+        if (
+            shutil.which(python)
+            and not subprocess.run(words, capture_output=True, env=variables({})).returncode
+        ):
+            return python
+    return ""
+
+
+def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the environment of a command."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1", **changes}
+    return {name: value for name, value in env.items() if value is not None}
 
 
 @pytest.fixture(scope="module")
@@ -155,17 +179,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     game = "game:GuessTheNumber-v0-easy"
     for words in (
         ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
-        [
-            "tiny",
-            "--env",
-            game,
-            "--warm-start-steps",
-            "1",
-            "--hidden-size",
-            "32",
-            "--out",
-            str(folder / "model"),
-        ],
+        ["tiny", "--env", game, "--warm-start-steps", "1", "--out", str(folder / "model")],
     ):
         subprocess.run([sys.executable, "-m", "gem_core", *words], check=True, capture_output=True)
     return folder
@@ -186,21 +200,17 @@ def work(tmp_path: Path) -> Path:
 )
 def test_command(machine: str, command: str, work: Path, inputs: Path) -> None:
     row = MACHINES[machine]
-    if lacking := [need for need in row.needs if not _can(need)]:
+    if lacking := [need for need in row.needs if not can(need)]:
         pytest.skip(f"needs {', '.join(lacking)}")
     places = {"OUT": row.out, "RUN": str(inputs / "run"), "MODEL": str(inputs / "model")}
     words = [WORDS.get(word, word) for word in COMMANDS[command].split(" ")]
     for name, place in places.items():
         words = [word.replace(name, place) if word.startswith(name) else word for word in words]
-    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
-    for name, value in row.env.items():
-        env.pop(name, None)
-        if value is not None:
-            env[name] = value
+    python = python_of_every_user() if "user" in row.needs else sys.executable
     result = subprocess.run(
-        ["bash", "-c", row.shell, "_", sys.executable, "-m", "gem_core", *words],
+        ["bash", "-c", row.shell, "_", python, "-m", "gem_core", *words],
         cwd=work,
-        env=env,
+        env=variables(row.env),
         input="5\n:quit\n",
         capture_output=True,
         text=True,
