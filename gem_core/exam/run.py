@@ -6,6 +6,7 @@ import math
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -202,7 +203,7 @@ def run(
 
     Raises:
         ConfigError: An argument is out of range, an estimator needs something that the tasks lack, or the
-            machine cannot start `workers`.
+            machine cannot run `workers`.
         UnknownName: An estimator or task does not exist.
     """
     candidates, skipped = _candidates(estimators)
@@ -327,9 +328,15 @@ def _run_jobs(
             raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
         left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
         with _process_pool(workers) as pool:
-            futures = {pool.submit(_measure, jobs[number]): number for number in left}
-            for future in as_completed(futures):
-                finish(futures[future], future.result())
+            try:
+                futures = {pool.submit(_measure, jobs[number]): number for number in left}
+                for future in as_completed(futures):
+                    finish(futures[future], future.result())
+            except BrokenProcessPool as error:
+                raise ConfigError(
+                    f"workers={workers}: a process could not start or was killed, such as for lack of "
+                    "memory; use fewer workers, and resume to keep what is finished"
+                ) from error
     return [results[number] for number in range(len(jobs))]
 
 

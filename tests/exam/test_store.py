@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -56,3 +57,12 @@ def test_a_machine_without_shared_semaphores_is_named(monkeypatch, error):
     monkeypatch.setattr(sys.modules["gem_core.exam.run"], "ProcessPoolExecutor", fails)
     with pytest.raises(ConfigError, match=r"workers=2: .*/dev/shm must be writable .*; use workers=1"):
         exam.run(["reinforce"], workers=2, **SETTINGS)
+
+
+def _dies(rewards):
+    os._exit(9)
+
+
+def test_a_worker_that_is_killed_is_named():
+    with pytest.raises(ConfigError, match="workers=2: a process could not start or was killed"):
+        exam.run(_dies, workers=2, **SETTINGS)

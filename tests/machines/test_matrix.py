@@ -176,12 +176,14 @@ def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a finished evaluation and a tiny model, which other users can read."""
     folder = tmp_path_factory.mktemp("inputs")
+    folder.chmod(0o755)
     game = "game:GuessTheNumber-v0-easy"
     for words in (
         ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
         ["tiny", "--env", game, "--warm-start-steps", "1", "--out", str(folder / "model")],
     ):
-        subprocess.run([sys.executable, "-m", "gem_core", *words], check=True, capture_output=True)
+        command = [sys.executable, "-m", "gem_core", *words]
+        subprocess.run(command, check=True, capture_output=True, umask=0o022)
     return folder
 
 
@@ -216,6 +218,7 @@ def test_command(machine: str, command: str, work: Path, inputs: Path) -> None:
         text=True,
         errors="replace",
         timeout=280,
+        umask=0o022,
     )
     shown = f"{result.stdout[-500:]}\n{result.stderr[-3000:]}"
     assert "Traceback" not in result.stderr, shown
