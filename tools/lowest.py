@@ -109,7 +109,7 @@ SMOKES = {
     ),
     "terminal": Smoke(("tests/envs/terminal/test_folder.py", "tests/envs/terminal/test_pytest_verdict.py")),
     "vision": Smoke(("tests/test_images.py", "tests/envs/geometry/test_env.py")),
-    "gymnasium": Smoke(("tests/bridges/gymnasium",)),
+    "gymnasium": Smoke(("tests/bridges/gymnasium",), extras=("vision",)),
     "pettingzoo": Smoke(("tests/bridges/pettingzoo",)),
     "textarena": Smoke(("tests/bridges/textarena",)),
     "skyrl": Smoke(("tests/bridges/skyrl",)),
