@@ -196,7 +196,7 @@ def use(extra: str, smoke: Smoke, folder: Path) -> list[str]:
     if smoke.tests:
         commands.append((str(binaries / "python"), "-m", "pytest", f"--junitxml={report}", *smoke.tests))
     wrong = [
-        f"{' '.join(command[:4])} failed"
+        f"{' '.join((Path(command[0]).name, *command[1:3]))} failed"
         for command in commands
         if subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
     ]
