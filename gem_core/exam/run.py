@@ -348,6 +348,8 @@ def _process_pool(workers: int) -> ProcessPoolExecutor:
     """
     try:
         return ProcessPoolExecutor(workers, get_context("spawn"))
+    except BlockingIOError:  # the user may start no more processes
+        raise
     except (OSError, ImportError, NotImplementedError) as error:  # the last two without POSIX semaphores
         raise ConfigError(
             f"workers={workers}: processes need shared semaphores, for which /dev/shm must be writable "

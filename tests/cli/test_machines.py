@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,25 @@ def test_a_note_that_cannot_be_printed_is_no_error(monkeypatch: pytest.MonkeyPat
     with open(os.devnull) as unwritable:
         monkeypatch.setattr(sys, "stderr", unwritable)
         note("text")
+
+
+def test_a_limit_of_threads_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gem_core.cli.envs.run", lambda args: threading.Thread(target=print).start())
+    before = threading.stack_size(2**46)  # more than there is
+    try:
+        assert main(["envs"]) == 2
+    finally:
+        threading.stack_size(before)
+    assert "(this user may start no more processes or threads; see `ulimit -u`)" in capsys.readouterr().err
+
+    def fails(args: object) -> int:
+        raise RuntimeError("can't start new thread")  # by a bug
+
+    monkeypatch.setattr("gem_core.cli.envs.run", fails)
+    with pytest.raises(RuntimeError):
+        main(["envs"])
 
 
 def test_a_deleted_working_directory_is_named(

@@ -94,7 +94,7 @@ MACHINES = {
     "no streams": Machine('"$@" <&- >&- 2>&-', ALL),
     "stdout that cannot be written": Machine('"$@" </dev/null >/dev/full'),
     "stderr that cannot be written": Machine('"$@" 2>/dev/full', ALL),
-    "deleted working directory": Machine('mkdir gone; cd gone; rmdir ../gone; "$@"', LIGHT),
+    "deleted working directory": Machine('mkdir gone; cd gone; rmdir ../gone; "$@"', LIGHT - {"report"}),
     "no user namespaces": Machine(
         "exec unshare -U -r bash -c 'echo 0 >/proc/sys/user/max_user_namespaces; exec \"$@\"' _ \"$@\"",
         ALL, needs=("namespaces",),
