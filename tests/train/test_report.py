@@ -122,7 +122,7 @@ def test_anything_else_gets_lines(tiny_folder, tmp_path, monkeypatch):
     for part in (
         "an episode before training",
         "the same seed after training",
-        "learning curve",
+        "episodes.txt",
         "checkpoint",
     ):
         assert part in shown
