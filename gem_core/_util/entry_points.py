@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -111,7 +112,7 @@ def _load_file(name: str, path: str) -> ModuleType:
     if not file.is_file():
         raise ConfigError(f"{name}: {file} does not exist")
     # The name depends on the path only, so objects of the module can be pickled for another process.
-    module_name = f"gem_core_file_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    module_name = f"gem_core_file_{file.stem}_{zlib.crc32(os.fsencode(file)):08x}"
     with lock:
         if module_name not in sys.modules:
             spec = importlib.util.spec_from_file_location(module_name, file)

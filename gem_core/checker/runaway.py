@@ -23,6 +23,7 @@ from typing import Any
 from gem_core.checker.subject import Subject, broken, clip
 from gem_core.core import Env
 from gem_core.registration import make
+from gem_core.sandbox.levels import weak_programs_held
 from gem_core.spec import EnvSpec
 
 STARTUP = 300.0
@@ -150,7 +151,7 @@ def work() -> None:
     os.dup2(stdin, 0)  # a program that reads its input must not wait for the next task
     for line in tasks:
         task = json.loads(line)
-        with make(EnvSpec.from_json(task["spec"])) as env:
+        with weak_programs_held(), make(EnvSpec.from_json(task["spec"])) as env:
             failure = _failure(env, task, results)
         results.write(json.dumps({"failure": failure}) + "\n")
 

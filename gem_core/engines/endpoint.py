@@ -18,11 +18,13 @@ import json
 import logging
 import os
 import re
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core._util.messages import error_text
+from gem_core._util.proxies import proxy_for, via
 from gem_core._util.seeds import derive_int
 from gem_core._util.urls import without_secrets
 from gem_core._util.visible import visible
@@ -98,10 +100,12 @@ class Endpoint:
             )
         check_extra_body(extra_body or {})
         self._openai = openai
+        proxy = proxy_for(base_url or "https://api.openai.com")
         self._client = openai.AsyncOpenAI(
-            base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout
-        )
-        self.address = without_secrets(str(self._client.base_url))
+            base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout,
+            http_client=_http_client(openai, proxy),
+        )  # fmt: skip
+        self.address = without_secrets(str(self._client.base_url)) + via(proxy)
         self._model = model
         self._sampling: dict[str, Any] = {"temperature": temperature}
         if top_p != 1:
@@ -261,6 +265,19 @@ class Endpoint:
         if await self._answers(body):
             raise self._rejected(error) from None
         raise ServiceError(f"{self.address} rejects the request: {text}{_advice(error, body)}") from None
+
+
+def _http_client(openai: Any, proxy: str | None) -> Any:
+    """Return an HTTP client with this proxy, if any, and the certificates that the environment names."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    try:
+        own = ssl.create_default_context(cafile=file, capath=folder) if file or folder else True
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates of SSL_CERT_FILE={file!r}, SSL_CERT_DIR={folder!r} cannot be read: {error}"
+        ) from error
+    chosen = {"proxy": proxy} if proxy else {}
+    return openai.DefaultAsyncHttpxClient(trust_env=False, verify=own, **chosen)
 
 
 def check_extra_body(fields: Mapping[str, Any]) -> None:

@@ -120,7 +120,7 @@ class Calls:
         if check.level != "namespace":
             _warn(check.reason)
         if sys.platform != "linux":  # no fork servers, so each call starts an interpreter, which is slow
-            return Process(packages=True)
+            return Process(packages=True, trusted=True)
         from gem_core.sandbox.namespace import ForkedProcess, Namespace  # Linux only
 
         modules = {self._module: self._file.read_text(encoding="utf-8")}

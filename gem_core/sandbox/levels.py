@@ -17,18 +17,19 @@ A container takes half a second to start, so it must be requested by name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_names
 from gem_core._util.threads import after_fork
 from gem_core.errors import GemError, SandboxError
-from gem_core.sandbox.program import Sandbox
+from gem_core.sandbox.program import Program, Sandbox
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,22 @@ def strongest() -> LevelCheck:
             _checks["namespace"] = _check("namespace")
         check = _checks["namespace"]
     return check if check.available else LevelCheck("process", True, check.reason)
+
+
+@contextlib.contextmanager
+def weak_programs_held() -> Iterator[list[Program]]:
+    """On a machine without level ``namespace``, run no program at level ``process`` while the block runs.
+
+    Each such program of this process fails instead. The package's own programs, such as those that compare
+    formulas, still run.
+
+    Yields:
+        The programs held back so far.
+    """
+    from gem_core.sandbox.process import programs_held
+
+    with programs_held(lambda: strongest().level == "process") as held:
+        yield held
 
 
 def open_sandbox(

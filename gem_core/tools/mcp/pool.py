@@ -45,7 +45,7 @@ class Pool:
         self._opening = asyncio.Lock()
         self._calls = asyncio.Semaphore(config.concurrency)
         self._places = asyncio.Semaphore(config.max_sessions)
-        self._client = http_client(config.headers, config.concurrency) if config.url else None
+        self._client = http_client(config.url, config.headers, config.concurrency) if config.url else None
 
     async def tools(self) -> list[Any]:
         """Return the tools of the server.
