@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import logging
 import sys
-import threading
 import traceback
 import zlib
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_line, suggest
 from gem_core.errors import ConfigError, GemError, MissingDependency
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _loaded_groups: set[str] = set()
-lock = threading.RLock()
+lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 

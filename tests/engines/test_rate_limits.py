@@ -25,11 +25,11 @@ def test_calls_are_spread_over_the_minute():
 
     async def calls() -> None:
         for _ in range(5):
-            await limit.wait()
+            await limit.wait(1)
             starts.append(clock.now)
         clock.now += 60  # unused capacity does not accumulate
         for _ in range(2):
-            await limit.wait()
+            await limit.wait(1)
             starts.append(clock.now)
 
     asyncio.run(calls())
