@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 import gem_core
 from gem_core import Env
 from gem_core._util.places import Places
@@ -63,7 +65,12 @@ class Policy:
         return ChatReply(CALL)
 
 
+def make_with_tool() -> Env:
+    return Tools(Idle(), tools=Worker(), max_tool_uses=None)
+
+
 gem_core.register("overload:Working-v0", Working)
+gem_core.register("overload:Calling-v0", make_with_tool)
 
 
 def threads_of(name: str) -> int:
@@ -115,14 +122,15 @@ def test_waiting_for_a_place_is_not_the_time_of_a_tool() -> None:
     asyncio.run(play())
 
 
-def test_waiting_for_a_place_is_not_the_time_of_a_step() -> None:
+@pytest.mark.parametrize("env_id", ["overload:Working-v0", "overload:Calling-v0"])
+def test_waiting_for_a_place_is_not_the_time_of_a_step(env_id: str) -> None:
     async def play() -> None:
         pool = EnvPool()
         limits = EpisodeLimits(max_turns=2, step_timeout=LIMIT)
 
         def row(index: int) -> dict[str, Any]:
             return {
-                "env_id": "overload:Working-v0",
+                "env_id": env_id,
                 "env_kwargs": {},
                 "seed": index,
                 "index": index,
