@@ -21,7 +21,6 @@ import contextlib
 import os
 import socket
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias

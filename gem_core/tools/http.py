@@ -23,8 +23,8 @@ from gem_core._util.checks import check_number
 from gem_core._util.foreign_json import read_json
 from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core._util.messages import error_line
-from gem_core._util.proxies import proxy_for, via
 from gem_core._util.places import Places, pause, stopping
+from gem_core._util.proxies import proxy_for, via
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, ServiceError, WrongServer
 

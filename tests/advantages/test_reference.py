@@ -222,9 +222,7 @@ def test_tensors_are_rejected_with_the_function_that_takes_them(name):
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     tokens = torch.tensor([[0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
     for episodes in (tokens, list(tokens), tokens.numpy()):
-        wanted = (
-            r"of shape|has shape" if name == "statistics" else r"of shape \(.*the method `tensors` of"
-        )
+        wanted = r"of shape|has shape" if name == "statistics" else r"of shape \(.*the method `tensors` of"
         with pytest.raises(ConfigError, match=wanted) as caught:
             TAKES_EPISODES[name](episodes)
         assert "rebn.tensors(token_rewards, response_mask)" in str(caught.value)
