@@ -23,6 +23,7 @@ from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
+from gem_core._util.owners import note_call
 from gem_core._util.waiting import Overdue
 
 P = ParamSpec("P")
@@ -239,6 +240,7 @@ class ThreadCall(Generic[T]):
         self._began: float | None = None  # None while it waits for a thread
         self._executor = executor or ENV_THREADS
         self.future: Future[CallOutcome[T]] = self._executor.submit(self._run)
+        note_call(self.future)
 
     async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
         """Wait for the call and return its result or its exception, as values.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
+from gem_core._util.waiting import Overdue, within
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, render_observation
@@ -252,10 +253,10 @@ class Tools(Wrapper):
         state.scope = getattr(self.env, "tool_scope", None)
         state.env = self.env.unwrapped
         try:
-            return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
+            return await within(self.timeout, tool.call(call.arguments, state))
+        except Overdue:
+            return ToolResult(f"{tool.name} did not answer within {self.timeout:g} seconds.", ok=False)
         except Exception as error:  # a failure of the tool, not of the model: the episode continues
-            if isinstance(error, asyncio.TimeoutError) and self.timeout is not None:
-                return ToolResult(f"{tool.name} did not answer within {self.timeout:g} seconds.", ok=False)
             reason = error_line(error)
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 
