@@ -75,7 +75,7 @@ def test_an_engine_that_fails_leaves_no_unfinished_episode(
     )
     with pytest.raises(RuntimeError, match="the engine broke"):
         trainer.train()
-    assert not asyncio.all_tasks(trainer.rollout_func._loop)
+    assert not asyncio.all_tasks(trainer.rollout_func._loop._loop)
 
 
 def test_evaluation_of_several_environments_and_datasets(tmp_path: Path, spy: Path) -> None:
