@@ -34,7 +34,7 @@ _OUR_FAULT = (
 _REASONS = {aiohttp.WSCloseCode.MESSAGE_TOO_BIG: "the message is too long"}
 """Meanings of codes that servers send without a text."""
 _CLOSED = "the session is closed"
-_tasks: set[asyncio.Task[None]] = set()
+_tasks: set[asyncio.Task[object]] = set()
 
 
 class ClientSession:
@@ -184,7 +184,7 @@ class ClientSession:
             self._answer.set_exception(error or SessionLost(reason))
 
 
-def _keep(work: Coroutine[Any, Any, None]) -> None:
+def _keep(work: Coroutine[Any, Any, object]) -> None:
     """Run a coroutine on the running event loop, which itself keeps no task alive."""
     task = asyncio.ensure_future(work)
     _tasks.add(task)
