@@ -308,7 +308,7 @@ async def measure(name: str, seconds: float) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table."""
     lines = [
-        "| resource | places | callers | calls/s without overload | under overload | afterwards | threads |",
+        "| resource | places | callers | calls/s without overload | with overload | afterwards | threads |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += (
