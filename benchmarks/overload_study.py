@@ -300,13 +300,15 @@ async def measure(name: str, seconds: float) -> dict[str, Any]:
         "recovery_per_s": round(after, 2),
         "threads_before": threads_alone - before,
         "threads_overload": threads_under - before,
+        "seconds": seconds,
+        "commit": records.commit(),
     }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the rows as a table."""
     lines = [
-        "| resource | places | callers | calls/s without overload | under overload | afterwards | threads |",
+        "| resource | places | callers | calls/s without overload | with overload | afterwards | threads |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += (
@@ -324,7 +326,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=10, help="length of each measurement")
-    parser.add_argument("--only", nargs="*", default=[], help="parts of the names of resources")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="parts of names; the file keeps its rows of other resources"
+    )
     parser.add_argument("--out", type=Path, help="JSON file for the result")
     args = parser.parse_args()
     rows = []
@@ -334,18 +338,19 @@ def main() -> None:
             sys.stderr.write(json.dumps(rows[-1]) + "\n")
     if not rows:
         parser.error(f"--only: expected parts of these names: {', '.join(RESOURCES)}")
+    done = {row["resource"]: row for row in rows}
+    if args.only and args.out and args.out.exists():
+        done = {row["resource"]: row for row in json.loads(args.out.read_text())["rows"]} | done
     result = {
-        "command": " ".join(["python", *sys.argv]),
-        "commit": records.commit(),
+        "command": "python benchmarks/overload_study.py",
         "machine": records.machine(),
-        "seconds": args.seconds,
         "work_s": WORK,
         "limit_s": LIMIT,
-        "rows": rows,
+        "rows": [done[name] for name in RESOURCES if name in done],
     }
     if args.out:
         args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    sys.stdout.write(table(rows) + "\n")
+    sys.stdout.write(table(result["rows"]) + "\n")
     slow = [row["resource"] for row in rows if row["overload_per_s"] < 0.8 * row["before_per_s"]]
     slow += [row["resource"] for row in rows if row["recovery_per_s"] < 0.8 * row["before_per_s"]]
     sys.exit(f"slower by more than a fifth: {', '.join(slow)}" if slow else 0)
