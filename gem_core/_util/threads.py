@@ -22,6 +22,7 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
 from gem_core._util.forks import renew_after_fork
+from gem_core._util.owners import note_call
 from gem_core._util.places import Clock, GivenUp, current_clock, on_clock
 from gem_core._util.waiting import Overdue
 
@@ -275,6 +276,7 @@ class ThreadCall(Generic[T]):
         except BaseException:
             self.clock.end()
             raise
+        note_call(self.future)
 
     async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
         """Wait for the call and return its result or its exception, as values.

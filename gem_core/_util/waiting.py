@@ -1,4 +1,4 @@
-"""`within`: wait with a time limit, and never lose a cancel.
+"""`within`: wait with a time limit, and never lose a cancel. `cancel_all`: leave no task running.
 
 `asyncio.wait_for` of Python 3.10 and 3.11 drops a cancel that arrives in the same turn of the event loop in
 which the awaited object completes: the caller goes on as if nobody had canceled it. Where a cancel matters,
@@ -8,8 +8,8 @@ gem-core waits with `within`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar
 
 from gem_core._util.places import Clock, current_clock, on_clock
 
@@ -55,11 +55,13 @@ async def within(
                     break
         overdue = not task.done()
         if overdue:
-            await _ended(task)
+            await cancel_all([task])
     except asyncio.CancelledError:
-        await _ended(task)
-        if not task.cancelled() and task.exception() is None and unused is not None:
-            unused(task.result())
+        try:
+            await cancel_all([task])
+        finally:
+            if not task.cancelled() and task.exception() is None and unused is not None:
+                unused(task.result())
         raise
     finally:
         clock.end()
@@ -68,14 +70,23 @@ async def within(
     return task.result()
 
 
-async def _ended(task: asyncio.Future[T]) -> None:
-    """Cancel a task and wait for its end; cancels that arrive meanwhile are passed on to it, and kept."""
+async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all of them have ended; their results and errors are dropped.
+
+    Raises:
+        asyncio.CancelledError: The caller was canceled meanwhile. The cancel is passed on to the tasks, and
+            raised after they have ended.
+    """
     canceled: asyncio.CancelledError | None = None
-    while not task.done():
-        task.cancel()
+    while unfinished := [task for task in tasks if not task.done()]:
+        for task in unfinished:
+            task.cancel()
         try:
-            await asyncio.wait({task})
+            await asyncio.wait(unfinished)
         except asyncio.CancelledError as error:
             canceled = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # mark as retrieved
     if canceled is not None:
         raise canceled

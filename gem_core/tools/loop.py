@@ -10,6 +10,7 @@ that keeps connections open keeps them on this one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -59,8 +60,40 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def on_background(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` on the background loop; canceling the caller cancels `work`."""
-    return await asyncio.wrap_future(submit(work))
+    """Await `work` on the background loop.
+
+    Raises:
+        asyncio.CancelledError: The caller was canceled. This cancels `work`, and is raised when it has ended.
+    """
+    home, away = asyncio.get_running_loop(), background()
+    ended: asyncio.Future[None] = home.create_future()
+    tasks: list[asyncio.Task[T]] = []
+
+    def start() -> None:
+        tasks.append(away.create_task(work))
+        tasks[0].add_done_callback(tell)
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop of the caller is closed
+            home.call_soon_threadsafe(ended.set_result, None)
+
+    def cancel() -> None:
+        tasks[0].cancel()
+
+    away.call_soon_threadsafe(start)
+    canceled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait({ended})
+        except asyncio.CancelledError as error:
+            canceled = error
+            away.call_soon_threadsafe(cancel)
+        except BaseException:  # the loop of the caller is stopping
+            away.call_soon_threadsafe(cancel)
+            raise
+    if canceled is not None:
+        raise canceled
+    return tasks[0].result()
 
 
 def _forget() -> None:
