@@ -61,7 +61,8 @@ class Tools(Wrapper):
         max_calls: Maximum number of calls that are run per response; the observation says that further ones
             were not made.
         together: Whether to run the calls of a response at the same time instead of one after the other.
-        timeout: Maximum number of seconds per call; None uses the tool's own limit.
+        timeout: Maximum number of seconds per call, from the moment that it has a place: the time in which it
+            waits behind other calls does not count. None uses the tool's own limit.
         max_result_chars: Maximum length of a result; the middle of a longer one is cut out. None means no
             limit.
         instructions: Whether the first observation explains how to call the tools. Use False for a chat
