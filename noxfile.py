@@ -40,6 +40,7 @@ SIDE_BY_SIDE = (
     "rl2",
     "roll",
     "wheel",
+    "cancels",
     "bridge-textarena",
     "bridge-skyrl",
 )
@@ -149,6 +150,18 @@ def minimal(session: nox.Session) -> None:
     session.run("python", "-c", "import gem_core")
     newest = ("--ignore", "tests/docs") if session.python == "3.13" else ()
     pytest(session, *WORKERS, "-m", "not once", *newest)
+
+
+@nox.session(python=["3.10", "3.13"])
+def cancels(session: nox.Session) -> None:
+    """Cancel episodes with servers of OpenEnv and MCP on the oldest and the newest Python.
+
+    `minimal` cancels all others there: asyncio loses cancels on the oldest Python only.
+    """
+    constraints = ("-c", "constraints/minimal.txt", "-c", "constraints/servers.txt")
+    install(session, *constraints, "-e", ".[serve,mcp]", *MINIMAL)
+    pytest(session, "tests/cancels", "-k", "server")
+    reject_skipped_tests(session)
 
 
 @nox.session(python="3.11")

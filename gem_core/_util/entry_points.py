@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import os
 import sys
-import threading
 import traceback
 import zlib
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_line, suggest
 from gem_core.errors import ConfigError, GemError, MissingDependency
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _loaded_groups: set[str] = set()
-lock = threading.RLock()
+lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 

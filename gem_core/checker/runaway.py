@@ -20,6 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core.checker.subject import Subject, broken, clip
 from gem_core.core import Env
 from gem_core.registration import make
@@ -71,7 +72,11 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
+        renew_after_fork(self)
+
+    def forget_parent(self) -> None:
+        self._process = None
 
     def send(self, task: Mapping[str, Any]) -> None:
         with self._lock:

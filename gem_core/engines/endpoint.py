@@ -113,8 +113,7 @@ class Endpoint:
         self._extra_body = dict(extra_body or {})
         self._seed = seed
         self._patience = patience or Patience(60.0)
-        self._requests = RateLimit(requests_per_minute)
-        self._tokens = RateLimit(tokens_per_minute)
+        self._rate = RateLimit(requests_per_minute, tokens_per_minute)
         self._limit_name = "max_tokens"
         """Name of the token limit; newer models of OpenAI reject the first one."""
         self._warned = False
@@ -142,12 +141,11 @@ class Endpoint:
         began = time.monotonic()
         attempt = 0
         while True:
-            await self._requests.wait()
             body = self._body(messages, max_tokens, request_id, tools)
             limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
             most = max((limit for limit in limits if isinstance(limit, int)), default=max_tokens)
             characters = sum(_characters(message["content"] or "") for message in messages)
-            await self._tokens.wait(most + characters / 4)
+            await self._rate.wait(1, most + characters / 4)
             try:
                 reply = _read(await self._create(messages, body), most)
             except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError) as error:

@@ -29,7 +29,7 @@ from gem_core.exam.store import Store
 from gem_core.exam.task import FloatArray, TableTask
 from gem_core.exam.tasks import get_task, list_tasks
 
-Chosen: TypeAlias = str | Estimator | Callable[..., Any]
+Chosen: TypeAlias = str | Estimator[..., Any] | Callable[..., Any]
 
 BATCH_SIZES = (8, 64, 512)
 VARIANTS = ("gigpo(normalization='mean')", "mt_grpo(compared='return')", "rebn(statistics='group')")
@@ -269,7 +269,7 @@ def _candidates(estimators: Chosen | Sequence[Chosen] | None) -> tuple[tuple[Can
                 able.append(Candidate.of(name))
         able += [Candidate.of(variant) for variant in VARIANTS]
         return tuple(sorted(able, key=lambda candidate: candidate.name)), skipped
-    chosen = [estimators] if isinstance(estimators, str | Estimator) or callable(estimators) else estimators
+    chosen = [estimators] if isinstance(estimators, str) or callable(estimators) else estimators
     candidates = tuple(Candidate.of(estimator) for estimator in chosen)
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):

@@ -26,12 +26,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gem_core._util.places import stopping
 from gem_core.sandbox.limits import ONE_THREAD, ProgramLimits
-from gem_core.sandbox.program import Program, Sandbox
+from gem_core.sandbox.program import Program, Sandbox, cores, program_places
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
 _LAUNCHER = str(Path(__file__).with_name("guest") / "launch.py")
+_places = program_places(cores())
 
 
 class _Hold:
@@ -46,7 +48,7 @@ _hold = _Hold()
 
 
 class Process(Sandbox):
-    """Runs programs at level `process`.
+    """Runs programs at level `process`, at most four per core at a time; others wait.
 
     Args:
         packages: Whether programs can import every installed package (slower to start).
@@ -68,7 +70,7 @@ class Process(Sandbox):
         size = limits.output_bytes
         wire = ",".join(map(str, limits.kernel_limits()))
         code, stdin = program.encoded()
-        with own_folder() as outside:
+        with _places.held(), own_folder() as outside:
             inside = outside / "work"
             inside.mkdir()
             write_files(inside, program.files)
@@ -121,11 +123,16 @@ def programs_held(applies: Callable[[], bool]) -> Iterator[list[Program]]:
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for the program, then kill the rest of its process group; return whether the time ran out."""
-    try:
-        timed_out = not _ended_within(process, seconds)
-    finally:  # also on KeyboardInterrupt, so that no process is left behind
+
+    def stop() -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # before reaping, while the number cannot be reused
+
+    try:
+        with stopping(stop):
+            timed_out = not _ended_within(process, seconds)
+    finally:  # also on KeyboardInterrupt, so that no process is left behind
+        stop()
         process.wait()
     return timed_out
 

@@ -7,12 +7,13 @@ messages contain neither the query string nor the headers, because these may con
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import http.client
 import json
-import os
 import random
+import socket
 import ssl
-import threading
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -20,7 +21,9 @@ from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_number
 from gem_core._util.foreign_json import read_json
+from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core._util.messages import error_line
+from gem_core._util.places import Places, pause, stopping
 from gem_core._util.proxies import proxy_for, via
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, ServiceError, WrongServer
@@ -70,10 +73,10 @@ class HttpClient:
         self._path = parts.path.rstrip("/")
         self._proxy = _Proxy.of(url)
         self._headers = {"Accept": "application/json", "User-Agent": "gem-core", **(headers or {})}
-        self._free = threading.BoundedSemaphore(connections)
+        self._free = Places(connections)
         self._idle: list[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self._lock = ForkSafeLock()
+        renew_after_fork(self)
 
     def get(self, path: str, query: Mapping[str, str]) -> Any:
         """Send a GET request and return its JSON answer.
@@ -81,6 +84,7 @@ class HttpClient:
         Raises:
             ServiceError: There is no answer, or its status means a temporary failure.
             WrongServer: The answer is another error or not JSON.
+            GivenUp: Nobody waits for the answer anymore.
         """
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}", None)
 
@@ -90,6 +94,7 @@ class HttpClient:
         Raises:
             ServiceError: There is no answer, or its status means a temporary failure.
             WrongServer: The answer is another error or not JSON.
+            GivenUp: Nobody waits for the answer anymore.
         """
         return self._ask("POST", path, json.dumps(body).encode())
 
@@ -99,6 +104,10 @@ class HttpClient:
             while self._idle:
                 self._idle.pop().close()
 
+    def forget_parent(self) -> None:
+        """Forget the connections in a forked child, because they belong to the parent."""
+        self._idle = []
+
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         address = f"{self.where}{self._path}{path.partition('?')[0]}"
         by = via(self._proxy and self._proxy.url)
@@ -106,7 +115,7 @@ class HttpClient:
         while True:
             reply: _HttpReply | None = None
             try:
-                with self._free:
+                with self._free.held():
                     reply = self._once(method, self._path + path, body)
                 if reply.status < 300:
                     return read_json(reply.body)
@@ -122,8 +131,8 @@ class HttpClient:
             if attempt >= self.retries:
                 tries = f", after {attempt + 1} attempts" if attempt else ""
                 raise ServiceError(f"{problem}{tries}")
-            pause = self.backoff * 2**attempt * (1 + random.random() / 2)
-            time.sleep(min(_LONGEST_PAUSE, max(pause, reply.wait if reply else 0.0)))
+            seconds = self.backoff * 2**attempt * (1 + random.random() / 2)
+            pause(min(_LONGEST_PAUSE, max(seconds, reply.wait if reply else 0.0)))
             attempt += 1
 
     def _once(self, method: str, path: str, body: bytes | None) -> _HttpReply:
@@ -131,14 +140,20 @@ class HttpClient:
         while True:
             connection, used = self._connection()
             try:
-                return self._exchange(connection, method, path, body, end)
+                with stopping(functools.partial(_interrupt, connection)):
+                    reply = self._exchange(connection, method, path, body, end)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
-                if not used:  # otherwise the server had closed an idle connection; try again
+                if not used:
                     raise
+                continue  # the server had closed an idle connection
             except BaseException:
                 connection.close()
                 raise
+            if connection.sock is not None:
+                with self._lock:
+                    self._idle.append(connection)
+            return reply
 
     def _exchange(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, end: float
@@ -168,16 +183,11 @@ class HttpClient:
         wait = response.headers.get("Retry-After", "")
         if response.will_close:
             connection.close()
-        else:
-            with self._lock:
-                self._idle.append(connection)
         return _HttpReply(response.status, b"".join(parts), float(wait) if wait.isdecimal() else 0.0)
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
         """Return a connection, and whether it was used before."""
         with self._lock:
-            if self._owner != os.getpid():  # forked: the connections belong to the parent
-                self._owner, self._idle = os.getpid(), []
             if self._idle:
                 return self._idle.pop(), True
         host, port = (self._proxy.host, self._proxy.port) if self._proxy else (self._host, self._port)
@@ -194,6 +204,13 @@ class _HttpReply(NamedTuple):
     body: bytes
     wait: float
     """Value of ``Retry-After`` in seconds."""
+
+
+def _interrupt(connection: http.client.HTTPConnection) -> None:
+    """Let the thread that waits for an answer see the end of the connection."""
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # without a last message of TLS
 
 
 class _Proxy(NamedTuple):

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice, check_int, check_number, check_path, defaults, expected
 from gem_core._util.urls import data_without_secrets
-from gem_core.advantages.registry import TRUNCATIONS, Need, Supply, Truncation, get_estimator
+from gem_core.advantages.declaration import Need
+from gem_core.advantages.registry import TRUNCATIONS, Supply, Truncation, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gem_core._util.places import Places
 from gem_core.errors import ConfigError, DataError, MissingDependency
 from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
 from gem_core.tools.search.documents import Documents, write_documents
@@ -69,7 +69,7 @@ class Bm25Index(Searcher):
             self._numbers = _mapped(self.folder / "numbers.npy")
             self._weights = _mapped(self.folder / "weights.npy")
             self._tops = _mapped(self.folder / "tops.npy")
-        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._turns = Places(_AT_ONCE)
         self._idle: list[Weights] = []
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class Bm25Index(Searcher):
         terms = self._terms(query)
         if not terms or k < 1:
             return []
-        with self._turns:
+        with self._turns.held():
             scores = self._zeros()
             try:
                 return self._best(terms, k, scores)
