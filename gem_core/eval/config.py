@@ -50,6 +50,8 @@ class EvalConfig(EpisodeLimits):
         max_total_tokens: Maximum number of tokens of an episode; None for the limit of the model. Accepted
             for Hugging Face and vLLM models only.
         system_prompt: First message of each conversation.
+        parse_special: Whether a special token that an environment spells, such as ``<|im_end|>``, reaches
+            the model as that token; see `AppendContext` and `MessagesContext`.
         wrappers: Wrappers around each environment, as in `gem_core.make`.
         native_tools: Whether an endpoint gets the schemas of an environment's tools (``tools=``) and answers
             with native tool calls. Otherwise the first observation explains the tools as text.
@@ -87,6 +89,7 @@ class EvalConfig(EpisodeLimits):
     max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=1024, kw_only=True)
     max_total_tokens: int | None = None
     system_prompt: str | None = None
+    parse_special: bool = False
     wrappers: str = ""
     native_tools: bool = False
     extra_body: dict[str, Any] = field(default_factory=dict)

@@ -54,7 +54,11 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
         )
         if note is not None:
             note(f"asking {config.name} at {endpoint.address}")
-        context = MessagesContext(system_prompt=config.system_prompt, native_tools=config.native_tools)
+        context = MessagesContext(
+            system_prompt=config.system_prompt,
+            native_tools=config.native_tools,
+            parse_special=config.parse_special,
+        )
         return PolicySetup(endpoint, context)
     return huggingface(config) if config.kind == "hf" else vllm(config)
 
@@ -139,5 +143,8 @@ def vllm(config: EvalConfig) -> PolicySetup:
 
 def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
     return AppendContext(
-        tokenizer, system_prompt=config.system_prompt, template_kwargs=config.template_kwargs
+        tokenizer,
+        system_prompt=config.system_prompt,
+        template_kwargs=config.template_kwargs,
+        parse_special=config.parse_special,
     )

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
+from gem_core.rollout.encoding import PromptEncoder
 from gem_core.rollout.template import (
     AnswerEnd,
     MessageFormat,
@@ -26,10 +27,12 @@ from gem_core.rollout.template import (
     Tokenizer,
     chat_renderer,
     find_answer_end,
+    spellings_in,
     templates_of,
 )
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
+from gem_core.special_tokens import map_texts
 
 _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
@@ -63,13 +66,23 @@ class Context(Protocol):
         ...
 
     def first_text(self, observation: Observation) -> str:
-        """Return the text that `first` encodes, for trainers that encode texts themselves."""
+        """Return the text that `first` encodes, for trainers that encode texts themselves.
+
+        If the observation spells special tokens, a word joiner (U+2060) in each keeps it from becoming one.
+        """
         ...
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
         """Return the text that `extend` encodes."""
+        ...
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that the texts of an observation spell.
+
+        They are text in the prompt, unless the context has the option `parse_special`.
+        """
         ...
 
     def decode(self, response_ids: Sequence[int]) -> str:
@@ -103,6 +116,9 @@ class AppendContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+        parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
+            that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
+            system prompt may always spell special tokens.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
@@ -119,12 +135,14 @@ class AppendContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
     ) -> None:
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
         )
-        self._tokens = _Tokens(tokenizer)
-        self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._texts = _Texts(tokenizer, chat_template, self.image_processor, parse_special)
+        self._tokens = self._texts.encoder
+        self._render = chat_renderer(tokenizer, chat_template, self._texts.guarded_variables(template_kwargs))
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
@@ -170,19 +188,21 @@ class AppendContext:
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        return self._first_text(self._content(observation))
+        return self._tokens.shown(self._first_text(self._content(observation)))
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
         """Return the text that `extend` encodes."""
-        message_format = self._format(role)
-        content = self._content(observation)
-        text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
-        end = message_format.end
+        text = self._message_text(role, self._content(observation))
+        end = self._format(role).end
         if overlap := end.overlap(response_ids):
             text = text.partition(self._tokens.decode_all(end.closing[:overlap]))[2]
-        return text
+        return self._tokens.shown(text)
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that the texts of an observation spell."""
+        return self._texts.count(self._content(observation))
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
@@ -193,14 +213,18 @@ class AppendContext:
         return observation_text(observation) if self.image_processor is None else content_of(observation)
 
     def _first_text(self, content: Content) -> str:
+        content = self._texts.guarded(content)
         return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
+
+    def _message_text(self, role: str, content: Content) -> str:
+        content = self._texts.guarded(content)
+        return _expanded(self.image_processor, self._format(role).between(for_template(content)), content)
 
     def _encode_first(self, content: Content) -> tuple[int, ...]:
         return tuple(self._tokens.encode(self._first_text(content)))
 
     def _encode_message(self, role: str, content: Content) -> tuple[int, ...]:
-        text = self._format(role).between(for_template(content))
-        return tuple(self._tokens.encode(_expanded(self.image_processor, text, content)))
+        return tuple(self._tokens.encode(self._message_text(role, content)))
 
     def _format(self, role: str) -> MessageFormat:
         """Return the message format of a role, which is probed on first use."""
@@ -231,6 +255,8 @@ class RebuildContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
+        parse_special: As in `AppendContext`. With `raw`, the wrapper decides: what it hands over is encoded
+            with special tokens, and `concat_chat` keeps the texts of the environment from spelling any.
 
     Raises:
         UnsupportedTemplate: The template does not show how it ends an answer.
@@ -247,6 +273,7 @@ class RebuildContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        parse_special: bool = False,
     ) -> None:
         if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
             raise ConfigError(
@@ -258,8 +285,10 @@ class RebuildContext:
         )
         if raw:
             self.image_processor = None
-        self._tokens = _Tokens(tokenizer)
-        self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._texts = _Texts(tokenizer, chat_template, self.image_processor, raw or parse_special)
+        self._tokens = self._texts.encoder
+        variables = self._texts.guarded_variables(template_kwargs)
+        self._render = None if raw else chat_renderer(tokenizer, chat_template, variables)
         self._system_prompt = system_prompt
         self._end: AnswerEnd | None = None
         if self._render is not None:
@@ -277,14 +306,24 @@ class RebuildContext:
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""
-        return self._tokens.encode(self.first_text(observation))
+        return self._tokens.encode(self._marked_text(observation))
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        if self._render is None or self.image_processor is None:
-            text = observation_text(observation)
-            return text if self._render is None else _prompt(self._render, self._system_prompt, text)
-        content = content_of(observation)
+        return self._tokens.shown(self._marked_text(observation))
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that an observation spells; 0 with `raw`."""
+        return 0 if self._render is None else self._texts.count(self._content(observation))
+
+    def _content(self, observation: Observation) -> Content:
+        return observation_text(observation) if self.image_processor is None else content_of(observation)
+
+    def _marked_text(self, observation: Observation) -> str:
+        content = self._texts.guarded(self._content(observation))
+        if self._render is None:
+            assert isinstance(content, str)  # a raw context takes text only
+            return content
         return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
 
     def extend(
@@ -305,27 +344,49 @@ class RebuildContext:
         return self._tokens.decode(response_ids[: len(response_ids) - overlap])
 
 
-class _Tokens:
-    """A tokenizer with the options that contexts need: no added tokens and no cleanup of spaces."""
+class _Texts:
+    """The texts of observations: those that must not become special tokens, and their encoder."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        # By default, some tokenizers of transformers 4 decode " ." as ".".
-        self._exact = (
-            {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "apply_chat_template") else {}
+    def __init__(
+        self,
+        tokenizer: Any,
+        chat_template: str | None,
+        image_processor: ImageProcessor | None,
+        parse_special: bool,
+    ) -> None:
+        placeholders = () if image_processor is None else image_processor.placeholders.values()
+        self._spellings = spellings_in(tokenizer, chat_template, placeholders)
+        self._parse_special = parse_special
+        self.encoder = PromptEncoder(tokenizer, self._spellings)
+
+    def count(self, content: Content) -> int:
+        """Return the number of special tokens that a content spells."""
+        parts = (("text", content),) if isinstance(content, str) else content
+        return sum(self._spellings.count(value) for kind, value in parts if kind == "text")
+
+    def guarded(self, content: Content) -> Content:
+        """Return a content with its spellings marked, unless they are to be parsed."""
+        if self._parse_special:
+            return content
+        if isinstance(content, str):
+            return self._spellings.mark(content)
+        return tuple(
+            (kind, self._spellings.mark(value) if kind == "text" else value) for kind, value in content
         )
-        self.atomic_ids = frozenset(tokenizer.all_special_ids) | frozenset(
-            getattr(tokenizer, "added_tokens_decoder", ())
-        )
 
-    def encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+    def guarded_variables(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return variables of a template with the texts inside lists and dicts guarded, such as schemas.
 
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, **self._exact))
-
-    def decode_all(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
+        Servers of tools write the names and descriptions in them; other texts are the user's.
+        """
+        variables = dict(variables or {})
+        if self._parse_special:
+            return variables
+        mark = self._spellings.mark
+        return {
+            name: value if isinstance(value, str) else map_texts(mark, value)
+            for name, value in variables.items()
+        }
 
 
 def _split_processor(

@@ -50,6 +50,8 @@ class Answer(NamedTuple):
     response_ids: list[int]
     logprobs: list[float] | None
     notes: Mapping[str, Any]
+    forged_tokens: int = 0
+    """Number of special tokens that the texts of the observation before it spell."""
 
 
 class Dialogue(Protocol):
@@ -80,8 +82,10 @@ class TokenDialogue:
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
         self._images: list[str] = []
+        self._forged_tokens = 0
 
     def begin(self, observation: Observation) -> str | None:
+        self._forged_tokens = self._context.count_spelled(observation)
         self._context_ids = self._context.first(observation)
         self._images = image_urls(observation)
         self._prompt_ids = list(self._context_ids)
@@ -118,9 +122,11 @@ class TokenDialogue:
             response_ids=self._response_ids,
             logprobs=None if generation.logprobs is None else list(generation.logprobs),
             notes={},
+            forged_tokens=self._forged_tokens,
         )
 
     def observe(self, observation: Observation) -> bool:
+        self._forged_tokens = self._context.count_spelled(observation)
         self._context_ids = self._context.extend(observation, self._response_ids)
         history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
         self._prompt_ids = history + self._context_ids
@@ -147,28 +153,37 @@ class MessageDialogue:
         self._messages: list[Message] = []
         self._last = ChatReply("")
         self._last_action = ""
+        self._forged_tokens = 0
 
     def begin(self, observation: Observation) -> str | None:
+        self._forged_tokens = self._context.count_spelled(observation)
         self._messages = self._context.first(observation)
         return None
 
     async def answer(self) -> Answer | None:
         assert self._limits.per_turn is not None  # the only limit that an episode in messages has
-        offered: dict[str, Any] = {"tools": self._tools.schemas} if self._tools.schemas else {}
+        schemas = self._context.guarded(self._tools.schemas)
+        offered: dict[str, Any] = {"tools": schemas} if schemas else {}
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id, **offered
         )
         self._last = reply = reply._replace(text=encodable(reply.text))  # sent to the endpoint again
         self._last_action = text = encodable(self._tools.action(reply))
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
-        notes = {name: count for name, count in counts.items() if count is not None}
-        return Answer(
-            text, reply.finish_reason, [], [], None, {**notes, **reply.notes, **notes_of(reply.tool_calls)}
-        )
+        notes: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
+        notes |= {**reply.notes, **notes_of(reply.tool_calls)}
+        return Answer(text, reply.finish_reason, [], [], None, notes, self._forged_tokens)
 
     def observe(self, observation: Observation) -> bool:
+        self._forged_tokens = self._context.count_spelled(observation)
         added = self._tools.messages(self._last, observation)
-        if added is None:
+        if added is not None:
+            said, *results = added
+            added = [
+                said,
+                *({**message, "content": self._context.guarded(message["content"])} for message in results),
+            ]
+        else:
             added = self._context.extend(observation, self._last_action)
         self._messages += added
         return True

@@ -39,6 +39,8 @@ class RolloutOptions(EpisodeLimits):
         raw: For rebuild contexts: whether the chat template is already applied to the observation.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
+        parse_special: Whether a special token that the environment spells, such as ``<|im_end|>``, becomes
+            that token; see `AppendContext`.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
         max_concurrent_envs: Maximum number of environments that exist at the same time in a worker process;
             further episodes wait. None for no limit.
@@ -58,6 +60,9 @@ class RolloutOptions(EpisodeLimits):
     system_prompt: Annotated[
         str | None, "first message of each conversation; if not set, the chat template decides"
     ] = None
+    parse_special: Annotated[
+        bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
+    ] = False
     traces: Annotated[str | None, "folder for train.jsonl and eval.jsonl; none are written if not set"] = None
     max_concurrent_envs: Annotated[
         int | None, "maximum environments at the same time in a worker process; unlimited if not set"
@@ -109,10 +114,14 @@ class RolloutOptions(EpisodeLimits):
 
     def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
         """Return the context that all episodes share; `template_kwargs` are passed to the chat template."""
-        system, extra = self.system_prompt, dict(template_kwargs or {})
+        options: dict[str, Any] = {
+            "system_prompt": self.system_prompt,
+            "template_kwargs": dict(template_kwargs or {}),
+            "parse_special": self.parse_special,
+        }
         if self.context == "append":
-            return AppendContext(tokenizer, system_prompt=system, template_kwargs=extra)
-        return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
+            return AppendContext(tokenizer, **options)
+        return RebuildContext(tokenizer, raw=self.raw, **options)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
         """Return the trace writers of the splits "train" and "eval"; empty if `traces` is None."""

@@ -231,6 +231,8 @@ async def _play(
         info = result.info
         if cut:
             info["invalid"] = "length"
+        if answer.forged_tokens:
+            info["forged_tokens"] = answer.forged_tokens
         if answer.notes or (cut and not answer.response_ids):  # without tokens the text would be lost
             info["reply"] = jsonable(answer.notes) | ({"text": answer.text} if cut else {})
         episode.turns.append(

@@ -13,11 +13,12 @@ The result is correct only for templates whose messages do not depend on each ot
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from gem_core.errors import ConfigError, UnsupportedTemplate
+from gem_core.special_tokens import Spellings, spellings_of
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 """Dicts with "role" and "content"; the content is a text or a list of content parts."""
@@ -104,6 +105,32 @@ def templates_of(chat_template: str | Mapping[str, str] | None) -> Mapping[str, 
     if chat_template is None:
         return {}
     return {"default": chat_template} if isinstance(chat_template, str) else chat_template
+
+
+def spellings_in(tokenizer: Any, chat_template: str | None, placeholders: Iterable[str] = ()) -> Spellings:
+    """Return the tokens that texts of the environment must not spell.
+
+    Args:
+        tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`.
+        chat_template: Jinja text to use instead of the tokenizer's own template.
+        placeholders: Further texts of tokens, such as those of images.
+    """
+    own = templates_of(getattr(tokenizer, "chat_template", None))
+    sources = [*own.values(), *([] if chat_template is None else [chat_template])]
+    return spellings_of(tokenizer, [*sources, *_written(tokenizer, chat_template)], placeholders)
+
+
+def _written(tokenizer: Any, chat_template: str | None) -> list[str]:
+    """Return what a template writes for each kind of message, for tokens that its source does not name."""
+    question, answer = {"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}
+    conversations = ([question], [question, answer], [question, answer, {"role": "tool", "content": "z"}])
+    texts = []
+    for messages in conversations:
+        try:
+            texts.append(chat_renderer(tokenizer, chat_template)(messages, generate=True))
+        except UnsupportedTemplate:  # it has no such message
+            continue
+    return texts
 
 
 def _chosen_template(tokenizer: Any, chat_template: str | None, variables: Mapping[str, Any]) -> str:

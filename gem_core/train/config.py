@@ -67,6 +67,9 @@ class TrainConfig(EpisodeLimits):
     context: Annotated[
         ContextKind, "'append' messages to the prompt, or 'rebuild' each prompt from the latest observation"
     ] = "append"
+    parse_special: Annotated[
+        bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
+    ] = False
     # advantages
     estimator: Annotated[
         str, "advantage estimator: rebn, reinforce, grpo, rloo, gae (PPO), or a registered one"

@@ -54,7 +54,7 @@ class Learner:
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
         kind = AppendContext if config.context == "append" else RebuildContext
-        self.context: Context = kind(self.processor)
+        self.context: Context = kind(self.processor, parse_special=config.parse_special)
         self._stop_ids = response_stops(self.context, self.tokenizer).all
         load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
         self.model = load(str(checkpoint or source))

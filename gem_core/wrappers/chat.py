@@ -7,6 +7,7 @@ The observation becomes the text of a whole prompt, special tokens included: enc
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from gem_core._util.messages import error_line
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import observation_text
+from gem_core.special_tokens import Spellings, spellings_of
 from gem_core.wrappers.observation import History
 
 
@@ -37,6 +39,9 @@ class ConcatChat(History):
         max_history: See `History`.
         template_kwargs: Keyword arguments of `apply_chat_template`, such as ``{"enable_thinking": False}``.
         tool_role: Role of a tool's answer; use "user" for templates without tools.
+        parse_special: Whether a special token that a message spells, such as ``<|im_end|>``, becomes that
+            token. By default, a word joiner (U+2060) in it keeps it from becoming one; the model's own
+            messages may hold its markup, such as ``<think>``.
 
     Raises:
         ConfigError: `tokenizer` has no chat template method, or an observation holds images, which
@@ -54,6 +59,7 @@ class ConcatChat(History):
         max_history: int | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         tool_role: str = "tool",
+        parse_special: bool = False,
     ) -> None:
         super().__init__(env, max_history=max_history)
         if not isinstance(tokenizer, str) and not hasattr(tokenizer, "apply_chat_template"):
@@ -64,19 +70,20 @@ class ConcatChat(History):
         self.tokenizer = tokenizer
         self.template_kwargs = dict(template_kwargs or {})
         self.tool_role = tool_role
+        self.parse_special = parse_special
+        self._spellings: Spellings | None = None
 
     def entry(self, role: str, content: Observation) -> Any:
-        return {"role": self.tool_role if role == "tool" else role, "content": observation_text(content)}
+        text = self._guarded(content, of_model=role == "assistant")
+        return {"role": self.tool_role if role == "tool" else role, "content": text}
 
     def render(self) -> Observation:
         return self.apply_template(self.history)
 
     def apply_template(self, messages: list[dict[str, str]]) -> str:
         """Render `messages` with the generation prompt at the end."""
-        if isinstance(self.tokenizer, str):
-            self.tokenizer = load_tokenizer(self.tokenizer)
         try:
-            text = self.tokenizer.apply_chat_template(
+            text = self._loaded().apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.template_kwargs
             )
         except Exception as error:  # templates are programs: jinja2 errors, ValueError without a template
@@ -85,6 +92,19 @@ class ConcatChat(History):
                 f"the chat template failed on a conversation with the roles {roles}: {error_line(error)}"
             ) from error
         return str(text)
+
+    def _loaded(self) -> ChatTokenizer:
+        if isinstance(self.tokenizer, str):
+            self.tokenizer = load_tokenizer(self.tokenizer)
+        return self.tokenizer
+
+    def _guarded(self, content: Observation, *, of_model: bool = False) -> str:
+        text = observation_text(content)
+        if self.parse_special:
+            return text
+        if self._spellings is None:
+            self._spellings = _spellings_of(self._loaded())
+        return self._spellings.separate(text, of_model=of_model)
 
 
 class ConcatChatOnReset(ConcatChat):
@@ -95,13 +115,28 @@ class ConcatChatOnReset(ConcatChat):
     """
 
     def opening(self, content: Observation) -> Any:
-        return self.apply_template([{"role": "user", "content": observation_text(content)}])
+        return self.apply_template([{"role": "user", "content": self._guarded(content)}])
 
     def entry(self, role: str, content: Observation) -> Any:
-        return observation_text(content)
+        return self._guarded(content, of_model=role == "assistant")
 
     def render(self) -> Observation:
         return str(self.history[0]) + "\n".join(self.history[1:])
+
+
+_known: weakref.WeakKeyDictionary[Any, Spellings] = weakref.WeakKeyDictionary()
+"""Spellings by tokenizer, which all environments of the process share."""
+
+
+def _spellings_of(tokenizer: Any) -> Spellings:
+    """Return the spellings of a tokenizer; none if it only renders."""
+    if not hasattr(tokenizer, "all_special_ids"):
+        return Spellings(())
+    if tokenizer not in _known:
+        templates = getattr(tokenizer, "chat_template", None) or ""
+        sources = templates.values() if isinstance(templates, Mapping) else [templates]
+        _known[tokenizer] = spellings_of(tokenizer, sources)
+    return _known[tokenizer]
 
 
 @functools.lru_cache(maxsize=8)

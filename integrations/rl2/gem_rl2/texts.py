@@ -18,26 +18,30 @@ from gem_rl2.play import Play
 class TextPlay(Play):
     """An episode whose responses arrive one by one, as texts.
 
+    Args:
+        context: Context of all episodes.
+        tokenizer: Tokenizer of the model.
+
     Attributes:
         context: Context of the episode, which stores the text of each message in `text`.
         text: Text that RL2 has to append.
         rewards: Rewards of the turns so far.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, tokenizer: Any) -> None:
         super().__init__()
         self.text = ""
         self.rewards: list[float] = []
         self.context: Any = copy.copy(context)
         vars(self.context).update(
-            first=self._keep_text(context.first_text, context.first),
-            extend=self._keep_text(context.extend_text, context.extend),
+            first=self._keep_text(context.first_text, tokenizer),
+            extend=self._keep_text(context.extend_text, tokenizer),
         )
 
-    def _keep_text(self, text: Callable[..., str], ids: Callable[..., list[int]]) -> Callable[..., list[int]]:
+    def _keep_text(self, text: Callable[..., str], tokenizer: Any) -> Callable[..., list[int]]:
         def encode(*args: Any, **kwargs: Any) -> list[int]:
             self.text = text(*args, **kwargs)
-            return ids(*args, **kwargs)
+            return list(tokenizer.encode(self.text, add_special_tokens=False))
 
         return encode
 
