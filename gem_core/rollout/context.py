@@ -19,15 +19,9 @@ from typing import Any, Protocol
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
-from gem_core.rollout.template import (
-    AnswerEnd,
-    MessageFormat,
-    Render,
-    Tokenizer,
-    chat_renderer,
-    find_answer_end,
-    templates_of,
-)
+from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
+from gem_core.rollout.message_format import MessageFormat
+from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
@@ -103,6 +97,8 @@ class AppendContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+        stop_ids: Tokens at which the engine stops by itself, see `gem_core.engines.stop_ids`. A response that
+            ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
@@ -119,11 +115,14 @@ class AppendContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
     ) -> None:
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
         )
         self._tokens = _Tokens(tokenizer)
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
@@ -160,13 +159,13 @@ class AppendContext:
 
         Args:
             observation: The environment's answer to the response.
-            response_ids: The response; used only to check whether it ends with the end-of-turn token.
+            response_ids: The response; used only to check how it ends.
             role: Role of the message in the chat template.
         """
         end = self._format(role).end
-        overlap = end.overlap(response_ids)
+        written = end.written(response_ids, self._stop_ids)
         ids = self._message_ids(role, self._content(observation))
-        return list(ids[end.space + overlap :] if overlap else ids)
+        return list(ids[end.space + written :] if written else ids)
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
@@ -180,14 +179,14 @@ class AppendContext:
         content = self._content(observation)
         text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
         end = message_format.end
-        if overlap := end.overlap(response_ids):
-            text = text.partition(self._tokens.decode_all(end.closing[:overlap]))[2]
+        if written := end.written(response_ids, self._stop_ids):
+            text = text.partition(self._tokens.decode_all(end.closing[:written]))[2]
         return text
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = self._format("user").end.overlap(response_ids)  # the tokens may not be flagged as special
-        return self._text(tuple(response_ids[: len(response_ids) - overlap]))
+        end = self._format("user").end.length(response_ids, self._stop_ids)  # may not be flagged as special
+        return self._text(tuple(response_ids[: len(response_ids) - end]))
 
     def _content(self, observation: Observation) -> Content:
         return observation_text(observation) if self.image_processor is None else content_of(observation)
@@ -231,6 +230,7 @@ class RebuildContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
+        stop_ids: As in `AppendContext`.
 
     Raises:
         UnsupportedTemplate: The template does not show how it ends an answer.
@@ -247,6 +247,7 @@ class RebuildContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
     ) -> None:
         if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
             raise ConfigError(
@@ -259,6 +260,8 @@ class RebuildContext:
         if raw:
             self.image_processor = None
         self._tokens = _Tokens(tokenizer)
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
         self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
         self._end: AnswerEnd | None = None
@@ -301,8 +304,8 @@ class RebuildContext:
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = 0 if self._end is None else self._end.overlap(response_ids)
-        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
+        end = 0 if self._end is None else self._end.length(response_ids, self._stop_ids)
+        return self._tokens.decode(response_ids[: len(response_ids) - end])
 
 
 class _Tokens:
