@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
-from gem_core.engines.stop_ids import response_stops
+from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
@@ -147,4 +147,5 @@ def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
         system_prompt=config.system_prompt,
         template_kwargs=config.template_kwargs,
         parse_special=config.parse_special,
+        stop_ids=engine_stop_ids(tokenizer_of(tokenizer)),
     )

@@ -19,20 +19,12 @@ from typing import Any, Protocol
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
-from gem_core.rollout.encoding import PromptEncoder
-from gem_core.rollout.template import (
-    AnswerEnd,
-    MessageFormat,
-    Render,
-    Tokenizer,
-    chat_renderer,
-    find_answer_end,
-    spellings_in,
-    templates_of,
-)
+from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
+from gem_core.rollout.encoding import PromptTexts
+from gem_core.rollout.message_format import MessageFormat
+from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
-from gem_core.special_tokens import map_texts
 
 _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
@@ -116,6 +108,8 @@ class AppendContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+        stop_ids: Tokens at which the engine stops by itself, see `gem_core.engines.stop_ids`. A response that
+            ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
         parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
             that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
             system prompt may always spell special tokens.
@@ -135,13 +129,16 @@ class AppendContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
         parse_special: bool = False,
     ) -> None:
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
         )
-        self._texts = _Texts(tokenizer, chat_template, self.image_processor, parse_special)
+        self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, parse_special)
         self._tokens = self._texts.encoder
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
         self._render = chat_renderer(tokenizer, chat_template, self._texts.guarded_variables(template_kwargs))
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
@@ -178,13 +175,13 @@ class AppendContext:
 
         Args:
             observation: The environment's answer to the response.
-            response_ids: The response; used only to check whether it ends with the end-of-turn token.
+            response_ids: The response; used only to check how it ends.
             role: Role of the message in the chat template.
         """
         end = self._format(role).end
-        overlap = end.overlap(response_ids)
+        written = end.written(response_ids, self._stop_ids)
         ids = self._message_ids(role, self._content(observation))
-        return list(ids[end.space + overlap :] if overlap else ids)
+        return list(ids[end.space + written :] if written else ids)
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
@@ -196,8 +193,8 @@ class AppendContext:
         """Return the text that `extend` encodes."""
         text = self._message_text(role, self._content(observation))
         end = self._format(role).end
-        if overlap := end.overlap(response_ids):
-            text = text.partition(self._tokens.decode_all(end.closing[:overlap]))[2]
+        if written := end.written(response_ids, self._stop_ids):
+            text = text.partition(self._tokens.decode_all(end.closing[:written]))[2]
         return self._tokens.shown(text)
 
     def count_spelled(self, observation: Observation) -> int:
@@ -206,8 +203,8 @@ class AppendContext:
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = self._format("user").end.overlap(response_ids)  # the tokens may not be flagged as special
-        return self._text(tuple(response_ids[: len(response_ids) - overlap]))
+        end = self._format("user").end.length(response_ids, self._stop_ids)  # may not be flagged as special
+        return self._text(tuple(response_ids[: len(response_ids) - end]))
 
     def _content(self, observation: Observation) -> Content:
         return observation_text(observation) if self.image_processor is None else content_of(observation)
@@ -255,6 +252,7 @@ class RebuildContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
+        stop_ids: As in `AppendContext`.
         parse_special: As in `AppendContext`. With `raw`, the wrapper decides: what it hands over is encoded
             with special tokens, and `concat_chat` keeps the texts of the environment from spelling any.
 
@@ -273,6 +271,7 @@ class RebuildContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
         parse_special: bool = False,
     ) -> None:
         if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
@@ -285,8 +284,10 @@ class RebuildContext:
         )
         if raw:
             self.image_processor = None
-        self._texts = _Texts(tokenizer, chat_template, self.image_processor, raw or parse_special)
+        self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, raw or parse_special)
         self._tokens = self._texts.encoder
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
         variables = self._texts.guarded_variables(template_kwargs)
         self._render = None if raw else chat_renderer(tokenizer, chat_template, variables)
         self._system_prompt = system_prompt
@@ -340,53 +341,8 @@ class RebuildContext:
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = 0 if self._end is None else self._end.overlap(response_ids)
-        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
-
-
-class _Texts:
-    """The texts of observations: those that must not become special tokens, and their encoder."""
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        chat_template: str | None,
-        image_processor: ImageProcessor | None,
-        parse_special: bool,
-    ) -> None:
-        placeholders = () if image_processor is None else image_processor.placeholders.values()
-        self._spellings = spellings_in(tokenizer, chat_template, placeholders)
-        self._parse_special = parse_special
-        self.encoder = PromptEncoder(tokenizer, self._spellings)
-
-    def count(self, content: Content) -> int:
-        """Return the number of special tokens that a content spells."""
-        parts = (("text", content),) if isinstance(content, str) else content
-        return sum(self._spellings.count(value) for kind, value in parts if kind == "text")
-
-    def guarded(self, content: Content) -> Content:
-        """Return a content with its spellings marked, unless they are to be parsed."""
-        if self._parse_special:
-            return content
-        if isinstance(content, str):
-            return self._spellings.mark(content)
-        return tuple(
-            (kind, self._spellings.mark(value) if kind == "text" else value) for kind, value in content
-        )
-
-    def guarded_variables(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return variables of a template with the texts inside lists and dicts guarded, such as schemas.
-
-        Servers of tools write the names and descriptions in them; other texts are the user's.
-        """
-        variables = dict(variables or {})
-        if self._parse_special:
-            return variables
-        mark = self._spellings.mark
-        return {
-            name: value if isinstance(value, str) else map_texts(mark, value)
-            for name, value in variables.items()
-        }
+        end = 0 if self._end is None else self._end.length(response_ids, self._stop_ids)
+        return self._tokens.decode(response_ids[: len(response_ids) - end])
 
 
 def _split_processor(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gem_core.special_tokens import JOINER, MARK, REPLACEMENT, Spellings
+from gem_core.rollout.template import spellings_in
+from gem_core.rollout.vision import Content, ImageProcessor
+from gem_core.special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
 
 _OURS = "\ufdd1"
 """Precedes the special tokens of the template in a text for `_without_special_tokens`."""
@@ -122,3 +124,58 @@ class PromptEncoder:
 
 _PROBES = ("Guess.", " two  lines,\n\nof text. ", "\n", "ends: <b>é</b> 12")
 """Texts for which an encoder must produce the tokens of the tokenizer itself."""
+
+
+class PromptTexts:
+    """Decides which texts of a prompt must not become special tokens, and encodes the prompt.
+
+    Args:
+        tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`.
+        chat_template: Jinja text to use instead of the tokenizer's own template.
+        image_processor: Turns images into tokens; None for text only.
+        parse_special: Whether texts of the environment may spell special tokens.
+
+    Attributes:
+        encoder: Encoder of prompts.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        chat_template: str | None,
+        image_processor: ImageProcessor | None,
+        parse_special: bool,
+    ) -> None:
+        placeholders = () if image_processor is None else image_processor.placeholders.values()
+        self._spellings = spellings_in(tokenizer, chat_template, placeholders)
+        self._parse_special = parse_special
+        self.encoder = PromptEncoder(tokenizer, self._spellings)
+
+    def count(self, content: Content) -> int:
+        """Return the number of special tokens that a content spells."""
+        parts = (("text", content),) if isinstance(content, str) else content
+        return sum(self._spellings.count(value) for kind, value in parts if kind == "text")
+
+    def guarded(self, content: Content) -> Content:
+        """Return a content with its spellings marked, unless they are to be parsed."""
+        if self._parse_special:
+            return content
+        if isinstance(content, str):
+            return self._spellings.mark(content)
+        return tuple(
+            (kind, self._spellings.mark(value) if kind == "text" else value) for kind, value in content
+        )
+
+    def guarded_variables(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return variables of a template with the texts inside lists and dicts guarded, such as schemas.
+
+        Servers of tools write the names and descriptions in them; other texts are the user's.
+        """
+        variables = dict(variables or {})
+        if self._parse_special:
+            return variables
+        mark = self._spellings.mark
+        return {
+            name: value if isinstance(value, str) else map_texts(mark, value)
+            for name, value in variables.items()
+        }

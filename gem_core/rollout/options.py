@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -112,11 +112,23 @@ class RolloutOptions(EpisodeLimits):
         chosen = {item.name: getattr(self, item.name) for item in fields(EpisodeLimits)}
         return EpisodeLimits(**chosen | changes)
 
-    def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
-        """Return the context that all episodes share; `template_kwargs` are passed to the chat template."""
+    def make_context(
+        self,
+        tokenizer: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
+    ) -> Context:
+        """Return the context that all episodes share.
+
+        Args:
+            tokenizer: Tokenizer or processor of the model.
+            template_kwargs: Variables for the chat template.
+            stop_ids: Tokens at which the engine stops by itself.
+        """
         options: dict[str, Any] = {
             "system_prompt": self.system_prompt,
             "template_kwargs": dict(template_kwargs or {}),
+            "stop_ids": stop_ids,
             "parse_special": self.parse_special,
         }
         if self.context == "append":

@@ -18,7 +18,7 @@ from gem_core.advantages.inputs import checked_advantages
 from gem_core.advantages.registry import Need, get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
-from gem_core.engines.stop_ids import response_stops
+from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
@@ -54,7 +54,11 @@ class Learner:
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
         kind = AppendContext if config.context == "append" else RebuildContext
-        self.context: Context = kind(self.processor, parse_special=config.parse_special)
+        self.context: Context = kind(
+            self.processor,
+            stop_ids=engine_stop_ids(self.tokenizer),
+            parse_special=config.parse_special,
+        )
         self._stop_ids = response_stops(self.context, self.tokenizer).all
         load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
         self.model = load(str(checkpoint or source))

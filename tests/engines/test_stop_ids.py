@@ -19,7 +19,7 @@ CONTEXTS = (AppendContext, RebuildContext)
 EOS = "<|endoftext|>"
 SPECIAL = [
     "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|user|>", "<|assistant|>",
-    "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|eom|>", "<|eot|>",
+    "<|call|>", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|eom|>", "<|eot|>",
 ]  # fmt: skip
 LOOP, END = "{% for m in messages %}", "{% endfor %}"
 ASSISTANT = "{% if m.role == 'assistant' %}"
@@ -187,6 +187,34 @@ def test_an_answer_that_ended_is_not_ended_again() -> None:
         response = closes.encode("5" + ended)
         rest = "<|close|>response<|sep|><|end_of_msg|>".removeprefix(ended)
         assert closes.decode(context.extend("No.", response)).startswith(f"{rest}<|open|>user<|sep|>No.")
+
+
+@pytest.mark.parametrize(
+    ("template", "ended", "added"),
+    [
+        (CHATML, "<|im_end|>", "\n<|im_start|>user\n"),
+        (CHATML, "<|endoftext|>", "\n<|im_start|>user\n"),
+        (CHATML, "<|eom|>", "<|im_end|>\n<|im_start|>user\n"),  # no stop of the engine: a cut
+        (CHATML, "", "<|im_end|>\n<|im_start|>user\n"),
+        (HARMONY, "<|call|>", "<|start|>user<|message|>"),
+        (HARMONY, "<|return|>", "<|start|>user<|message|>"),
+        (CLOSES, "<|call|>", "<|open|>user<|sep|>"),
+        (TWO, "<|eot|>", "<|start|>"),
+        (TWO, "<|end|><|eot|>", "<|start|>"),
+        (TWO, "<|end|>", "<|eot|><|start|>"),
+        (TWO, "<|call|>", "<|start|>"),
+        (OPENS, "<|user|>", "\n"),
+        (OPENS, "<|call|>", "<|user|>\n"),  # the message has to be opened
+        (EOS_LAST, "<|endoftext|>", "\n<|im_start|>user\n"),
+    ],
+)
+def test_a_stop_token_of_the_engine_ends_an_answer(template: str, ended: str, added: str) -> None:
+    tokenizer = tokenizer_of(template)
+    context = AppendContext(tokenizer, stop_ids={tokenizer.convert_tokens_to_ids("<|call|>")})
+    response = tokenizer.encode("5" + ended)
+    assert tokenizer.decode(context.extend("No.", response)).startswith(added + "No.")
+    assert context.extend_text("No.", response).startswith(added + "No.")
+    assert context.decode(response).removesuffix("<|eom|>") == "5"
 
 
 @pytest.mark.parametrize("kind", CONTEXTS)
