@@ -51,7 +51,9 @@ class Spellings:
 
     Args:
         special: Texts of special tokens.
-        markup: Texts of other tokens of the chat template, which only the model itself may write.
+        markup: Texts of other tokens of the chat template.
+        turns: Texts of the tokens that begin and end turns, which the model's own answers must not spell
+            either; None for all special tokens.
         normalize: Function that a tokenizer applies to a text before it looks for tokens; None for none.
     """
 
@@ -60,10 +62,11 @@ class Spellings:
         special: Collection[str],
         markup: Collection[str] = (),
         normalize: Callable[[str], str] | None = None,
+        turns: Collection[str] | None = None,
     ) -> None:
         self.texts = frozenset(filter(None, (*special, *markup)))
         self._normalize = normalize
-        self._special = _Words({text for text in special if text})
+        self._turns = _Words({text for text in (special if turns is None else turns) if text})
         self._all = _Words(self.texts)
         self.pattern = self._all.pattern
 
@@ -89,9 +92,10 @@ class Spellings:
 
         Args:
             text: The text.
-            of_model: Whether the model itself wrote the text, which may then hold markup.
+            of_model: Whether the model itself wrote the text, which may then hold its own markup, such as
+                thoughts and calls.
         """
-        return (self._special if of_model else self._all).insert(text, JOINER)
+        return (self._turns if of_model else self._all).insert(text, JOINER)
 
 
 class _Words:
@@ -165,13 +169,19 @@ def _around(text: str, before: str, after: str) -> str:
     return text[:start] + before + inner + after + text[start + len(inner) :]
 
 
-def spellings_of(tokenizer: Any, written: Iterable[str] = (), placeholders: Iterable[str] = ()) -> Spellings:
+def spellings_of(
+    tokenizer: Any,
+    written: Iterable[str] = (),
+    placeholders: Iterable[str] = (),
+    turns: str | None = None,
+) -> Spellings:
     """Return the spellings of a tokenizer.
 
     Args:
         tokenizer: A transformers tokenizer, or any object with ``all_special_ids`` and ``decode``.
         written: Texts that the chat template writes, or its source.
         placeholders: Further texts of tokens, such as those of images.
+        turns: A conversation of plain messages that the chat template rendered; None if there is none.
     """
     written = [*written]
     added = getattr(tokenizer, "added_tokens_decoder", {})
@@ -186,8 +196,12 @@ def spellings_of(tokenizer: Any, written: Iterable[str] = (), placeholders: Iter
     normalized = {str(token) for token in added.values() if getattr(token, "normalized", False)}
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     if normalizer is None or normalized.isdisjoint(special | markup):
-        return Spellings(special, markup - special)
-    return Spellings(special, markup - special, normalizer.normalize_str)
+        normalize = None
+    else:
+        normalize = normalizer.normalize_str
+    ends = {tokenizer.eos_token, tokenizer.bos_token} - {None}
+    chosen = None if turns is None else ends | {text for text in special | markup if text in turns}
+    return Spellings(special, markup - special, normalize, chosen)
 
 
 def separate_known(text: str) -> str:

@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 from gem_core.core import Observation
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.observations import observation_text
 from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
 from gem_core.rollout.encoding import PromptTexts
 from gem_core.rollout.message_format import MessageFormat
 from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
+from gem_core.rollout.thinking import ThinkingFormat, find_thinking
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
 
@@ -78,7 +81,11 @@ class Context(Protocol):
         ...
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text for the environment, without end-of-turn and other special tokens."""
+        """Return the response as text for the environment.
+
+        Its thoughts are ``<think>...</think>``, whatever their syntax in the chat template. Its end and
+        padding are not part of the text; other tokens of the model's own format are, such as those of calls.
+        """
         ...
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
@@ -148,7 +155,8 @@ class AppendContext:
         # answers repeat.
         self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
-        self._text = lru_cache(_REMEMBERED)(self._tokens.decode)
+        self._thinking = find_thinking(self._render, system_prompt=system_prompt)
+        self._text = lru_cache(_REMEMBERED)(self._decode)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.
@@ -202,9 +210,13 @@ class AppendContext:
         return self._texts.count(self._content(observation))
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, without end-of-turn and other special tokens."""
-        end = self._format("user").end.length(response_ids, self._stop_ids)  # may not be flagged as special
-        return self._text(tuple(response_ids[: len(response_ids) - end]))
+        """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
+        return self._text(tuple(response_ids))
+
+    def _decode(self, response_ids: tuple[int, ...]) -> str:
+        ids = self._tokens.without_padding(response_ids)
+        end = self._format("user").end.length(ids, self._stop_ids)
+        return self._thinking.rewrite(self._tokens.decode_all(ids[: len(ids) - end]))
 
     def _content(self, observation: Observation) -> Content:
         return observation_text(observation) if self.image_processor is None else content_of(observation)
@@ -291,19 +303,26 @@ class RebuildContext:
         variables = self._texts.guarded_variables(template_kwargs)
         self._render = None if raw else chat_renderer(tokenizer, chat_template, variables)
         self._system_prompt = system_prompt
-        self._end: AnswerEnd | None = None
+        self._end = AnswerEnd(0, [], False, [], {})
+        self._thinking = ThinkingFormat()
+        tokens = self._tokens
         if self._render is not None:
-            tokens = self._tokens
             self._end = find_answer_end(
                 self._render, tokens.encode, tokens.decode_all, tokens.atomic_ids, system_prompt=system_prompt
             )
+            self._thinking = find_thinking(self._render, system_prompt=system_prompt)
+        elif hasattr(tokenizer, "apply_chat_template"):  # the prompts are likely to have this template
+            own = chat_renderer(tokenizer)
+            self._thinking = find_thinking(own)
+            with suppress(UnsupportedTemplate):
+                self._end = find_answer_end(own, tokens.encode, tokens.decode_all, tokens.atomic_ids)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`, as in `AppendContext`.
 
         With `raw`, the template is unknown, so the result is None.
         """
-        return None if self._end is None else self._end.extra_stop_id(known)
+        return None if self._render is None else self._end.extra_stop_id(known)
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""
@@ -340,9 +359,13 @@ class RebuildContext:
         return self.first_text(observation)
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, without end-of-turn and other special tokens."""
-        end = 0 if self._end is None else self._end.length(response_ids, self._stop_ids)
-        return self._tokens.decode(response_ids[: len(response_ids) - end])
+        """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
+        ids = self._tokens.without_padding(response_ids)
+        end = self._end.length(ids, self._stop_ids)
+        text = self._tokens.decode_all(ids[: len(ids) - end])
+        if self._render is None and self._thinking.close not in text:  # the opening of the answer is unknown
+            return replace(self._thinking, prefilled=False).rewrite(text)
+        return self._thinking.rewrite(text)
 
 
 def _split_processor(

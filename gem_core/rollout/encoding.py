@@ -57,9 +57,12 @@ class PromptEncoder:
             return plain
         return re.sub(f"{MARK}+", JOINER, text)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens without special tokens."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, **self._exact))
+    def without_padding(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return a response without the pad tokens at its end."""
+        pad = getattr(self._tokenizer, "pad_token_id", None)
+        while pad is not None and pad != self._tokenizer.eos_token_id and ids[-1:] and ids[-1] == pad:
+            ids = ids[:-1]
+        return ids
 
     def decode_all(self, ids: Sequence[int]) -> str:
         """Return the text of tokens."""

@@ -27,6 +27,7 @@ from gem_core.rollout.native_tools import NativeTools, hide_instructions
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.text import without_thoughts
 
 logger = logging.getLogger(__name__)
 
@@ -226,7 +227,8 @@ async def _play(
             _end(episode, "empty_response")
             return
         cut = answer.finish_reason == "length" and limits.on_length_cut == "invalid"
-        action = "" if cut else answer.text
+        said = answer.text if limits.thoughts == "keep" else without_thoughts(answer.text)
+        action = "" if cut else said
         result = await calls.step(action)
         info = result.info
         if cut:

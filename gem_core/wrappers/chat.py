@@ -41,7 +41,7 @@ class ConcatChat(History):
         tool_role: Role of a tool's answer; use "user" for templates without tools.
         parse_special: Whether a special token that a message spells, such as ``<|im_end|>``, becomes that
             token. By default, a word joiner (U+2060) in it keeps it from becoming one; the model's own
-            messages may hold its markup, such as ``<think>``.
+            messages may hold its markup, such as ``<think>``, but not the ends of turns.
 
     Raises:
         ConfigError: `tokenizer` has no chat template method, or an observation holds images, which
@@ -135,8 +135,17 @@ def _spellings_of(tokenizer: Any) -> Spellings:
     if tokenizer not in _known:
         templates = getattr(tokenizer, "chat_template", None) or ""
         sources = templates.values() if isinstance(templates, Mapping) else [templates]
-        _known[tokenizer] = spellings_of(tokenizer, sources)
+        _known[tokenizer] = spellings_of(tokenizer, sources, turns=_turns(tokenizer))
     return _known[tokenizer]
+
+
+def _turns(tokenizer: Any) -> str | None:
+    """Return a conversation of plain messages; None if the template does not take one."""
+    messages = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False))
+    except Exception:  # templates are programs; the wrapper reports it when it renders the episode
+        return None
 
 
 @functools.lru_cache(maxsize=8)

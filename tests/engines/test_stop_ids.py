@@ -180,7 +180,7 @@ def test_an_answer_that_ended_is_not_ended_again() -> None:
         response = [*answer, *tokenizer.encode(last)]
         assert tokenizer.decode(context.extend("No.", response)) == added + text
         assert context.extend_text("No.", response) == added + text
-        assert context.decode(response) == "final5"
+        assert context.decode(response) == "5"
     closes = tokenizer_of(CLOSES)
     context = AppendContext(closes)
     for ended in ("<|close|>response<|sep|><|end_of_msg|>", "<|close|>response<|sep|>", "<|close|>", ""):
@@ -214,7 +214,7 @@ def test_a_stop_token_of_the_engine_ends_an_answer(template: str, ended: str, ad
     response = tokenizer.encode("5" + ended)
     assert tokenizer.decode(context.extend("No.", response)).startswith(added + "No.")
     assert context.extend_text("No.", response).startswith(added + "No.")
-    assert context.decode(response).removesuffix("<|eom|>") == "5"
+    assert context.decode(response) == ("5<|eom|>" if ended == "<|eom|>" else "5")
 
 
 @pytest.mark.parametrize("kind", CONTEXTS)
