@@ -200,6 +200,23 @@ def openenv(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def templates(session: nox.Session) -> None:
+    """Check what contexts do with 125 chat templates of published models against the recorded table."""
+    pinned = Path("constraints/templates.txt")
+    install(session, "-c", str(pinned), "-e", ".", "transformers", "tokenizers", "jinja2", "pytest")
+    folder = Path(session.create_tmp()).resolve()
+    versions = dict(line.split("==") for line in pinned.read_text().split())
+    for package in ("trl", "unsloth"):
+        download = ("pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
+        session.run("python", "-m", *download, f"{package}=={versions[package]}")
+    # Only the archive is needed. pip keeps it, although its metadata cannot be built without a compiler.
+    source = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", str(folder))
+    name = f"llama-cpp-python=={versions['llama-cpp-python']}"
+    session.run("python", "-m", "pip", "download", "--quiet", *source, name, success_codes=[0, 1])
+    session.run("python", "tools/chat_templates.py", "--check", str(folder))
+
+
+@nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
     install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")

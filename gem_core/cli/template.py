@@ -25,8 +25,8 @@ _WIDTH = 80
 _LABEL = 15
 _SELF_TEST = {
     "equal": "four turns have the tokens that the template gives the whole conversation",
-    "keeps": "four turns have the tokens that the template gives the whole conversation, except that the "
-    "opening of each answer stays in the history, as the model saw it",
+    "keeps": "four turns have the tokens that the template gives the whole conversation, except that marks "
+    "of thoughts and answers stay in the history, as the model saw them",
     "differs": "four turns differ from the template's own rendering of the whole conversation; first "
     "difference, played and rendered:",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from gem_core.rollout.context import AppendContext, RebuildContext
 from gem_core.rollout.encoding import PromptEncoder
 from gem_core.rollout.probes import ANSWERS, QUESTIONS, common_length
 from gem_core.rollout.template import Render, chat_renderer, spellings_in, templates_of
-from gem_core.rollout.thinking import find_thinking
-from gem_core.text import THOUGHT_OPEN
+from gem_core.rollout.thinking import ThinkingFormat, find_thinking
+from gem_core.text import THOUGHT_CLOSE, THOUGHT_OPEN
 from gem_core.tools.native import native_format
 
 _SENTINEL = "neutral-sentinel-6021"
@@ -28,6 +28,7 @@ _TOOL = {
         "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
     },
 }
+THOUGHT_TAGS = (THOUGHT_OPEN, THOUGHT_CLOSE)
 _TURNS = 4
 _AROUND = 24
 """Characters around the first difference of a self-test."""
@@ -58,7 +59,7 @@ class TemplateReport:
         dated: Whether the first prompt depends on the day.
         guarded: Number of tokens that texts of the environment cannot spell.
         self_test: Result of an episode of four turns, compared with the template's own rendering: "equal",
-            "keeps" if only the openings of answers stay in the history, or "differs".
+            "keeps" if only marks of thoughts and answers, and whitespace, stay in the history, or "differs".
         difference: Text around the first difference, of the episode and of the rendering; empty without one.
     """
 
@@ -130,7 +131,7 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
             context.extend("42", [], role="tool")
         except UnsupportedTemplate as error:
             facts["tool_role"] = _reason(error)
-        facts["self_test"], facts["difference"] = _self_test(context, render, encoder, end, thinking.answer)
+        facts["self_test"], facts["difference"] = _self_test(context, render, encoder, end, thinking)
     return TemplateReport(rejected, rebuild_rejected, **facts)
 
 
@@ -197,12 +198,9 @@ def _calls(tokenizer: Any) -> str | None:
 
 
 def _self_test(
-    context: AppendContext, render: Render, encoder: PromptEncoder, end: AnswerEnd, mark: str
+    context: AppendContext, render: Render, encoder: PromptEncoder, end: AnswerEnd, thinking: ThinkingFormat
 ) -> tuple[str, tuple[str, ...]]:
-    """Play four turns; return the result and the texts around the first difference from the rendering.
-
-    `mark` is what the template writes before each answer, such as ``<|channel|>final<|message|>``.
-    """
+    """Play four turns; return the result and the texts around the first difference from the rendering."""
     messages: list[dict[str, Any]] = []
     ids: list[int] = []
     response: list[int] = []
@@ -212,23 +210,45 @@ def _self_test(
         messages.append({"role": "user", "content": question})
         if turn == _TURNS - 1:
             break
-        response = [*encoder.encode(mark + answer), *end.closing[:1]]
+        before = _written(render, messages, answer, thinking.answer)
+        response = [*encoder.encode(before + answer), *end.closing]
         ids += response
         messages.append({"role": "assistant", "content": answer})
     expected = encoder.encode(render(messages, generate=True))
-    if ids == expected:
-        return "equal", ()
     played, rendered = encoder.decode_all(ids), encoder.decode_all(expected)
-    if played == rendered:
-        return "equal", ()  # the same text, cut into other tokens at a seam without a special token
-    opening = _first(render)[len(render(messages[:1], generate=False)) :]
-    kept = [opening[place:] for place in range(len(opening)) if opening[place:].strip()]
-    for text in kept:  # such as an empty thought, which the template drops from earlier answers
-        if played.replace(text, "") == rendered.replace(text, ""):
-            return "keeps", ()
+    if ids == expected or played == rendered:  # other tokens at a seam without a special token are no fault
+        return "equal", ()
+    first = render(messages[:1], generate=True)
+    earlier = render(messages, generate=True)
+    marks = [
+        first[common_length(first, earlier) :],
+        before,
+        thinking.answer,
+        thinking.open,
+        thinking.close,
+        *THOUGHT_TAGS,
+    ]
+    if _bare(played, marks) == _bare(rendered, marks):
+        return "keeps", ()
     place = max(common_length(played, rendered) - _AROUND // 2, 0)
     around = tuple(text[place : place + 2 * _AROUND] for text in (played, rendered))
     return "differs", around
+
+
+def _written(render: Render, messages: list[dict[str, Any]], answer: str, mark: str) -> str:
+    """Return what the template writes before the newest answer, after the opening of answers in a prompt."""
+    opening = render(messages, generate=True)
+    text = render([*messages, {"role": "assistant", "content": answer}], generate=False)
+    before, found, _ = text.rpartition(answer)
+    return before[len(opening) :] if found and before.startswith(opening) else mark
+
+
+def _bare(text: str, marks: Sequence[str]) -> str:
+    """Return a text without whitespace and without the marks of thoughts and answers."""
+    text = "".join(text.split())
+    for mark in sorted(("".join(mark.split()) for mark in marks), key=len, reverse=True):
+        text = text.replace(mark, "") if mark else text
+    return text
 
 
 def load_template(source: str) -> Any:

@@ -40,7 +40,7 @@ def facts(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) ->
     ("template", "end", "thoughts", "header", "self_test"),
     [
         (CHATML, "'<|im_end|>'", "none in the template", "the same every day", "the whole conversation"),
-        (QWEN3, "'<|im_end|>'", "'<think>' ... '</think>'", "the same every day", "the whole conversation"),
+        (QWEN3, "'<|im_end|>'", "'<think>' ... '</think>'", "the same every day", "as the model saw them"),
         (LLAMA3, "'<|eot_id|>'", "none in the template", "depends on the day", "the whole conversation"),
     ],
 )
@@ -74,7 +74,7 @@ def test_tools_can_be_required(tmp_path, capsys):
 def test_what_a_template_keeps_or_changes_is_named(tmp_path, capsys):
     quiet = CHATML.replace("assistant\n' }}{% endif %}", "assistant\n<think>\n\n</think>\n\n' }}{% endif %}")
     assert quiet != CHATML
-    assert "stays in the history" in facts(capsys, file(tmp_path, quiet))["self-test"]
+    assert "stay in the history" in facts(capsys, file(tmp_path, quiet))["self-test"]
     changed = CHATML.replace("message['content'] +", "message['content'] | replace('Alpha', 'Beta') +")
     assert changed != CHATML
     page = facts(capsys, file(tmp_path, changed))
