@@ -43,6 +43,9 @@ _KNOWN = re.compile(
 )
 """First character of a control token of a family of models, for a prompt whose tokenizer is unknown."""
 
+_THOUGHT = {"<think>", "</think>"}
+"""What decoded answers have around their thoughts, whatever the tokens of the model are."""
+
 Nested = TypeVar("Nested")
 
 
@@ -80,12 +83,16 @@ class Spellings:
         A text that could complete a token together with its neighbors gets a mark at that end. Noncharacters
         and special tokens of one character, which nothing else can spell, become U+FFFD.
         """
-        if not text.isascii():
-            text = NONCHARACTER.sub(REPLACEMENT, text)
-        text = self._all.insert(text, MARK)
+        text = self.mark_inside(text)
         if self._normalize is not None and self._all.search(self._normalize(text)):
             return _around(text, MARK + MARK, MARK)
         return self._all.guard_ends(text)
+
+    def mark_inside(self, text: str) -> str:
+        """Do the same as `mark` for whole tokens only, for texts that a template quotes, such as schemas."""
+        if not text.isascii():
+            text = NONCHARACTER.sub(REPLACEMENT, text)
+        return self._all.insert(text, MARK)
 
     def separate(self, text: str, *, of_model: bool = False) -> str:
         """Return a text with a word joiner in each spelling, for a prompt that is encoded as one text.
@@ -200,7 +207,7 @@ def spellings_of(
     else:
         normalize = normalizer.normalize_str
     ends = {tokenizer.eos_token, tokenizer.bos_token} - {None}
-    chosen = None if turns is None else ends | {text for text in special | markup if text in turns}
+    chosen = None if turns is None else ends | {text for text in special | markup if text in turns} - _THOUGHT
     return Spellings(special, markup - special, normalize, chosen)
 
 

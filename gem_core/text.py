@@ -80,11 +80,29 @@ def without_thoughts(text: str) -> str:
     if THOUGHT_OPEN not in text:  # the usual case
         return text
     pieces, place = [], 0
+    for start, end in _thoughts(text):
+        pieces.append(text[place:start])
+        place = end
+    return "".join([*pieces, text[place:]]).lstrip() if place else text
+
+
+def thoughts_in(text: str) -> str:
+    """Return the thoughts of a response, one paragraph each; see `without_thoughts`.
+
+    >>> thoughts_in("<think>Or 4?</think> It is 5.")
+    'Or 4?'
+    """
+    found = (text[start:end].strip().removeprefix(THOUGHT_OPEN) for start, end in _thoughts(text))
+    return "\n\n".join(thought.removesuffix(THOUGHT_CLOSE).strip() for thought in found)
+
+
+def _thoughts(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and the end of each thought, with its tags."""
+    place = 0
     while (start := _THOUGHT_STARTS.search(text, place)) is not None:
-        pieces.append(text[place : start.start()])
         end = text.find(THOUGHT_CLOSE, start.end())
         place = len(text) if end < 0 else end + len(THOUGHT_CLOSE)
-    return "".join([*pieces, text[place:]]).lstrip() if place else text
+        yield start.start(), place
 
 
 def boxes(text: str) -> Iterable[str]:

@@ -153,6 +153,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder.add_argument(
         "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
     )
+    folder.add_argument(
+        "--chat-template", metavar="FILE", help="chat template instead of the tokenizer's own"
+    )
+    folder.add_argument("--date", help="day that the chat template takes for today, such as 2026-01-31")
     folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N, or auto (default auto)")
     folder.add_argument(
         "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"

@@ -13,8 +13,9 @@ from gem_core.errors import ConfigError, UnknownName, UnsupportedTemplate
 from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
 from gem_core.rollout.context import AppendContext, RebuildContext
 from gem_core.rollout.encoding import PromptEncoder
+from gem_core.rollout.inputs import checked_renderer
 from gem_core.rollout.probes import ANSWERS, QUESTIONS, common_length
-from gem_core.rollout.template import Render, chat_renderer, spellings_in, templates_of
+from gem_core.rollout.template import Render, spellings_in, templates_of
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
 from gem_core.text import THOUGHT_CLOSE, THOUGHT_OPEN
 from gem_core.tools.native import native_format
@@ -109,11 +110,10 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
     rebuilt, rebuild_rejected = _made(RebuildContext, tokenizer, template_kwargs)
     spellings = spellings_in(tokenizer, None)
     encoder = PromptEncoder(tokenizer, spellings)
-    render = chat_renderer(tokenizer, None, template_kwargs)
     facts: dict[str, Any] = {"guarded": len(spellings.texts), "dropped": _dropped(tokenizer, template_kwargs)}
     if context is None and rebuilt is None:
         return TemplateReport(rejected, rebuild_rejected, **facts)
-    known = engine_stop_ids(tokenizer)
+    known, render = engine_stop_ids(tokenizer), checked_renderer(tokenizer, None, template_kwargs)
     end = find_answer_end(render, encoder.encode, encoder.decode_all, encoder.atomic_ids)
     extra = (context or rebuilt).extra_stop_id(known)
     thinking = find_thinking(render)
@@ -156,19 +156,18 @@ def _first(render: Render, **options: Any) -> str:
 def _dropped(tokenizer: Any, template_kwargs: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the inputs that a template does not show."""
     given = dict(template_kwargs or {})
-    system = [{"role": "system", "content": _SENTINEL}]
-    inputs: list[tuple[str, list[dict[str, str]], dict[str, Any]]] = [
-        ("system prompt", system, given),
-        ("tools", [], given | {"tools": [_TOOL]}),
-    ]
+    inputs: dict[str, dict[str, Any]] = {
+        "system prompt": {"template_kwargs": given, "system_prompt": _SENTINEL},
+        "tools": {"template_kwargs": given | {"tools": [_TOOL]}},
+    }
     dropped = []
-    for name, messages, variables in inputs:
-        question = [*messages, {"role": "user", "content": QUESTIONS[0]}]
+    for name, options in inputs.items():
         try:
-            text = chat_renderer(tokenizer, None, variables)(question, generate=True)
-        except (UnsupportedTemplate, ConfigError):  # it rejects the input, or does not read the variable
-            text = ""
-        if _SENTINEL not in text:
+            checked_renderer(tokenizer, **options)
+        except (
+            UnsupportedTemplate,
+            ConfigError,
+        ):  # it does not show the input, or does not read the variable
             dropped.append(name)
     return tuple(dropped)
 

@@ -14,6 +14,7 @@ from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
 from gem_core.rollout import AppendContext, ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
+from gem_core.rollout.template import read_template
 from gem_core.rollout.vision import tokenizer_of
 
 
@@ -142,10 +143,15 @@ def vllm(config: EvalConfig) -> PolicySetup:
 
 
 def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
+    template = config.chat_template
+    if template is not None:
+        template = read_template(template, tokenizer_of(tokenizer))
     return AppendContext(
         tokenizer,
         system_prompt=config.system_prompt,
         template_kwargs=config.template_kwargs,
         parse_special=config.parse_special,
         stop_ids=engine_stop_ids(tokenizer_of(tokenizer)),
+        chat_template=template,
+        date=config.date,
     )

@@ -57,6 +57,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "max-tokens-per-turn": recipe.max_tokens_per_turn,
         "max-total-tokens": recipe.max_tokens,
         "on-length-cut": recipe.on_length_cut,
+        **{
+            name.replace("_", "-"): value
+            for name, value in recipe.changed("chat_template", "date", "thoughts").items()
+        },
         "temperature": recipe.temperature,
         "lr": recipe.learning_rate,
         "lr-schedule": "constant",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gem_core._util.chat_templates import THOUGHT_FIELDS
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout.probes import (
     ADVICE,
@@ -14,7 +15,6 @@ from gem_core.rollout.probes import (
     MESSAGES,
     QUESTIONS,
     THOUGHT,
-    THOUGHT_FIELDS,
     after,
     system_messages,
 )

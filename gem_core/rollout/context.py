@@ -23,6 +23,7 @@ from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.observations import observation_text
 from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
 from gem_core.rollout.encoding import PromptTexts
+from gem_core.rollout.inputs import checked_renderer
 from gem_core.rollout.message_format import MessageFormat
 from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
@@ -112,18 +113,20 @@ class AppendContext:
         tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`. If it has no chat
             template, the plain format of `template.plain_renderer` is used. With a processor of the Qwen2-VL
             family, the context also takes observations with images.
-        chat_template: Jinja text to use instead of the tokenizer's own template.
+        chat_template: Jinja text to use instead of the tokenizer's own template, or the name of one of its
+            templates.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
         stop_ids: Tokens at which the engine stops by itself, see `gem_core.engines.stop_ids`. A response that
             ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
+        date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
         parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
             that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
             system prompt may always spell special tokens.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
-            conversation; the error names the cause.
+            conversation, or drops one of its inputs; the error names the cause.
         ConfigError: A template is given, but the tokenizer cannot apply one.
     """
 
@@ -137,6 +140,7 @@ class AppendContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         stop_ids: Collection[int] = (),
+        date: str | None = None,
         parse_special: bool = False,
     ) -> None:
         tokenizer, chat_template, self.image_processor = _split_processor(
@@ -146,7 +150,13 @@ class AppendContext:
         self._tokens = self._texts.encoder
         eos = tokenizer.eos_token_id
         self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
-        self._render = chat_renderer(tokenizer, chat_template, self._texts.guarded_variables(template_kwargs))
+        self._render = checked_renderer(
+            tokenizer,
+            chat_template,
+            self._texts.guarded_variables(template_kwargs),
+            system_prompt=system_prompt,
+            date=date,
+        )
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
         self._lock = threading.Lock()
@@ -261,15 +271,17 @@ class RebuildContext:
         tokenizer: As in `AppendContext`. With `raw`, only text is supported.
         raw: Whether to encode the observation unchanged, for `concat_chat` and other wrappers that apply a
             template themselves. False applies the chat template to the observation as one user message.
-        chat_template: Jinja text to use instead of the tokenizer's own template.
+        chat_template: Jinja text to use instead of the tokenizer's own template, or the name of one of its
+            templates.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
         stop_ids: As in `AppendContext`.
+        date: As in `AppendContext`.
         parse_special: As in `AppendContext`. With `raw`, the wrapper decides: what it hands over is encoded
             with special tokens, and `concat_chat` keeps the texts of the environment from spelling any.
 
     Raises:
-        UnsupportedTemplate: The template does not show how it ends an answer.
+        UnsupportedTemplate: The template does not show how it ends an answer, or drops one of its inputs.
         ConfigError: `raw` is combined with an argument that only affects templates.
     """
 
@@ -284,12 +296,14 @@ class RebuildContext:
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
         stop_ids: Collection[int] = (),
+        date: str | None = None,
         parse_special: bool = False,
     ) -> None:
-        if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
+        given = (chat_template, system_prompt, date)
+        if raw and (any(value is not None for value in given) or template_kwargs):
             raise ConfigError(
-                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, system_prompt "
-                "and template_kwargs have no effect; omit them or use raw=False"
+                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, "
+                "system_prompt, template_kwargs, and date have no effect; omit them or use raw=False"
             )
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
@@ -300,8 +314,15 @@ class RebuildContext:
         self._tokens = self._texts.encoder
         eos = tokenizer.eos_token_id
         self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
-        variables = self._texts.guarded_variables(template_kwargs)
-        self._render = None if raw else chat_renderer(tokenizer, chat_template, variables)
+        self._render = None
+        if not raw:
+            self._render = checked_renderer(
+                tokenizer,
+                chat_template,
+                self._texts.guarded_variables(template_kwargs),
+                system_prompt=system_prompt,
+                date=date,
+            )
         self._system_prompt = system_prompt
         self._end = AnswerEnd(0, [], False, [], {})
         self._thinking = ThinkingFormat()

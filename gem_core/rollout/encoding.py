@@ -177,7 +177,7 @@ class PromptTexts:
         variables = dict(variables or {})
         if self._parse_special:
             return variables
-        mark = self._spellings.mark
+        mark = self._spellings.mark_inside
         return {
             name: value if isinstance(value, str) else map_texts(mark, value)
             for name, value in variables.items()

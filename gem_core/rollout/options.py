@@ -12,7 +12,9 @@ from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.limits import EpisodeLimits
+from gem_core.rollout.template import read_template
 from gem_core.rollout.traces import TraceWriter
+from gem_core.rollout.vision import tokenizer_of
 
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
@@ -39,6 +41,9 @@ class RolloutOptions(EpisodeLimits):
         raw: For rebuild contexts: whether the chat template is already applied to the observation.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
+        chat_template: File with a chat template, its Jinja text, or the name of one of the tokenizer's
+            templates; None for the tokenizer's own.
+        date: Day that the chat template takes for today, such as ``"2026-01-31"``; None for the real one.
         parse_special: Whether a special token that the environment spells, such as ``<|im_end|>``, becomes
             that token; see `AppendContext`.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
@@ -59,6 +64,12 @@ class RolloutOptions(EpisodeLimits):
     ] = ""
     system_prompt: Annotated[
         str | None, "first message of each conversation; if not set, the chat template decides"
+    ] = None
+    chat_template: Annotated[
+        str | None, "file with a chat template, or Jinja text, instead of the tokenizer's own template"
+    ] = None
+    date: Annotated[
+        str | None, "day that the chat template takes for today, such as 2026-01-31; the real one if not set"
     ] = None
     parse_special: Annotated[
         bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
@@ -124,13 +135,20 @@ class RolloutOptions(EpisodeLimits):
             tokenizer: Tokenizer or processor of the model.
             template_kwargs: Variables for the chat template.
             stop_ids: Tokens at which the engine stops by itself.
+
+        Raises:
+            ConfigError: The options do not fit the chat template, for example a variable it does not read.
+            UnsupportedTemplate: The context does not support the chat template.
         """
         options: dict[str, Any] = {
             "system_prompt": self.system_prompt,
             "template_kwargs": dict(template_kwargs or {}),
             "stop_ids": stop_ids,
+            "date": self.date,
             "parse_special": self.parse_special,
         }
+        if self.chat_template is not None:
+            options["chat_template"] = read_template(self.chat_template, tokenizer_of(tokenizer))
         if self.context == "append":
             return AppendContext(tokenizer, **options)
         return RebuildContext(tokenizer, raw=self.raw, **options)

@@ -14,10 +14,8 @@ ANSWERS = ("Alpha-reply-7319", "beta reply (2741)!", "Gamma: 5083")
 LAST_ANSWERS = ("Neutral-last-reply-6205", "9 lines and\none other ending-4418")
 MESSAGES = ("", "Neutral-Message", "two lines,\n\nof which one ends here.\n", "{{ x }} 12 <b>")
 THOUGHT = "neutral thought 3950"
-THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""Fields of an assistant message in which templates expect thoughts."""
 
-ADVICE = "give the context another chat_template"
+ADVICE = "set another chat_template (an option in every trainer)"
 _SHOWN = 60
 """Characters around the first difference that a message shows."""
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from gem_core._util.chat_templates import check_variables
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.special_tokens import Spellings, spellings_of
 
@@ -45,12 +49,25 @@ class Render(Protocol):
 
 
 def chat_renderer(
-    tokenizer: Any, chat_template: str | None = None, template_kwargs: Mapping[str, Any] | None = None
+    tokenizer: Any,
+    chat_template: str | None = None,
+    template_kwargs: Mapping[str, Any] | None = None,
+    *,
+    date: str | None = None,
+    parts: bool = False,
 ) -> Render:
     """Return the renderer of `chat_template`, the tokenizer's own template, or else the plain format.
 
+    Args:
+        tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`.
+        chat_template: Jinja text, or the name of one of the tokenizer's templates.
+        template_kwargs: Variables for the template.
+        date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
+        parts: Whether a text is given to the template as a list with one content part.
+
     Raises:
-        ConfigError: The tokenizer cannot apply a template, or `template_kwargs` is given without a template.
+        ConfigError: The tokenizer cannot apply a template, `template_kwargs` or `date` is given without a
+            template, or the template does not read a variable or the date.
     """
     has_template = chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
     extra = dict(template_kwargs or {})
@@ -59,20 +76,24 @@ def chat_renderer(
             f"{type(tokenizer).__name__} has no apply_chat_template(), so it cannot apply a chat template"
         )
     if not has_template:
+        if date is not None:
+            raise ConfigError(f"date={date!r} was given, but the tokenizer has no chat template")
         if extra:
             raise ConfigError(
                 f"template_kwargs {sorted(extra)} were given, but the tokenizer has no chat template"
             )
         return plain_renderer(tokenizer)
+    source = _chosen_template(tokenizer, chat_template, extra)
+    check_variables([source], extra)
+    today = None if date is None else _date_macro(source, date)
 
     def render(messages: Messages, *, generate: bool, date: str | None = None) -> str:
-        template = chat_template
-        if date is not None:
-            source = _chosen_template(tokenizer, chat_template, extra)
-            template = "{% macro strftime_now(format) %}" + date + "{% endmacro %}" + source
+        template, macro = chat_template, today if date is None else date
+        if macro is not None:
+            template = "{% macro strftime_now(format) %}" + macro + "{% endmacro %}" + source
         try:
             text: str = tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
+                [_in_parts(message) if parts else dict(message) for message in messages],
                 chat_template=template,
                 tokenize=False,
                 add_generation_prompt=generate,
@@ -86,6 +107,52 @@ def chat_renderer(
         return text
 
     return render
+
+
+def read_template(chat_template: str, tokenizer: Any) -> str:
+    """Return the Jinja text that a user means: the text itself, a file, or a tokenizer's template by name.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    templates = templates_of(getattr(tokenizer, "chat_template", None))
+    if chat_template in templates:
+        return templates[chat_template]
+    if "{{" in chat_template or "{%" in chat_template:
+        return chat_template
+    try:
+        return Path(chat_template).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        known = ", ".join(map(repr, templates)) or "none"
+        raise ConfigError(
+            f"chat_template={chat_template!r:.100}: expected a file, Jinja text, or the name of a template "
+            f"of the tokenizer (it has {known}): {error_line(error)}"
+        ) from None
+
+
+def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    return {
+        **message,
+        "content": [{"type": "text", "text": content}] if isinstance(content, str) else content,
+    }
+
+
+def _date_macro(template: str, date: str) -> str:
+    """Return Jinja text that formats a fixed day as ``strftime_now(format)`` formats the real one.
+
+    Raises:
+        ConfigError: The date is invalid, or the template does not ask for it.
+    """
+    try:
+        day = datetime.datetime.fromisoformat(date)
+    except (TypeError, ValueError):
+        raise ConfigError(f"date={date!r}: expected a day such as 2026-01-31") from None
+    if "strftime_now" not in template:
+        raise ConfigError(f"date={date!r}: the chat template shows no date; omit it")
+    codes = [*(f"-{code}" for code in "dmHIMSjy"), *"aAbBcdHIjmMpSUwWxXyYzZ"]
+    replaced = "".join(f".replace('%{code}', {day.strftime('%' + code)!r})" for code in codes)
+    return "{{ format" + replaced + " }}"
 
 
 def templates_of(chat_template: str | Mapping[str, str] | None) -> Mapping[str, str]:

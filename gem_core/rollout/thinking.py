@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from gem_core._util.chat_templates import THOUGHT_FIELDS
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout.probes import (
     LAST_ANSWERS,
     MESSAGES,
     QUESTIONS,
     THOUGHT,
-    THOUGHT_FIELDS,
     common_length,
     system_messages,
 )

@@ -11,11 +11,13 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from gem_core._util.chat_templates import THOUGHT_FIELDS, check_variables, shows
 from gem_core._util.messages import error_line
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import observation_text
 from gem_core.special_tokens import Spellings, spellings_of
+from gem_core.text import THOUGHT_OPEN, thoughts_in, without_thoughts
 from gem_core.wrappers.observation import History
 
 
@@ -48,7 +50,8 @@ class ConcatChat(History):
             text cannot carry.
         MissingDependency: A tokenizer is given by name, and transformers is not installed.
         ModelError: The tokenizer cannot be loaded.
-        UnsupportedTemplate: The template fails on the conversation.
+        UnsupportedTemplate: The template fails on the conversation, or does not show a message of the
+            environment.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class ConcatChat(History):
         self.tool_role = tool_role
         self.parse_special = parse_special
         self._spellings: Spellings | None = None
+        self._has_thoughts: bool | None = None
 
     def entry(self, role: str, content: Observation) -> Any:
         text = self._guarded(content, of_model=role == "assistant")
@@ -81,7 +85,30 @@ class ConcatChat(History):
         return self.apply_template(self.history)
 
     def apply_template(self, messages: list[dict[str, str]]) -> str:
-        """Render `messages` with the generation prompt at the end."""
+        """Render `messages` with the generation prompt at the end.
+
+        Thoughts in an assistant message are given to the template as its fields for them, if it shows any.
+        """
+        if any(message["role"] == "assistant" and THOUGHT_OPEN in message["content"] for message in messages):
+            if self._has_thoughts is None:
+                answer = {"role": "assistant", "content": "a", **dict.fromkeys(THOUGHT_FIELDS, _THOUGHT)}
+                self._has_thoughts = _THOUGHT in self._rendered([{"role": "user", "content": "q"}, answer])
+            if self._has_thoughts:
+                messages = [_with_fields(message) for message in messages]
+        text = self._rendered(messages)
+        for message in messages:
+            if message["role"] != "assistant" and not shows(text, message["content"]):
+                raise UnsupportedTemplate(
+                    f"the chat template does not show the {message['role']} message "
+                    f"{message['content']!r:.60}; use another tokenizer, or a template that shows it"
+                )
+        return text
+
+    def _rendered(self, messages: list[dict[str, str]]) -> str:
+        template = getattr(self._loaded(), "chat_template", None)
+        if template is not None:  # else it is unknown
+            templates = template.values() if isinstance(template, Mapping) else [template]
+            check_variables(templates, self.template_kwargs)
         try:
             text = self._loaded().apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=True, **self.template_kwargs
@@ -122,6 +149,18 @@ class ConcatChatOnReset(ConcatChat):
 
     def render(self) -> Observation:
         return str(self.history[0]) + "\n".join(self.history[1:])
+
+
+_THOUGHT = "neutral thought 3950"
+
+
+def _with_fields(message: dict[str, str]) -> dict[str, str]:
+    """Return an assistant message whose thoughts are fields instead of a part of the content."""
+    thoughts = thoughts_in(message["content"]) if message["role"] == "assistant" else ""
+    if not thoughts:
+        return message
+    content = without_thoughts(message["content"])
+    return {**message, "content": content, **dict.fromkeys(THOUGHT_FIELDS, thoughts)}
 
 
 _known: weakref.WeakKeyDictionary[Any, Spellings] = weakref.WeakKeyDictionary()

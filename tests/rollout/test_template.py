@@ -297,7 +297,7 @@ def test_templates_with_names_are_checked_like_a_single_one() -> None:
     rejected: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"default": dated}, {}),
         ({"default": dated, "tool_use": plain}, {}),
-        ({"default": plain, "tool_use": dated}, {"template_kwargs": {"tools": tools}}),
+        ({"default": plain, "tool_use": "{{ tools }}" + dated}, {"template_kwargs": {"tools": tools}}),
         ({"default": plain, "dated": dated}, {"chat_template": "dated"}),
     ]
     tok = bpe_tokenizer("chatml")
@@ -307,12 +307,13 @@ def test_templates_with_names_are_checked_like_a_single_one() -> None:
             AppendContext(tok, **options)
     for templates, options in (
         ({"default": plain, "tool_use": dated}, {}),
-        ({"default": dated, "tool_use": plain}, {"template_kwargs": {"tools": tools}}),
+        ({"default": dated, "tool_use": "{{ tools }}" + plain}, {"template_kwargs": {"tools": tools}}),
         ({"default": dated, "plain": plain}, {"chat_template": "plain"}),
         ({"default": dated}, {"chat_template": plain}),
     ):
         tok.chat_template = templates
-        assert AppendContext(tok, **options).first("x") == AppendContext(tokenizer("chatml")).first("x")
+        end = tok.decode(AppendContext(tok, **options).first("x"))
+        assert end.endswith("<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
 
 
 MERGES_SYSTEM_LAST = (
