@@ -180,7 +180,7 @@ tokens of the template's own rendering. In {tests["keeps"]}, it differs only by 
 and by whitespace, that the template drops from the history; the model saw them, so they stay.
 {tests["differs"]} differ otherwise.
 
-```bash
+```text
 gem-core template Qwen/Qwen3-0.6B
 ```
 

@@ -178,8 +178,12 @@ def _shows_thoughts(tokenizer: Any, render: Render) -> bool:
         return True
     fields = dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _SENTINEL)
     parts = [{"type": "thinking", "thinking": _SENTINEL}, {"type": "text", "text": ANSWERS[0]}]
-    for answer in ({"content": ANSWERS[0], **fields}, {"content": parts}):
-        messages = [{"role": "user", "content": QUESTIONS[0]}, {"role": "assistant", **answer}]
+    answers: list[dict[str, Any]] = [{"content": ANSWERS[0], **fields}, {"content": parts}]
+    for answer in answers:
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": QUESTIONS[0]},
+            {"role": "assistant", **answer},
+        ]
         try:
             text = render(messages, generate=False)
             if _SENTINEL in text and "'thinking'" not in text:  # not the list of parts as it is
