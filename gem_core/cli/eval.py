@@ -107,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum tokens per episode; for models in a folder only",
     )
     add("--system-prompt", metavar="TEXT", help="system message that starts each conversation")
+    add(
+        "--parse-special",
+        action="store_true",
+        default=None,
+        help="let texts of an environment that spell special tokens, such as <|im_end|>, become these tokens",
+    )
     endpoint = parser.add_argument_group("model at an endpoint")
     add = endpoint.add_argument
     add("--base-url", metavar="URL", help="address of the endpoint (default: OPENAI_BASE_URL, else OpenAI)")
