@@ -206,14 +206,19 @@ def templates(session: nox.Session) -> None:
     install(session, "-c", str(pinned), "-e", ".", "transformers", "tokenizers", "jinja2", "pytest")
     folder = Path(session.create_tmp()).resolve()
     versions = dict(line.split("==") for line in pinned.read_text().split())
+    download = ("python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
     for package in ("trl", "unsloth"):
-        download = ("pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
-        session.run("python", "-m", *download, f"{package}=={versions[package]}")
-    # Only the archive is needed. pip keeps it, although its metadata cannot be built without a compiler.
-    source = ("--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", str(folder))
+        session.run(*download, f"{package}=={versions[package]}")
     name = f"llama-cpp-python=={versions['llama-cpp-python']}"
-    session.run("python", "-m", "pip", "download", "--quiet", *source, name, success_codes=[0, 1])
+    session.run(*download, "--no-binary", "llama-cpp-python", name)  # its archive, 77 MB, has the templates
     session.run("python", "tools/chat_templates.py", "--check", str(folder))
+
+
+@nox.session(python="3.11")
+def lowest(session: nox.Session) -> None:
+    """Use every extra with the lowest versions that it allows; arguments name some of them."""
+    install(session, "uv>=0.9")
+    session.run("python", "tools/lowest.py", *session.posargs)
 
 
 @nox.session(python="3.11")
