@@ -11,13 +11,15 @@ episodes of a run share one.
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
 from gem_core.core import Observation
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.observations import observation_text
 from gem_core.rollout.template import (
     AnswerEnd,
@@ -28,8 +30,13 @@ from gem_core.rollout.template import (
     find_answer_end,
     templates_of,
 )
+from gem_core.rollout.tool_turns import ToolContext, ToolTurns
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
+from gem_core.tools.formats import schema
+from gem_core.tools.native import ProbeTool
+
+logger = logging.getLogger(__name__)
 
 _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
@@ -46,6 +53,10 @@ class Context(Protocol):
     @property
     def image_processor(self) -> ImageProcessor | None:
         """The image processor; None for a context that takes text only."""
+        ...
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[Context] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text."""
         ...
 
     def first(self, observation: Observation) -> list[int]:
@@ -103,10 +114,13 @@ class AppendContext:
         chat_template: Jinja text to use instead of the tokenizer's own template.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+        native_tools: Whether the model calls tools as its chat template does: the template gets their
+            schemas, and their results come back in tool turns. None does so where the template has tool turns
+            that can be appended, and else leaves calls and results in the text of messages.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
-            conversation; the error names the cause.
+            conversation, or has no tool turns although `native_tools` is True; the error names the cause.
         ConfigError: A template is given, but the tokenizer cannot apply one.
     """
 
@@ -119,9 +133,16 @@ class AppendContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        native_tools: bool | None = None,
     ) -> None:
+        self._source, self._chat_template = tokenizer, chat_template
+        self._template_kwargs, self._native_tools = dict(template_kwargs or {}), native_tools
+        self._with_tools: dict[str, ToolContext[AppendContext] | None] = {}
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
+        )
+        self._has_template = (
+            chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
         )
         self._tokens = _Tokens(tokenizer)
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
@@ -134,6 +155,53 @@ class AppendContext:
         self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
         self._text = lru_cache(_REMEMBERED)(self._tokens.decode)
+        if native_tools:
+            self.with_tools([schema(ProbeTool())])
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text.
+
+        The schemas replace those in `template_kwargs`, if there are any.
+
+        Args:
+            schemas: Schemas of the tools, as `gem_core.tools.formats.schema` returns them.
+
+        Raises:
+            UnsupportedTemplate: The template has no tool turns that can be appended, although `native_tools`
+                is True.
+        """
+        if self._native_tools is False or not schemas or not self._has_template:
+            return None
+        key = json.dumps(list(schemas), sort_keys=True)
+        with self._lock:
+            if key not in self._with_tools:
+                self._with_tools[key] = self._for_tools(schemas)
+            return self._with_tools[key]
+
+    def _for_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        try:
+            context = AppendContext(
+                self._source,
+                chat_template=self._chat_template,
+                system_prompt=self._system_prompt,
+                template_kwargs={**self._template_kwargs, "tools": list(schemas)},
+                native_tools=False,
+            )
+            tokens = context._tokens
+            turns = ToolTurns(
+                context._render,
+                tokens.encode,
+                tokens.decode_all,
+                tokens.atomic_ids,
+                system_prompt=self._system_prompt,
+            )
+        except UnsupportedTemplate as error:
+            if self._native_tools:
+                raise
+            if not self._with_tools:
+                logger.warning("tools are called in the text of messages: %s", error)
+            return None
+        return ToolContext(context, turns, tokens.encode, tokens.decode_all)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.
@@ -274,6 +342,10 @@ class RebuildContext:
         With `raw`, the template is unknown, so the result is None.
         """
         return None if self._end is None else self._end.extra_stop_id(known)
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> None:
+        """Return None: an observation that holds the whole conversation holds calls and results as text."""
+        return
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""

@@ -39,6 +39,7 @@ class RolloutOptions(EpisodeLimits):
         raw: For rebuild contexts: whether the chat template is already applied to the observation.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
+        native_tools: As in `AppendContext`.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
         max_concurrent_envs: Maximum number of environments that exist at the same time in a worker process;
             further episodes wait. None for no limit.
@@ -57,6 +58,9 @@ class RolloutOptions(EpisodeLimits):
     ] = ""
     system_prompt: Annotated[
         str | None, "first message of each conversation; if not set, the chat template decides"
+    ] = None
+    native_tools: Annotated[
+        bool | None, "whether tools are called as the chat template does; if not set, where it has tool turns"
     ] = None
     traces: Annotated[str | None, "folder for train.jsonl and eval.jsonl; none are written if not set"] = None
     max_concurrent_envs: Annotated[
@@ -111,7 +115,9 @@ class RolloutOptions(EpisodeLimits):
         """Return the context that all episodes share; `template_kwargs` are passed to the chat template."""
         system, extra = self.system_prompt, dict(template_kwargs or {})
         if self.context == "append":
-            return AppendContext(tokenizer, system_prompt=system, template_kwargs=extra)
+            return AppendContext(
+                tokenizer, system_prompt=system, template_kwargs=extra, native_tools=self.native_tools
+            )
         return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
