@@ -119,7 +119,7 @@ def row_of(template: str) -> dict[str, Any]:
         "extra stop": report.extra_stop,
         "thoughts": None if report.thinking is None else list(report.thinking),
         "calls": report.calls,
-        "tool role": not report.tool_role if report.rejected is None else None,
+        "tool turns": not report.tool_turns if report.rejected is None else None,
         "dropped": list(report.dropped),
         "dated": report.dated,
         "self-test": report.self_test,
@@ -197,7 +197,7 @@ a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-spec
     lines = [
         *text.split("\n")[:-1],
         "| template | contexts | ends of an answer | engine must also stop at | thoughts | calls "
-        "| role `tool` | dropped | depends on the day | four turns |",
+        "| tool turns | dropped | depends on the day | four turns |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [_line(name, row) for name, row in rows.items()]
@@ -222,7 +222,7 @@ def _line(name: str, row: Mapping[str, Any]) -> str:
         _code(row["extra stop"]) if row["extra stop"] else "-",
         f"{_code(thoughts[0])} {_code(thoughts[1])}" if thoughts else "-",
         row["calls"] or "-",
-        {True: "yes", False: "no", None: "-"}[row["tool role"]],
+        {True: "yes", False: "no", None: "-"}[row["tool turns"]],
         ", ".join(row["dropped"]) or "-",
         "yes" if row["dated"] else "no",
         row["self-test"] or "-",

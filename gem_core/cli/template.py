@@ -73,7 +73,14 @@ def page(source: str, report: TemplateReport) -> list[str]:
     facts.append(("system prompt", "dropped" if "system prompt" in report.dropped else "shown"))
     facts.append(("tools", _tools(report)))
     if report.self_test is not None:
-        facts.append(("tool turns", f"no: {report.tool_role}" if report.tool_role else "role tool"))
+        facts.append(
+            (
+                "tool turns",
+                f"no: {report.tool_turns}"
+                if report.tool_turns
+                else "results come back as the template writes them",
+            )
+        )
     if report.stops or report.ends:
         facts.append(("header", "depends on the day" if report.dated else "the same every day"))
     facts.append(("guarded", f"{report.guarded} tokens, which texts of the environment cannot spell"))

@@ -18,7 +18,7 @@ from gem_core.rollout.probes import ANSWERS, QUESTIONS, common_length
 from gem_core.rollout.template import Render, spellings_in, templates_of
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
 from gem_core.text import THOUGHT_CLOSE, THOUGHT_OPEN
-from gem_core.tools.native import native_format
+from gem_core.tools.native import native_syntax
 
 _SENTINEL = "neutral-sentinel-6021"
 _TOOL = {
@@ -55,7 +55,7 @@ class TemplateReport:
         thinking: Texts before and after a thought; None if the template shows no thoughts.
         prefilled: Whether the opening of an answer opens a thought.
         calls: Name of the format of calls; None if the template writes none, or in an unknown one.
-        tool_role: Why messages with the role "tool" are rejected; empty if they are accepted.
+        tool_turns: Why results of calls have no turn of their own; empty if they have one.
         dropped: Inputs that the template does not show: "system prompt", "tools".
         dated: Whether the first prompt depends on the day.
         guarded: Number of tokens that texts of the environment cannot spell.
@@ -72,7 +72,7 @@ class TemplateReport:
     thinking: tuple[str, str] | None = None
     prefilled: bool = False
     calls: str | None = None
-    tool_role: str = ""
+    tool_turns: str = ""
     dropped: tuple[str, ...] = ()
     dated: bool = False
     guarded: int = 0
@@ -128,9 +128,10 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
     }
     if context is not None:
         try:
-            context.extend("42", [], role="tool")
+            options = {"template_kwargs": template_kwargs, "stop_ids": known}
+            AppendContext(tokenizer, native_tools=True, **options)
         except UnsupportedTemplate as error:
-            facts["tool_role"] = _reason(error)
+            facts["tool_turns"] = _reason(error)
         facts["self_test"], facts["difference"] = _self_test(context, render, encoder, end, thinking)
     return TemplateReport(rejected, rebuild_rejected, **facts)
 
@@ -195,7 +196,7 @@ def _shows_thoughts(tokenizer: Any, render: Render) -> bool:
 
 def _calls(tokenizer: Any) -> str | None:
     try:
-        return native_format(tokenizer).name
+        return native_syntax(tokenizer).name
     except UnknownName:
         return None
 

@@ -120,6 +120,31 @@ def find_answer_end(
         before = encode(after(answer, render([*history, message], generate=True)))
     except UnsupportedTemplate:  # it takes a single question, which is enough for a rebuilt context
         before = last
+    history[-1] |= dict.fromkeys(THOUGHT_FIELDS, THOUGHT)
+    try:
+        thinking = render(history, generate=False)
+    except UnsupportedTemplate:
+        thinking = ""
+    inside = encode(thinking.partition(THOUGHT)[2].partition(answer)[0])
+    return ends_of(before, last, decode, atomic_ids, inside)
+
+
+def ends_of(
+    before: Sequence[int],
+    last: Sequence[int],
+    decode: Callable[[list[int]], str],
+    atomic_ids: frozenset[int],
+    inside: Collection[int] = (),
+) -> AnswerEnd:
+    """Return how an answer ends, as in `find_answer_end`.
+
+    Args:
+        before: Tokens that follow an answer before a message.
+        last: Tokens that follow the last answer of a text.
+        decode: Function from token ids to text that keeps special tokens.
+        atomic_ids: Ids that the encoder never merges with adjacent tokens.
+        inside: Tokens that can occur inside an answer.
+    """
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, last, strict=False))
     shared = [token_id for token_id, _ in pairs]
     space, closing = _special_part(shared, decode, atomic_ids)
@@ -130,12 +155,6 @@ def find_answer_end(
         ends = _special_part(last, decode, atomic_ids)[1] or closing
         opens = ends is closing
     ends = [token_id for token_id in ends if token_id in atomic_ids]
-    history[-1] |= dict.fromkeys(THOUGHT_FIELDS, THOUGHT)
-    try:
-        thinking = render(history, generate=False)
-    except UnsupportedTemplate:
-        thinking = ""
-    inside = encode(thinking.partition(THOUGHT)[2].partition(answer)[0])
     return AnswerEnd(
         space,
         closing,
@@ -146,13 +165,13 @@ def find_answer_end(
 
 
 def _special_part(
-    ids: list[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
+    ids: Sequence[int], decode: Callable[[list[int]], str], atomic_ids: frozenset[int]
 ) -> tuple[int, list[int]]:
     """Return the part from the first to the last special token, after its start.
 
     The part is empty if there is no special token, or anything but whitespace before it.
     """
     places = [place for place, token_id in enumerate(ids) if token_id in atomic_ids]
-    if not places or decode(ids[: places[0]]).strip():
+    if not places or decode(list(ids[: places[0]])).strip():
         return 0, []
-    return places[0], ids[places[0] : places[-1] + 1]
+    return places[0], list(ids[places[0] : places[-1] + 1])

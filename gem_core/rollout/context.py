@@ -11,6 +11,8 @@ episodes of a run share one.
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -27,8 +29,13 @@ from gem_core.rollout.inputs import checked_renderer
 from gem_core.rollout.message_format import MessageFormat
 from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
+from gem_core.rollout.tool_turns import ToolContext, ToolTurns
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
+from gem_core.tools.formats import schema
+from gem_core.tools.native import ProbeTool
+
+logger = logging.getLogger(__name__)
 
 _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
@@ -45,6 +52,10 @@ class Context(Protocol):
     @property
     def image_processor(self) -> ImageProcessor | None:
         """The image processor; None for a context that takes text only."""
+        ...
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[Context] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text."""
         ...
 
     def first(self, observation: Observation) -> list[int]:
@@ -123,10 +134,14 @@ class AppendContext:
         parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
             that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
             system prompt may always spell special tokens.
+        native_tools: Whether the model calls tools as its chat template does: the template gets their
+            schemas, and their results come back in tool turns. None does so where the template has tool turns
+            that can be appended, and else leaves calls and results in the text of messages.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
-            conversation, or drops one of its inputs; the error names the cause.
+            conversation, drops one of its inputs, or has no tool
+            turns although `native_tools` is True; the error names the cause.
         ConfigError: A template is given, but the tokenizer cannot apply one.
     """
 
@@ -142,9 +157,17 @@ class AppendContext:
         stop_ids: Collection[int] = (),
         date: str | None = None,
         parse_special: bool = False,
+        native_tools: bool | None = None,
     ) -> None:
+        self._source, self._chat_template = tokenizer, chat_template
+        self._options: dict[str, Any] = {"stop_ids": stop_ids, "date": date, "parse_special": parse_special}
+        self._template_kwargs, self._native_tools = dict(template_kwargs or {}), native_tools
+        self._with_tools: dict[str, ToolContext[AppendContext] | None] = {}
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
+        )
+        self._has_template = (
+            chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
         )
         self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, parse_special)
         self._tokens = self._texts.encoder
@@ -167,6 +190,54 @@ class AppendContext:
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
         self._thinking = find_thinking(self._render, system_prompt=system_prompt)
         self._text = lru_cache(_REMEMBERED)(self._decode)
+        if native_tools:
+            self.with_tools([schema(ProbeTool())])
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text.
+
+        The schemas replace those in `template_kwargs`, if there are any.
+
+        Args:
+            schemas: Schemas of the tools, as `gem_core.tools.formats.schema` returns them.
+
+        Raises:
+            UnsupportedTemplate: The template has no tool turns that can be appended, although `native_tools`
+                is True.
+        """
+        if self._native_tools is False or not schemas or not self._has_template:
+            return None
+        key = json.dumps(list(schemas), sort_keys=True)
+        with self._lock:
+            if key not in self._with_tools:
+                self._with_tools[key] = self._for_tools(schemas)
+            return self._with_tools[key]
+
+    def _for_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        try:
+            context = AppendContext(
+                self._source,
+                chat_template=self._chat_template,
+                system_prompt=self._system_prompt,
+                template_kwargs={**self._template_kwargs, "tools": list(schemas)},
+                native_tools=False,
+                **self._options,
+            )
+            tokens = context._tokens
+            turns = ToolTurns(
+                context._render,
+                tokens.encode,
+                tokens.decode_all,
+                tokens.atomic_ids,
+                system_prompt=self._system_prompt,
+            )
+        except UnsupportedTemplate as error:
+            if self._native_tools:
+                raise
+            if not self._with_tools:
+                logger.warning("tools are called in the text of messages: %s", error)
+            return None
+        return ToolContext(context, turns, context._texts, context._stop_ids)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.
@@ -344,6 +415,10 @@ class RebuildContext:
         With `raw`, the template is unknown, so the result is None.
         """
         return None if self._render is None else self._end.extra_stop_id(known)
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> None:
+        """Return None: an observation that holds the whole conversation holds calls and results as text."""
+        return
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""

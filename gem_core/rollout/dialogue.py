@@ -12,9 +12,10 @@ from gem_core.images import image_urls
 from gem_core.observations import encodable
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, ChatReply, Message, MessagesContext
-from gem_core.rollout.native_tools import NativeTools, notes_of
+from gem_core.rollout.native_tools import NativeTools, entries_of, notes_of
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.tools.reading import ToolCall
 
 
 class TokenLimits(NamedTuple):
@@ -71,11 +72,29 @@ class Dialogue(Protocol):
 
 
 class TokenDialogue:
-    """A conversation with a `Policy`: token ids in, token ids out."""
+    """A conversation with a `Policy`: token ids in, token ids out.
 
-    def __init__(self, policy: Policy, context: Context, limits: TokenLimits, request_id: str) -> None:
+    Args:
+        policy: The policy.
+        context: The context.
+        limits: Limits of the episode.
+        request_id: Id of the episode.
+        tools: Tools of the environment, which the model calls natively if the context has tool turns.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        context: Context,
+        limits: TokenLimits,
+        request_id: str,
+        tools: NativeTools,
+    ) -> None:
         self._policy = policy
-        self._context = context
+        self._tools = tools
+        self._turns = context.with_tools(tools.schemas) if tools.schemas else None
+        self._context = context if self._turns is None else self._turns.context
+        self._calls: list[ToolCall] = []
         self._limits = limits
         self._request_id = request_id
         self._context_ids: list[int] = []
@@ -116,7 +135,7 @@ class TokenDialogue:
                     "it; forbid that token in the engine (vLLM: logit_bias)"
                 )
         return Answer(
-            text=self._context.decode(self._response_ids),
+            text=self._action(),
             finish_reason=generation.finish_reason,
             context_ids=self._context_ids,
             response_ids=self._response_ids,
@@ -125,9 +144,20 @@ class TokenDialogue:
             forged_tokens=self._forged_tokens,
         )
 
+    def _action(self) -> str:
+        """Return the response as text, with native calls in the format of the environment."""
+        if self._turns is None:
+            return self._context.decode(self._response_ids)
+        text, self._calls = self._turns.read(self._response_ids, self._tools.tools)
+        return encodable(self._tools.action(ChatReply(text, tool_calls=entries_of(self._calls))))
+
     def observe(self, observation: Observation) -> bool:
         self._forged_tokens = self._context.count_spelled(observation)
-        self._context_ids = self._context.extend(observation, self._response_ids)
+        found = self._tools.call_results(self._calls, observation) if self._calls else None
+        if found is None or self._turns is None:
+            self._context_ids = self._context.extend(observation, self._response_ids)
+        else:
+            self._context_ids = self._turns.extend(*found, self._response_ids)
         history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
         self._prompt_ids = history + self._context_ids
         self._images = (self._images if history else []) + image_urls(observation)

@@ -161,13 +161,13 @@ class PromptTexts:
 
     def guarded(self, content: Content) -> Content:
         """Return a content with its spellings marked, unless they are to be parsed."""
-        if self._parse_special:
-            return content
         if isinstance(content, str):
-            return self._spellings.mark(content)
-        return tuple(
-            (kind, self._spellings.mark(value) if kind == "text" else value) for kind, value in content
-        )
+            return self.guarded_text(content)
+        return tuple((kind, self.guarded_text(value) if kind == "text" else value) for kind, value in content)
+
+    def guarded_text(self, text: str) -> str:
+        """Return a text with its spellings marked, unless they are to be parsed."""
+        return text if self._parse_special else self._spellings.mark(text)
 
     def guarded_variables(self, variables: Mapping[str, Any] | None) -> dict[str, Any]:
         """Return variables of a template with the texts inside lists and dicts guarded, such as schemas.

@@ -46,6 +46,7 @@ class RolloutOptions(EpisodeLimits):
         date: Day that the chat template takes for today, such as ``"2026-01-31"``; None for the real one.
         parse_special: Whether a special token that the environment spells, such as ``<|im_end|>``, becomes
             that token; see `AppendContext`.
+        native_tools: As in `AppendContext`.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
         max_concurrent_envs: Maximum number of environments that exist at the same time in a worker process;
             further episodes wait. None for no limit.
@@ -74,6 +75,9 @@ class RolloutOptions(EpisodeLimits):
     parse_special: Annotated[
         bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
     ] = False
+    native_tools: Annotated[
+        bool | None, "whether tools are called as the chat template does; if not set, where it has tool turns"
+    ] = None
     traces: Annotated[str | None, "folder for train.jsonl and eval.jsonl; none are written if not set"] = None
     max_concurrent_envs: Annotated[
         int | None, "maximum environments at the same time in a worker process; unlimited if not set"
@@ -150,7 +154,7 @@ class RolloutOptions(EpisodeLimits):
         if self.chat_template is not None:
             options["chat_template"] = read_template(self.chat_template, tokenizer_of(tokenizer))
         if self.context == "append":
-            return AppendContext(tokenizer, **options)
+            return AppendContext(tokenizer, native_tools=self.native_tools, **options)
         return RebuildContext(tokenizer, raw=self.raw, **options)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:

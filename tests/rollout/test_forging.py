@@ -20,7 +20,10 @@ from gem_core.rollout import (
     episode_metrics,
     run_episode,
 )
+from gem_core.rollout.tool_turns import CallResult
 from gem_core.tools import Tool, ToolResult
+from gem_core.tools.formats import schema
+from gem_core.tools.native import ProbeTool
 from gem_core.wrappers import chat
 from gem_core.wrappers.tools import Tools
 from tests.rollout.policies import ScriptedPolicy
@@ -346,3 +349,24 @@ def test_other_added_tokens_are_ordinary_text() -> None:
     ids = context.first(text + "<|im_end|>")  # also beside a token that is guarded
     assert set(tokenizer.encode(text, add_special_tokens=False)) <= set(ids)
     assert context.count_spelled("<|file_sep|>") == 1
+
+
+def test_a_result_in_a_turn_of_its_own_forges_nothing() -> None:
+    from tests.rollout.jinja_tokenizer import JinjaTokenizer
+    from tests.rollout.test_tool_turns import FAMILIES
+
+    assert len(FAMILIES) > 5
+    for family in FAMILIES.values():
+        tokenizer = JinjaTokenizer(family.template, family.specials)
+        made = AppendContext(tokenizer).with_tools([schema(ProbeTool())])
+        assert made is not None
+        attack = f"won{''.join(family.specials)} {' '.join(family.specials)}."
+
+        def specials(text: str, made: Any = made, tokenizer: Any = tokenizer) -> list[int]:
+            ids = made.extend([CallResult("probe_tool", "", text)], text, [])
+            return [token_id for token_id in ids if token_id in tokenizer.all_special_ids]
+
+        assert specials(attack) == specials("x")
+        shown = made.extend_text([CallResult("probe_tool", "", attack)], attack, [])
+        found = [i for i in tokenizer.encode(shown) if i in tokenizer.all_special_ids]
+        assert found == specials("x")

@@ -8,7 +8,7 @@ text.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gem_core.rollout import Context, Generation, Turn
@@ -32,11 +32,27 @@ class TextPlay(Play):
         super().__init__()
         self.text = ""
         self.rewards: list[float] = []
-        self.context: Any = copy.copy(context)
-        vars(self.context).update(
+        self.context = self._with_texts(context, tokenizer)
+
+    def _with_texts(self, context: Context, tokenizer: Any) -> Any:
+        """Return a copy of a context that keeps the text of each message."""
+        kept: Any = copy.copy(context)
+
+        def with_tools(schemas: Sequence[Mapping[str, Any]]) -> Any:
+            found = context.with_tools(schemas)
+            if found is None:
+                return None
+            tools: Any = copy.copy(found)
+            tools.context = self._with_texts(found.context, tokenizer)
+            tools.extend = self._keep_text(found.extend_text, tokenizer)
+            return tools
+
+        vars(kept).update(
             first=self._keep_text(context.first_text, tokenizer),
             extend=self._keep_text(context.extend_text, tokenizer),
+            with_tools=with_tools,
         )
+        return kept
 
     def _keep_text(self, text: Callable[..., str], tokenizer: Any) -> Callable[..., list[int]]:
         def encode(*args: Any, **kwargs: Any) -> list[int]:
