@@ -128,8 +128,7 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
     }
     if context is not None:
         try:
-            options = {"template_kwargs": template_kwargs, "stop_ids": known}
-            AppendContext(tokenizer, native_tools=True, **options)
+            AppendContext(tokenizer, template_kwargs=template_kwargs, stop_ids=known, native_tools=True)
         except UnsupportedTemplate as error:
             facts["tool_turns"] = _reason(error)
         facts["self_test"], facts["difference"] = _self_test(context, render, encoder, end, thinking)
