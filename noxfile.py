@@ -200,10 +200,27 @@ def openenv(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def lowest(session: nox.Session) -> None:
+    """Use every extra with the lowest versions that it allows; arguments name some of them."""
+    install(session, "uv>=0.9")
+    session.run("python", "tools/lowest.py", *session.posargs)
+
+
+@nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
     install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def machines(session: nox.Session) -> None:
+    """Run a dozen commands on unusual machines: without streams, space, HOME, or namespaces (30 minutes).
+
+    A row that this machine cannot be made like, as where only root may, is skipped with its reason.
+    """
+    session.env.update(GEM_CORE_MACHINES="1", OMP_NUM_THREADS="1")
+    pytest(session, *WORKERS, "-rs", "tests/machines")
 
 
 @nox.session

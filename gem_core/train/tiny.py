@@ -27,7 +27,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
-from gem_core._util.checks import check_int, check_number, expected
+from gem_core._util.checks import check_int, check_number, check_path, expected
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -170,7 +170,12 @@ def save_tiny(
 
     Returns:
         SHA-256 of the files in the folder, also recorded in its ``gem_tiny.json``.
+
+    Raises:
+        ConfigError: The folder holds something else, or its path is not UTF-8.
+        CheckpointError: It cannot be written.
     """
+    check_path("folder", folder)
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
         raise ConfigError(f"{target} exists and is not a tiny model; choose a new folder")
@@ -332,6 +337,7 @@ def _wrap(tokenizer: Tokenizer) -> Any:
         pad_token="<|endoftext|>",
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
         clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],  # transformers 4 adds token_type_ids
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped
