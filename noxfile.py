@@ -228,6 +228,16 @@ def mutants(session: nox.Session) -> None:
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
 
 
+@nox.session(venv_backend="none")
+def machines(session: nox.Session) -> None:
+    """Run a dozen commands on unusual machines: without streams, space, HOME, or namespaces (30 minutes).
+
+    A row that this machine cannot be made like, as where only root may, is skipped with its reason.
+    """
+    session.env.update(GEM_CORE_MACHINES="1", OMP_NUM_THREADS="1")
+    pytest(session, *WORKERS, "-rs", "tests/machines")
+
+
 @nox.session
 def wheel(session: nox.Session) -> None:
     """Build a release: its metadata is valid, the wheel needs only numpy, and its console script works."""

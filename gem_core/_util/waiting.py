@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from gem_core._util.places import Clock, current_clock, on_clock
+
 T = TypeVar("T")
 
 
@@ -27,7 +29,8 @@ async def within(
     canceled, and this function returns after it has ended.
 
     Args:
-        seconds: Maximum number of seconds; None means no limit.
+        seconds: Maximum number of seconds; None means no limit. Time in which a coroutine waits for a place
+            or a thread does not count (see `gem_core._util.places`).
         awaited: A coroutine, task, or future.
         unused: Called with a result that nobody receives, because the caller was canceled when it had already
             been computed; for a result that must be given back, such as a place or a connection. None drops
@@ -40,9 +43,16 @@ async def within(
         Overdue: The limit passed.
         asyncio.CancelledError: The caller was canceled, even if `awaited` completed in the same moment.
     """
-    task = asyncio.ensure_future(awaited)
+    clock = Clock(current_clock())
+    with on_clock(clock):
+        task = asyncio.ensure_future(awaited)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        if seconds is None:
+            await asyncio.wait({task})
+        else:
+            while not (await asyncio.wait({task}, timeout=clock.left(seconds)))[0]:
+                if clock.seconds >= seconds:
+                    break
         overdue = not task.done()
         if overdue:
             await _ended(task)
@@ -51,6 +61,8 @@ async def within(
         if not task.cancelled() and task.exception() is None and unused is not None:
             unused(task.result())
         raise
+    finally:
+        clock.end()
     if overdue and task.cancelled():
         raise Overdue
     return task.result()

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gem_core._util import threads
 from gem_core._util.messages import error_line, error_place
 from gem_core._util.threads import MAX_THREADS, CallOutcome, ThreadCall
-from gem_core._util.waiting import Overdue
+from gem_core._util.waiting import Overdue, within
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
@@ -293,10 +293,7 @@ async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome
         except (Exception, SystemExit) as error:
             return None, error
 
-    try:
-        return await asyncio.wait_for(outcome(), timeout)
-    except asyncio.TimeoutError:
-        raise Overdue from None
+    return await (outcome() if timeout is None else within(timeout, outcome()))
 
 
 def _has_async_form(env: Env) -> bool:

@@ -15,11 +15,12 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import ForkSafeLock, after_fork
+from gem_core._util.places import stopping
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
@@ -43,13 +44,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: Called on the background loop itself, which would deadlock.
+        GivenUp: The call of the caller was given up, and `work` was canceled.
     """
     if threading.current_thread().name == "gem-tools":
         work.close()
         raise RuntimeError("loop.run() was called from a coroutine on the background loop; await it instead")
     future = submit(work)
     try:
-        return future.result()
+        with stopping(future.cancel):
+            return future.result()
     except BaseException:  # KeyboardInterrupt: cancel the call
         future.cancel()
         raise
@@ -62,8 +65,8 @@ async def on_background(work: Coroutine[Any, Any, T]) -> T:
 
 def _forget() -> None:
     """Forget the loop in a forked child, because its thread belongs to the parent."""
-    global _loop, _lock
-    _loop, _lock = None, threading.Lock()
+    global _loop
+    _loop = None
 
 
 after_fork(_forget)

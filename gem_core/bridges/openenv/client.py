@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gem_core._util.foreign_json import read_json
+from gem_core._util.proxies import proxy_for, via
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.address import Address, ServerError, SessionLost, access_headers
 from gem_core.errors import ConfigError, EnvError, MissingDependency
@@ -59,7 +60,8 @@ class ClientSession:
             ConfigError: The server rejects the token or has no environment there.
             SessionLost: There is no connection; a later attempt may succeed.
         """
-        where = f"{address.host}:{address.port}"
+        proxy = proxy_for(address.url)
+        where = f"{address.host}:{address.port}{via(proxy)}"
         trace = aiohttp.TraceConfig()
         trace.on_request_redirect.append(_no_redirect)
         http = aiohttp.ClientSession(
@@ -72,7 +74,7 @@ class ClientSession:
                 http.ws_connect(
                     URL(f"{address.url}/ws", encoded=True), headers=access_headers(token),
                     ssl=address.tls or True, autoping=True, max_msg_size=MAX_MESSAGE, decode_text=False,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0), proxy=proxy,
                 ),
                 timeout,
             )  # fmt: skip

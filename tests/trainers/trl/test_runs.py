@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
-from gem_core.trainers.estimators import EpisodeTurns
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
 from tests.trainers.trl import harness
