@@ -213,6 +213,21 @@ def openenv(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def templates(session: nox.Session) -> None:
+    """Check what contexts do with 125 chat templates of published models against the recorded table."""
+    pinned = Path("constraints/templates.txt")
+    install(session, "-c", str(pinned), "-e", ".", "transformers", "tokenizers", "jinja2", "pytest")
+    folder = Path(session.create_tmp()).resolve()
+    versions = dict(line.split("==") for line in pinned.read_text().split())
+    download = ("python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
+    for package in ("trl", "unsloth"):
+        session.run(*download, f"{package}=={versions[package]}")
+    name = f"llama-cpp-python=={versions['llama-cpp-python']}"
+    session.run(*download, "--no-binary", "llama-cpp-python", name)  # its archive, 77 MB, has the templates
+    session.run("python", "tools/chat_templates.py", "--check", str(folder))
+
+
+@nox.session(python="3.11")
 def lowest(session: nox.Session) -> None:
     """Use every extra with the lowest versions that it allows; arguments name some of them."""
     install(session, "uv>=0.9")

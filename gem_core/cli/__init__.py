@@ -24,7 +24,7 @@ from gem_core.errors import GemError
 
 COMMANDS = (
     "envs", "play", "new", "check", "train", "eval", "report", "tiny", "data", "export", "path", "view",
-    "bench", "consistency", "exam", "repro", "sandbox", "serve", "doctor",
+    "bench", "consistency", "exam", "repro", "sandbox", "serve", "template", "doctor",
 )  # fmt: skip
 """Modules of the commands, in the order of the help."""
 

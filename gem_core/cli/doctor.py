@@ -8,15 +8,17 @@ import platform
 import re
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import gem_core
 from gem_core._util.messages import error_line, error_text
 from gem_core.cli import _console
 from gem_core.cli._arguments import Command, add_json_flag
+from gem_core.cli.template import page
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
 if TYPE_CHECKING:
+    from gem_core.engines.template_report import TemplateReport
     from gem_core.trainers.plan import Plan
 
 STYLES = {
@@ -78,11 +80,12 @@ class TrainerStatus:
 
 COMMAND = Command(
     "report what is installed and check the trainer plugins",
-    examples=["", "--trainer acme", "--trainer acme -- --gamma 0.9"],
+    examples=["", "--trainer acme", "--trainer acme --model Qwen/Qwen3-0.6B -- --gamma 0.9"],
     details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "
     "command. They are checked as at the start of a run, but no process starts and no model is loaded."
     "\n\nExit code 1 if an installed trainer would run without its plugin, or, with --trainer, if the "
-    "trainer is not ready or would reject the arguments.",
+    "trainer is not ready or would reject the arguments, or if contexts reject the chat template of "
+    "--model.",
 )
 
 
@@ -92,13 +95,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "arguments", nargs="*", metavar="-- ARGUMENTS", help="arguments of the trainer's own command to check"
     )
+    parser.add_argument(
+        "--model", metavar="MODEL|FILE", help="also check a chat template, see gem-core template"
+    )
     add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the state of this Python environment, or of one trainer."""
+    """Print the state of this Python environment, or of one trainer, and a chat template."""
+    template = None if args.model is None else _describe_template(args.model)
+    rejected = template is not None and template.rejected is not None
+    described = {} if template is None else {"template": asdict(template)}
     if args.trainer:
-        return _report_trainer(args.trainer, args.arguments, args.json)
+        code = _report_trainer(args.trainer, args.arguments, args.json, described)
+        _show_template(args, template)
+        return code or int(rejected)
     if args.arguments:
         raise ConfigError(f"{args.arguments[0]}: checking arguments requires --trainer NAME")
     from gem_core.sandbox import strongest  # here, because the other commands do not need it
@@ -121,14 +132,27 @@ def run(args: argparse.Namespace) -> int:
                 **base,
                 "extras": {name: [asdict(package) for package in extras[name]] for name in extras},
                 "trainers": [{**asdict(trainer), "status": trainer.status} for trainer in trainers],
+                **described,
             }
         )
     else:
         _show(base, extras, trainers)
-    return int(any(trainer.status == "broken" for trainer in trainers))
+    _show_template(args, template)
+    return int(rejected or any(trainer.status == "broken" for trainer in trainers))
 
 
-def _report_trainer(name: str, arguments: list[str], as_json: bool) -> int:
+def _describe_template(model: str) -> TemplateReport:
+    from gem_core.engines.template_report import describe_template, load_template
+
+    return describe_template(load_template(model))
+
+
+def _show_template(args: argparse.Namespace, template: TemplateReport | None) -> None:
+    if template is not None and not args.json:
+        _console.print_text("\n".join(page(args.model, template)))
+
+
+def _report_trainer(name: str, arguments: list[str], as_json: bool, more: dict[str, Any]) -> int:
     from gem_core.trainers.discovery import check_trainer_names
 
     check_trainer_names([name])
@@ -139,7 +163,7 @@ def _report_trainer(name: str, arguments: list[str], as_json: bool) -> int:
     if as_json:
         report = {**asdict(trainer), "status": trainer.status, "arguments": arguments, "checked": checked}
         described = None if plan is None else {**asdict(plan), "sources": [s._asdict() for s in plan.sources]}
-        _console.print_json({**report, "problem": problem, "plan": described})
+        _console.print_json({**report, "problem": problem, "plan": described, **more})
     else:
         _show_trainer(trainer)
         if checked:

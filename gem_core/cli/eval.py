@@ -107,6 +107,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="maximum tokens per episode; for models in a folder only",
     )
     add("--system-prompt", metavar="TEXT", help="system message that starts each conversation")
+    add(
+        "--parse-special",
+        action="store_true",
+        default=None,
+        help="let texts of an environment that spell special tokens, such as <|im_end|>, become these tokens",
+    )
     endpoint = parser.add_argument_group("model at an endpoint")
     add = endpoint.add_argument
     add("--base-url", metavar="URL", help="address of the endpoint (default: OPENAI_BASE_URL, else OpenAI)")
@@ -153,6 +159,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     folder.add_argument(
         "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
     )
+    folder.add_argument(
+        "--chat-template", metavar="FILE", help="chat template instead of the tokenizer's own"
+    )
+    folder.add_argument("--date", help="day that the chat template takes for today, such as 2026-01-31")
     folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N, or auto (default auto)")
     folder.add_argument(
         "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"

@@ -50,6 +50,8 @@ class EvalConfig(EpisodeLimits):
         max_total_tokens: Maximum number of tokens of an episode; None for the limit of the model. Accepted
             for Hugging Face and vLLM models only.
         system_prompt: First message of each conversation.
+        parse_special: Whether a special token that an environment spells, such as ``<|im_end|>``, reaches
+            the model as that token; see `AppendContext` and `MessagesContext`.
         wrappers: Wrappers around each environment, as in `gem_core.make`.
         native_tools: Whether an endpoint gets the schemas of an environment's tools (``tools=``) and answers
             with native tool calls. Otherwise the first observation explains the tools as text.
@@ -57,6 +59,9 @@ class EvalConfig(EpisodeLimits):
             ``{"chat_template_kwargs": {"enable_thinking": False}}`` for vLLM and SGLang; None as a value
             leaves out the field, such as ``{"seed": None}``.
         template_kwargs: Variables for the chat template of a model in a folder.
+        chat_template: File with a chat template, its Jinja text, or the name of one of the tokenizer's
+            templates, for a model in a folder; None for its own.
+        date: Day that the chat template takes for today, such as ``"2026-01-31"``; None for the real one.
         concurrency: Maximum number of concurrent requests.
         requests_per_minute: Rate limit of the endpoint; None for no limit.
         tokens_per_minute: Rate limit of the endpoint, counting prompts and the maximum length of answers;
@@ -87,10 +92,13 @@ class EvalConfig(EpisodeLimits):
     max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=1024, kw_only=True)
     max_total_tokens: int | None = None
     system_prompt: str | None = None
+    parse_special: bool = False
     wrappers: str = ""
     native_tools: bool = False
     extra_body: dict[str, Any] = field(default_factory=dict)
     template_kwargs: dict[str, Any] = field(default_factory=dict)
+    chat_template: str | None = None
+    date: str | None = None
     concurrency: int = 8
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
@@ -126,6 +134,9 @@ class EvalConfig(EpisodeLimits):
             raise ConfigError(f"native_tools is for the requests to an endpoint, not for {self.kind}")
         if self.template_kwargs and not is_folder:
             raise ConfigError(f"template_kwargs are for the chat template of a folder, not for {self.kind}")
+        for name in ("chat_template", "date"):
+            if getattr(self, name) is not None and not is_folder:
+                raise ConfigError(f"{name} is for the chat template of a folder, not for {self.kind}")
         if self.kind == "hf" and self.temperature == 0:
             raise expected(
                 "temperature", self.temperature, "a number above 0 for a Hugging Face folder; "

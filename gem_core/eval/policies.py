@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.rate_limits import Patience
-from gem_core.engines.stop_ids import response_stops
+from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
 from gem_core.rollout import AppendContext, ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
+from gem_core.rollout.template import read_template
 from gem_core.rollout.vision import tokenizer_of
 
 
@@ -54,7 +55,11 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
         )
         if note is not None:
             note(f"asking {config.name} at {endpoint.address}")
-        context = MessagesContext(system_prompt=config.system_prompt, native_tools=config.native_tools)
+        context = MessagesContext(
+            system_prompt=config.system_prompt,
+            native_tools=config.native_tools,
+            parse_special=config.parse_special,
+        )
         return PolicySetup(endpoint, context)
     return huggingface(config) if config.kind == "hf" else vllm(config)
 
@@ -138,6 +143,15 @@ def vllm(config: EvalConfig) -> PolicySetup:
 
 
 def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
+    template = config.chat_template
+    if template is not None:
+        template = read_template(template, tokenizer_of(tokenizer))
     return AppendContext(
-        tokenizer, system_prompt=config.system_prompt, template_kwargs=config.template_kwargs
+        tokenizer,
+        system_prompt=config.system_prompt,
+        template_kwargs=config.template_kwargs,
+        parse_special=config.parse_special,
+        stop_ids=engine_stop_ids(tokenizer_of(tokenizer)),
+        chat_template=template,
+        date=config.date,
     )

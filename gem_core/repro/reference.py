@@ -57,6 +57,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "max-tokens-per-turn": recipe.max_tokens_per_turn,
         "max-total-tokens": recipe.max_tokens,
         "on-length-cut": recipe.on_length_cut,
+        **{
+            name.replace("_", "-"): value
+            for name, value in recipe.changed("chat_template", "date", "thoughts").items()
+        },
         "temperature": recipe.temperature,
         "lr": recipe.learning_rate,
         "lr-schedule": "constant",
@@ -73,7 +77,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "eval-episodes": 0,
         "out": "run",
     }
-    names = ("max_turns", "wrappers", "step_timeout", "on_env_error", "max_env_retries")
+    names = ("max_turns", "wrappers", "parse_special", "step_timeout", "on_env_error", "max_env_retries")
     values |= {name.replace("_", "-"): value for name, value in recipe.changed(*names).items()}
     lines = [["--env", text] for text in recipe.env]
     write_script(Path(folder) / "run.sh", "gem-core train", [*lines, *flags(values)], notes=NOTES)

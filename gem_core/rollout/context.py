@@ -11,25 +11,31 @@ episodes of a run share one.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol
 
 from gem_core._util.forks import ForkSafeLock
 from gem_core.core import Observation
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.observations import observation_text
-from gem_core.rollout.template import (
-    AnswerEnd,
-    MessageFormat,
-    Render,
-    Tokenizer,
-    chat_renderer,
-    find_answer_end,
-    templates_of,
-)
+from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
+from gem_core.rollout.encoding import PromptTexts
+from gem_core.rollout.inputs import checked_renderer
+from gem_core.rollout.message_format import MessageFormat
+from gem_core.rollout.template import Render, Tokenizer, chat_renderer, templates_of
+from gem_core.rollout.thinking import ThinkingFormat, find_thinking
+from gem_core.rollout.tool_turns import ToolContext, ToolTurns
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.vision import Content, ImageProcessor, content_of, for_template, is_processor
+from gem_core.tools.formats import schema
+from gem_core.tools.native import ProbeTool
+
+logger = logging.getLogger(__name__)
 
 _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
@@ -48,6 +54,10 @@ class Context(Protocol):
         """The image processor; None for a context that takes text only."""
         ...
 
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[Context] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text."""
+        ...
+
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the first prompt."""
         ...
@@ -63,7 +73,10 @@ class Context(Protocol):
         ...
 
     def first_text(self, observation: Observation) -> str:
-        """Return the text that `first` encodes, for trainers that encode texts themselves."""
+        """Return the text that `first` encodes, for trainers that encode texts themselves.
+
+        If the observation spells special tokens, a word joiner (U+2060) in each keeps it from becoming one.
+        """
         ...
 
     def extend_text(
@@ -72,8 +85,19 @@ class Context(Protocol):
         """Return the text that `extend` encodes."""
         ...
 
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that the texts of an observation spell.
+
+        They are text in the prompt, unless the context has the option `parse_special`.
+        """
+        ...
+
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text for the environment, without end-of-turn and other special tokens."""
+        """Return the response as text for the environment.
+
+        Its thoughts are ``<think>...</think>``, whatever their syntax in the chat template. Its end and
+        padding are not part of the text; other tokens of the model's own format are, such as those of calls.
+        """
         ...
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
@@ -100,13 +124,24 @@ class AppendContext:
         tokenizer: A transformers tokenizer, or any object with the methods of `Tokenizer`. If it has no chat
             template, the plain format of `template.plain_renderer` is used. With a processor of the Qwen2-VL
             family, the context also takes observations with images.
-        chat_template: Jinja text to use instead of the tokenizer's own template.
+        chat_template: Jinja text to use instead of the tokenizer's own template, or the name of one of its
+            templates.
         system_prompt: First message of each conversation; None leaves it to the template.
         template_kwargs: Variables for the template, such as ``{"enable_thinking": False}``.
+        stop_ids: Tokens at which the engine stops by itself, see `gem_core.engines.stop_ids`. A response that
+            ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
+        date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
+        parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
+            that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
+            system prompt may always spell special tokens.
+        native_tools: Whether the model calls tools as its chat template does: the template gets their
+            schemas, and their results come back in tool turns. None does so where the template has tool turns
+            that can be appended, and else leaves calls and results in the text of messages.
 
     Raises:
         UnsupportedTemplate: The template renders a message differently depending on the rest of the
-            conversation; the error names the cause.
+            conversation, drops one of its inputs, or has no tool
+            turns although `native_tools` is True; the error names the cause.
         ConfigError: A template is given, but the tokenizer cannot apply one.
     """
 
@@ -119,12 +154,32 @@ class AppendContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
+        date: str | None = None,
+        parse_special: bool = False,
+        native_tools: bool | None = None,
     ) -> None:
+        self._source, self._chat_template = tokenizer, chat_template
+        self._options: dict[str, Any] = {"stop_ids": stop_ids, "date": date, "parse_special": parse_special}
+        self._template_kwargs, self._native_tools = dict(template_kwargs or {}), native_tools
+        self._with_tools: dict[str, ToolContext[AppendContext] | None] = {}
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
         )
-        self._tokens = _Tokens(tokenizer)
-        self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._has_template = (
+            chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
+        )
+        self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, parse_special)
+        self._tokens = self._texts.encoder
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
+        self._render = checked_renderer(
+            tokenizer,
+            chat_template,
+            self._texts.guarded_variables(template_kwargs),
+            system_prompt=system_prompt,
+            date=date,
+        )
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
         self._lock = ForkSafeLock()
@@ -133,7 +188,56 @@ class AppendContext:
         # answers repeat.
         self._first_ids = lru_cache(_REMEMBERED)(self._encode_first)
         self._message_ids = lru_cache(_REMEMBERED)(self._encode_message)
-        self._text = lru_cache(_REMEMBERED)(self._tokens.decode)
+        self._thinking = find_thinking(self._render, system_prompt=system_prompt)
+        self._text = lru_cache(_REMEMBERED)(self._decode)
+        if native_tools:
+            self.with_tools([schema(ProbeTool())])
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        """Return the context for episodes with these tools; None if their calls are a part of the text.
+
+        The schemas replace those in `template_kwargs`, if there are any.
+
+        Args:
+            schemas: Schemas of the tools, as `gem_core.tools.formats.schema` returns them.
+
+        Raises:
+            UnsupportedTemplate: The template has no tool turns that can be appended, although `native_tools`
+                is True.
+        """
+        if self._native_tools is False or not schemas or not self._has_template:
+            return None
+        key = json.dumps(list(schemas), sort_keys=True)
+        with self._lock:
+            if key not in self._with_tools:
+                self._with_tools[key] = self._for_tools(schemas)
+            return self._with_tools[key]
+
+    def _for_tools(self, schemas: Sequence[Mapping[str, Any]]) -> ToolContext[AppendContext] | None:
+        try:
+            context = AppendContext(
+                self._source,
+                chat_template=self._chat_template,
+                system_prompt=self._system_prompt,
+                template_kwargs={**self._template_kwargs, "tools": list(schemas)},
+                native_tools=False,
+                **self._options,
+            )
+            tokens = context._tokens
+            turns = ToolTurns(
+                context._render,
+                tokens.encode,
+                tokens.decode_all,
+                tokens.atomic_ids,
+                system_prompt=self._system_prompt,
+            )
+        except UnsupportedTemplate as error:
+            if self._native_tools:
+                raise
+            if not self._with_tools:
+                logger.warning("tools are called in the text of messages: %s", error)
+            return None
+        return ToolContext(context, turns, context._texts, context._stop_ids)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.
@@ -160,47 +264,57 @@ class AppendContext:
 
         Args:
             observation: The environment's answer to the response.
-            response_ids: The response; used only to check whether it ends with the end-of-turn token.
+            response_ids: The response; used only to check how it ends.
             role: Role of the message in the chat template.
         """
         end = self._format(role).end
-        overlap = end.overlap(response_ids)
+        written = end.written(response_ids, self._stop_ids)
         ids = self._message_ids(role, self._content(observation))
-        return list(ids[end.space + overlap :] if overlap else ids)
+        return list(ids[end.space + written :] if written else ids)
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        return self._first_text(self._content(observation))
+        return self._tokens.shown(self._first_text(self._content(observation)))
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
         """Return the text that `extend` encodes."""
-        message_format = self._format(role)
-        content = self._content(observation)
-        text = _expanded(self.image_processor, message_format.between(for_template(content)), content)
-        end = message_format.end
-        if overlap := end.overlap(response_ids):
-            text = text.partition(self._tokens.decode_all(end.closing[:overlap]))[2]
-        return text
+        text = self._message_text(role, self._content(observation))
+        end = self._format(role).end
+        if written := end.written(response_ids, self._stop_ids):
+            text = text.partition(self._tokens.decode_all(end.closing[:written]))[2]
+        return self._tokens.shown(text)
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that the texts of an observation spell."""
+        return self._texts.count(self._content(observation))
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = self._format("user").end.overlap(response_ids)  # the tokens may not be flagged as special
-        return self._text(tuple(response_ids[: len(response_ids) - overlap]))
+        """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
+        return self._text(tuple(response_ids))
+
+    def _decode(self, response_ids: tuple[int, ...]) -> str:
+        ids = self._tokens.without_padding(response_ids)
+        end = self._format("user").end.length(ids, self._stop_ids)
+        return self._thinking.rewrite(self._tokens.decode_all(ids[: len(ids) - end]))
 
     def _content(self, observation: Observation) -> Content:
         return observation_text(observation) if self.image_processor is None else content_of(observation)
 
     def _first_text(self, content: Content) -> str:
+        content = self._texts.guarded(content)
         return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
+
+    def _message_text(self, role: str, content: Content) -> str:
+        content = self._texts.guarded(content)
+        return _expanded(self.image_processor, self._format(role).between(for_template(content)), content)
 
     def _encode_first(self, content: Content) -> tuple[int, ...]:
         return tuple(self._tokens.encode(self._first_text(content)))
 
     def _encode_message(self, role: str, content: Content) -> tuple[int, ...]:
-        text = self._format(role).between(for_template(content))
-        return tuple(self._tokens.encode(_expanded(self.image_processor, text, content)))
+        return tuple(self._tokens.encode(self._message_text(role, content)))
 
     def _format(self, role: str) -> MessageFormat:
         """Return the message format of a role, which is probed on first use."""
@@ -228,12 +342,17 @@ class RebuildContext:
         tokenizer: As in `AppendContext`. With `raw`, only text is supported.
         raw: Whether to encode the observation unchanged, for `concat_chat` and other wrappers that apply a
             template themselves. False applies the chat template to the observation as one user message.
-        chat_template: Jinja text to use instead of the tokenizer's own template.
+        chat_template: Jinja text to use instead of the tokenizer's own template, or the name of one of its
+            templates.
         system_prompt: First message of each prompt; None leaves it to the template.
         template_kwargs: Variables for the template.
+        stop_ids: As in `AppendContext`.
+        date: As in `AppendContext`.
+        parse_special: As in `AppendContext`. With `raw`, the wrapper decides: what it hands over is encoded
+            with special tokens, and `concat_chat` keeps the texts of the environment from spelling any.
 
     Raises:
-        UnsupportedTemplate: The template does not show how it ends an answer.
+        UnsupportedTemplate: The template does not show how it ends an answer, or drops one of its inputs.
         ConfigError: `raw` is combined with an argument that only affects templates.
     """
 
@@ -247,44 +366,80 @@ class RebuildContext:
         chat_template: str | None = None,
         system_prompt: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
+        date: str | None = None,
+        parse_special: bool = False,
     ) -> None:
-        if raw and (chat_template is not None or system_prompt is not None or template_kwargs):
+        given = (chat_template, system_prompt, date)
+        if raw and (any(value is not None for value in given) or template_kwargs):
             raise ConfigError(
-                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, system_prompt "
-                "and template_kwargs have no effect; omit them or use raw=False"
+                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, "
+                "system_prompt, template_kwargs, and date have no effect; omit them or use raw=False"
             )
         tokenizer, chat_template, self.image_processor = _split_processor(
             tokenizer, chat_template, system_prompt
         )
         if raw:
             self.image_processor = None
-        self._tokens = _Tokens(tokenizer)
-        self._render = None if raw else chat_renderer(tokenizer, chat_template, template_kwargs)
+        self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, raw or parse_special)
+        self._tokens = self._texts.encoder
+        eos = tokenizer.eos_token_id
+        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
+        self._render = None
+        if not raw:
+            self._render = checked_renderer(
+                tokenizer,
+                chat_template,
+                self._texts.guarded_variables(template_kwargs),
+                system_prompt=system_prompt,
+                date=date,
+            )
         self._system_prompt = system_prompt
-        self._end: AnswerEnd | None = None
+        self._end = AnswerEnd(0, [], False, [], {})
+        self._thinking = ThinkingFormat()
+        tokens = self._tokens
         if self._render is not None:
-            tokens = self._tokens
             self._end = find_answer_end(
                 self._render, tokens.encode, tokens.decode_all, tokens.atomic_ids, system_prompt=system_prompt
             )
+            self._thinking = find_thinking(self._render, system_prompt=system_prompt)
+        elif hasattr(tokenizer, "apply_chat_template"):  # the prompts are likely to have this template
+            own = chat_renderer(tokenizer)
+            self._thinking = find_thinking(own)
+            with suppress(UnsupportedTemplate):
+                self._end = find_answer_end(own, tokens.encode, tokens.decode_all, tokens.atomic_ids)
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`, as in `AppendContext`.
 
         With `raw`, the template is unknown, so the result is None.
         """
-        return None if self._end is None else self._end.extra_stop_id(known)
+        return None if self._render is None else self._end.extra_stop_id(known)
+
+    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> None:
+        """Return None: an observation that holds the whole conversation holds calls and results as text."""
+        return
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the whole prompt."""
-        return self._tokens.encode(self.first_text(observation))
+        return self._tokens.encode(self._marked_text(observation))
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        if self._render is None or self.image_processor is None:
-            text = observation_text(observation)
-            return text if self._render is None else _prompt(self._render, self._system_prompt, text)
-        content = content_of(observation)
+        return self._tokens.shown(self._marked_text(observation))
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of special tokens that an observation spells; 0 with `raw`."""
+        return 0 if self._render is None else self._texts.count(self._content(observation))
+
+    def _content(self, observation: Observation) -> Content:
+        return observation_text(observation) if self.image_processor is None else content_of(observation)
+
+    def _marked_text(self, observation: Observation) -> str:
+        content = self._texts.guarded(self._content(observation))
+        if self._render is None:
+            assert isinstance(content, str)  # a raw context takes text only
+            return content
         return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
 
     def extend(
@@ -300,32 +455,13 @@ class RebuildContext:
         return self.first_text(observation)
 
     def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, without end-of-turn and other special tokens."""
-        overlap = 0 if self._end is None else self._end.overlap(response_ids)
-        return self._tokens.decode(response_ids[: len(response_ids) - overlap])
-
-
-class _Tokens:
-    """A tokenizer with the options that contexts need: no added tokens and no cleanup of spaces."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        # By default, some tokenizers of transformers 4 decode " ." as ".".
-        self._exact = (
-            {"clean_up_tokenization_spaces": False} if hasattr(tokenizer, "apply_chat_template") else {}
-        )
-        self.atomic_ids = frozenset(tokenizer.all_special_ids) | frozenset(
-            getattr(tokenizer, "added_tokens_decoder", ())
-        )
-
-    def encode(self, text: str) -> list[int]:
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=True, **self._exact))
-
-    def decode_all(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False, **self._exact))
+        """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
+        ids = self._tokens.without_padding(response_ids)
+        end = self._end.length(ids, self._stop_ids)
+        text = self._tokens.decode_all(ids[: len(ids) - end])
+        if self._render is None and self._thinking.close not in text:  # the opening of the answer is unknown
+            return replace(self._thinking, prefilled=False).rewrite(text)
+        return self._thinking.rewrite(text)
 
 
 def _split_processor(

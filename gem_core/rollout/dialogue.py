@@ -12,9 +12,10 @@ from gem_core.images import image_urls
 from gem_core.observations import encodable
 from gem_core.rollout.context import Context
 from gem_core.rollout.messages import ChatPolicy, ChatReply, Message, MessagesContext
-from gem_core.rollout.native_tools import NativeTools, notes_of
+from gem_core.rollout.native_tools import NativeTools, entries_of, notes_of
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.tools.reading import ToolCall
 
 
 class TokenLimits(NamedTuple):
@@ -50,6 +51,8 @@ class Answer(NamedTuple):
     response_ids: list[int]
     logprobs: list[float] | None
     notes: Mapping[str, Any]
+    forged_tokens: int = 0
+    """Number of special tokens that the texts of the observation before it spell."""
 
 
 class Dialogue(Protocol):
@@ -69,19 +72,39 @@ class Dialogue(Protocol):
 
 
 class TokenDialogue:
-    """A conversation with a `Policy`: token ids in, token ids out."""
+    """A conversation with a `Policy`: token ids in, token ids out.
 
-    def __init__(self, policy: Policy, context: Context, limits: TokenLimits, request_id: str) -> None:
+    Args:
+        policy: The policy.
+        context: The context.
+        limits: Limits of the episode.
+        request_id: Id of the episode.
+        tools: Tools of the environment, which the model calls natively if the context has tool turns.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        context: Context,
+        limits: TokenLimits,
+        request_id: str,
+        tools: NativeTools,
+    ) -> None:
         self._policy = policy
-        self._context = context
+        self._tools = tools
+        self._turns = context.with_tools(tools.schemas) if tools.schemas else None
+        self._context = context if self._turns is None else self._turns.context
+        self._calls: list[ToolCall] = []
         self._limits = limits
         self._request_id = request_id
         self._context_ids: list[int] = []
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
         self._images: list[str] = []
+        self._forged_tokens = 0
 
     def begin(self, observation: Observation) -> str | None:
+        self._forged_tokens = self._context.count_spelled(observation)
         self._context_ids = self._context.first(observation)
         self._images = image_urls(observation)
         self._prompt_ids = list(self._context_ids)
@@ -112,16 +135,29 @@ class TokenDialogue:
                     "it; forbid that token in the engine (vLLM: logit_bias)"
                 )
         return Answer(
-            text=self._context.decode(self._response_ids),
+            text=self._action(),
             finish_reason=generation.finish_reason,
             context_ids=self._context_ids,
             response_ids=self._response_ids,
             logprobs=None if generation.logprobs is None else list(generation.logprobs),
             notes={},
+            forged_tokens=self._forged_tokens,
         )
 
+    def _action(self) -> str:
+        """Return the response as text, with native calls in the format of the environment."""
+        if self._turns is None:
+            return self._context.decode(self._response_ids)
+        text, self._calls = self._turns.read(self._response_ids, self._tools.tools)
+        return encodable(self._tools.action(ChatReply(text, tool_calls=entries_of(self._calls))))
+
     def observe(self, observation: Observation) -> bool:
-        self._context_ids = self._context.extend(observation, self._response_ids)
+        self._forged_tokens = self._context.count_spelled(observation)
+        found = self._tools.call_results(self._calls, observation) if self._calls else None
+        if found is None or self._turns is None:
+            self._context_ids = self._context.extend(observation, self._response_ids)
+        else:
+            self._context_ids = self._turns.extend(*found, self._response_ids)
         history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
         self._prompt_ids = history + self._context_ids
         self._images = (self._images if history else []) + image_urls(observation)
@@ -147,28 +183,37 @@ class MessageDialogue:
         self._messages: list[Message] = []
         self._last = ChatReply("")
         self._last_action = ""
+        self._forged_tokens = 0
 
     def begin(self, observation: Observation) -> str | None:
+        self._forged_tokens = self._context.count_spelled(observation)
         self._messages = self._context.first(observation)
         return None
 
     async def answer(self) -> Answer | None:
         assert self._limits.per_turn is not None  # the only limit that an episode in messages has
-        offered: dict[str, Any] = {"tools": self._tools.schemas} if self._tools.schemas else {}
+        schemas = self._context.guarded(self._tools.schemas)
+        offered: dict[str, Any] = {"tools": schemas} if schemas else {}
         reply = await self._policy.reply(
             list(self._messages), max_tokens=self._limits.per_turn, request_id=self._request_id, **offered
         )
         self._last = reply = reply._replace(text=encodable(reply.text))  # sent to the endpoint again
         self._last_action = text = encodable(self._tools.action(reply))
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
-        notes = {name: count for name, count in counts.items() if count is not None}
-        return Answer(
-            text, reply.finish_reason, [], [], None, {**notes, **reply.notes, **notes_of(reply.tool_calls)}
-        )
+        notes: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
+        notes |= {**reply.notes, **notes_of(reply.tool_calls)}
+        return Answer(text, reply.finish_reason, [], [], None, notes, self._forged_tokens)
 
     def observe(self, observation: Observation) -> bool:
+        self._forged_tokens = self._context.count_spelled(observation)
         added = self._tools.messages(self._last, observation)
-        if added is None:
+        if added is not None:
+            said, *results = added
+            added = [
+                said,
+                *({**message, "content": self._context.guarded(message["content"])} for message in results),
+            ]
+        else:
             added = self._context.extend(observation, self._last_action)
         self._messages += added
         return True

@@ -11,6 +11,7 @@ MAX_TURNS = 1000
 """Turn limit of an episode that neither `EpisodeLimits.max_turns` nor a limit on its tokens ends."""
 
 LengthCut: TypeAlias = Literal["invalid", "pass"]
+Thoughts: TypeAlias = Literal["drop", "keep"]
 OnEnvError: TypeAlias = Literal["mask", "retry"]
 
 
@@ -27,6 +28,9 @@ class EpisodeLimits:
         on_length_cut: What the environment receives for a response that was cut by the token limit.
             "invalid" sends an empty text and marks the turn with ``invalid="length"``, because a cut text may
             contain a valid move by accident; "pass" sends the text.
+        thoughts: What the environment receives of the thoughts in a response, ``<think>...</think>``. "drop"
+            sends the answer only, so nothing in a thought counts, such as a call or a box; "keep" sends the
+            thoughts, too.
         step_timeout: Maximum number of seconds for the constructor, a reset, or a step of a blocking
             environment, counted from the moment a thread starts the call, and for closing any environment.
             The time in which a call waits for a place of a bounded resource, such as the sandbox, does not
@@ -47,6 +51,9 @@ class EpisodeLimits:
         LengthCut,
         "what the environment receives for a response cut by the token limit: empty text, or the cut text",
     ] = "invalid"
+    thoughts: Annotated[
+        Thoughts, "what the environment receives of <think>...</think>: nothing, or the thoughts, too"
+    ] = "drop"
     step_timeout: Annotated[
         float | None, "maximum seconds per environment call, including the constructor; unlimited if not set"
     ] = None
@@ -67,6 +74,7 @@ class EpisodeLimits:
         check_int(f"{prefix}max_turns", self.max_turns, 1, optional=True)
         check_int(f"{prefix}max_tokens_per_turn", self.max_tokens_per_turn, 1, optional=True)
         check_choice(f"{prefix}on_length_cut", self.on_length_cut, get_args(LengthCut))
+        check_choice(f"{prefix}thoughts", self.thoughts, get_args(Thoughts))
         check_number(f"{prefix}step_timeout", self.step_timeout, above=0, optional=True)
         check_choice(f"{prefix}on_env_error", self.on_env_error, get_args(OnEnvError))
         check_int(f"{prefix}max_env_retries", self.max_env_retries, 1)

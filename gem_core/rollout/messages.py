@@ -16,7 +16,9 @@ from gem_core._util.checks import check_choice
 from gem_core._util.seeds import derive_seed
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, GemError, ServiceError
+from gem_core.observations import readable_text
 from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.special_tokens import Nested, count_known, map_texts, separate_known
 
 Message: TypeAlias = dict[str, Any]
 """``{"role": ..., "content": ...}`` as in the OpenAI API; see `gem_core.rollout.native_tools` for calls."""
@@ -77,25 +79,39 @@ class MessagesContext:
         system_prompt: First message of each conversation; None for no system message.
         native_tools: Whether the policy receives the schemas of the environment's tools, and conversations
             hold native tool calls. The first observation then does not explain the tools.
+        parse_special: Whether a control token that an observation or a schema spells, such as ``<|im_end|>``,
+            is sent unchanged. By default, a word joiner (U+2060) in it keeps a server from parsing it; see
+            `gem_core.special_tokens.separate_known`.
     """
 
     mode: ContextMode = "messages"
 
-    def __init__(self, *, system_prompt: str | None = None, native_tools: bool = False) -> None:
+    def __init__(
+        self, *, system_prompt: str | None = None, native_tools: bool = False, parse_special: bool = False
+    ) -> None:
         self._system_prompt = system_prompt
         self.native_tools = native_tools
+        self._parse_special = parse_special
 
     def first(self, observation: Observation) -> list[Message]:
         """Return the conversation before the first answer."""
         system = [] if self._system_prompt is None else [{"role": "system", "content": self._system_prompt}]
-        return [*system, {"role": "user", "content": observation}]
+        return [*system, {"role": "user", "content": self.guarded(observation)}]
 
     def extend(self, observation: Observation, answer: str) -> list[Message]:
         """Return the two messages that a turn adds: the answer and the environment's observation."""
         return [
             {"role": "assistant", "content": answer or SILENCE},
-            {"role": "user", "content": observation},
+            {"role": "user", "content": self.guarded(observation)},
         ]
+
+    def guarded(self, value: Nested) -> Nested:
+        """Return an observation or schemas whose texts spell no control token, unless they may."""
+        return value if self._parse_special else map_texts(separate_known, value)
+
+    def count_spelled(self, observation: Observation) -> int:
+        """Return the number of control tokens that the texts of an observation spell."""
+        return count_known(readable_text(observation))
 
 
 PlayerKind: TypeAlias = Literal["random", "oracle"]

@@ -19,12 +19,13 @@ METRICS = (
     "gem/format_error_rate",
     "gem/tool_calls",
     "gem/tool_errors",
+    "gem/forged_tokens",
     "gem/error_rate",
     "gem/retry_rate",
 )
 """Names of the metrics of `episode_metrics` that do not depend on the environment."""
 
-_INFO_KEYS = ("invalid", "use_tool", "tool_error", "success", "metrics", "agent")
+_INFO_KEYS = ("invalid", "use_tool", "tool_error", "forged_tokens", "success", "metrics", "agent")
 """Keys of a turn's info that `episode_metrics` and `Episode.agent` read."""
 
 
@@ -46,6 +47,8 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/format_error_rate``: share of turns without a readable action or cut by the length limit.
         - ``gem/tool_calls``: tool calls per episode.
         - ``gem/tool_errors``: tool calls per episode whose info has ``tool_error`` set.
+        - ``gem/forged_tokens``: special tokens per episode that texts of the environment spell, such as
+            ``<|im_end|>`` on a web page; see `gem_core.special_tokens`.
         - ``gem/env/<name>``: mean of a number in ``info["metrics"]`` of the last turn, over the episodes
             that report it; values that are not finite numbers are ignored.
     """
@@ -70,6 +73,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics["gem/format_error_rate"] = fmean(info.get("invalid") in ("format", "length") for info in infos)
     metrics["gem/tool_calls"] = len(tool_calls) / len(trained)
     metrics["gem/tool_errors"] = sum(bool(info.get("tool_error")) for info in tool_calls) / len(trained)
+    metrics["gem/forged_tokens"] = sum(info.get("forged_tokens", 0) for info in infos) / len(trained)
     own: defaultdict[str, list[float]] = defaultdict(list)
     for episode in trained:
         own_metrics = episode.turns[-1].info.get("metrics")

@@ -13,8 +13,10 @@ from typing import Any
 
 from gem_core.core import Env, Observation
 from gem_core.rollout.messages import SILENCE, ChatReply, Message
+from gem_core.rollout.tool_turns import SAFE_ID, CallResult
 from gem_core.tools.formats import schema
 from gem_core.tools.native import CallReader, native_text
+from gem_core.tools.reading import ToolCall
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +38,8 @@ class NativeTools:
     def __init__(self, env: Env, offered: bool) -> None:
         self._env = env
         self._readers: Sequence[CallReader] = env.call_readers
-        self._offered = offered
-        tools = [tool for reader in self._readers for tool in reader.tools] if offered else []
-        self.schemas = [schema(tool) for tool in tools]
+        self.tools = [tool for reader in self._readers for tool in reader.tools] if offered else []
+        self.schemas = [schema(tool) for tool in self.tools]
 
     def action(self, reply: ChatReply) -> str:
         """Return the text that the environment plays; a reply with calls becomes text in its format."""
@@ -65,10 +66,31 @@ class NativeTools:
         said: Message = {"role": "assistant", "content": reply.text or None, "tool_calls": calls}
         texts, rest = self._results(len(calls), observation)
         results: list[Message] = [
-            {"role": "tool", "tool_call_id": call["id"], "content": text or SILENCE}
+            {"role": "tool", "tool_call_id": call["id"], "content": text if text.strip() else SILENCE}
             for call, text in zip(calls, texts, strict=True)
         ]
         return [said, *results, *([{"role": "user", "content": rest}] if rest else [])]
+
+    def call_results(
+        self, calls: Sequence[ToolCall], observation: Observation
+    ) -> tuple[list[CallResult], str] | None:
+        """Return the results of the calls of a response in tokens, and what else the observation holds.
+
+        None if the observation has images besides the results.
+        """
+        texts, rest = self._results(len(calls), observation)
+        if not isinstance(rest, str):
+            return None
+        known = {tool.name for tool in self.tools}
+        results = [
+            CallResult(
+                call.name if call.name in known else self.tools[0].name,
+                call.id if SAFE_ID.fullmatch(call.id) else "",
+                text if text.strip() else SILENCE,
+            )
+            for call, text in zip(calls, texts, strict=True)
+        ]
+        return results, rest
 
     def _results(self, count: int, observation: Observation) -> tuple[list[str], Observation]:
         """Return the result of each call, and what the observation holds besides the results."""
@@ -80,8 +102,22 @@ class NativeTools:
                 note = observation[len(shown) :].strip()  # such as the announcement of the last use
                 if count > len(texts):
                     return [*texts, *[note or IN_NEXT_MESSAGE] * (count - len(texts))], ""
-                return [*texts[:-1], f"{texts[-1]}\n\n{note}".strip()], ""
+                return [*texts[:-1], f"{texts[-1]}\n\n{note}" if note else texts[-1]], ""
         return [IN_NEXT_MESSAGE] * count, observation
+
+
+def entries_of(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    """Return calls that were read from tokens as ``tool_calls``; one that is invalid has an ``error``."""
+    return [
+        {"id": call.id, "function": {"name": call.name, "arguments": dict(call.arguments)}}
+        | ({} if call.error is None else {"error": call.error})
+        for call in calls
+    ]
+
+
+def takes_native_calls(env: Env) -> bool:
+    """Return whether `env` has tools, none of which has to be called in text."""
+    return bool(env.call_readers) and all(getattr(reader, "native", True) for reader in env.call_readers)
 
 
 def hide_instructions(env: Env) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -12,7 +12,9 @@ from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
 from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.limits import EpisodeLimits
+from gem_core.rollout.template import read_template
 from gem_core.rollout.traces import TraceWriter
+from gem_core.rollout.vision import tokenizer_of
 
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
@@ -39,6 +41,12 @@ class RolloutOptions(EpisodeLimits):
         raw: For rebuild contexts: whether the chat template is already applied to the observation.
         wrappers: Wrappers around every environment, as in `gem_core.make`.
         system_prompt: First message of each conversation; None leaves it to the template.
+        chat_template: File with a chat template, its Jinja text, or the name of one of the tokenizer's
+            templates; None for the tokenizer's own.
+        date: Day that the chat template takes for today, such as ``"2026-01-31"``; None for the real one.
+        parse_special: Whether a special token that the environment spells, such as ``<|im_end|>``, becomes
+            that token; see `AppendContext`.
+        native_tools: As in `AppendContext`.
         traces: Folder for ``train.jsonl`` and ``eval.jsonl``; None writes no traces.
         max_concurrent_envs: Maximum number of environments that exist at the same time in a worker process;
             further episodes wait. None for no limit.
@@ -57,6 +65,18 @@ class RolloutOptions(EpisodeLimits):
     ] = ""
     system_prompt: Annotated[
         str | None, "first message of each conversation; if not set, the chat template decides"
+    ] = None
+    chat_template: Annotated[
+        str | None, "file with a chat template, or Jinja text, instead of the tokenizer's own template"
+    ] = None
+    date: Annotated[
+        str | None, "day that the chat template takes for today, such as 2026-01-31; the real one if not set"
+    ] = None
+    parse_special: Annotated[
+        bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
+    ] = False
+    native_tools: Annotated[
+        bool | None, "whether tools are called as the chat template does; if not set, where it has tool turns"
     ] = None
     traces: Annotated[str | None, "folder for train.jsonl and eval.jsonl; none are written if not set"] = None
     max_concurrent_envs: Annotated[
@@ -107,12 +127,35 @@ class RolloutOptions(EpisodeLimits):
         chosen = {item.name: getattr(self, item.name) for item in fields(EpisodeLimits)}
         return EpisodeLimits(**chosen | changes)
 
-    def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
-        """Return the context that all episodes share; `template_kwargs` are passed to the chat template."""
-        system, extra = self.system_prompt, dict(template_kwargs or {})
+    def make_context(
+        self,
+        tokenizer: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
+    ) -> Context:
+        """Return the context that all episodes share.
+
+        Args:
+            tokenizer: Tokenizer or processor of the model.
+            template_kwargs: Variables for the chat template.
+            stop_ids: Tokens at which the engine stops by itself.
+
+        Raises:
+            ConfigError: The options do not fit the chat template, for example a variable it does not read.
+            UnsupportedTemplate: The context does not support the chat template.
+        """
+        options: dict[str, Any] = {
+            "system_prompt": self.system_prompt,
+            "template_kwargs": dict(template_kwargs or {}),
+            "stop_ids": stop_ids,
+            "date": self.date,
+            "parse_special": self.parse_special,
+        }
+        if self.chat_template is not None:
+            options["chat_template"] = read_template(self.chat_template, tokenizer_of(tokenizer))
         if self.context == "append":
-            return AppendContext(tokenizer, system_prompt=system, template_kwargs=extra)
-        return RebuildContext(tokenizer, raw=self.raw, system_prompt=system, template_kwargs=extra)
+            return AppendContext(tokenizer, native_tools=self.native_tools, **options)
+        return RebuildContext(tokenizer, raw=self.raw, **options)
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
         """Return the trace writers of the splits "train" and "eval"; empty if `traces` is None."""

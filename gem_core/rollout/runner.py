@@ -23,10 +23,11 @@ from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, RequestRejected
-from gem_core.rollout.native_tools import NativeTools, hide_instructions
+from gem_core.rollout.native_tools import NativeTools, hide_instructions, takes_native_calls
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.text import without_thoughts
 
 logger = logging.getLogger(__name__)
 
@@ -143,10 +144,11 @@ async def run_episode(
         spans = start_spans(episode, request_id)
         failure: BaseException | None = None
         try:
-            if isinstance(context, MessagesContext) and context.native_tools:
+            native = _is_native(env, context)
+            if native:
                 hide_instructions(env)
             observation = await calls.reset(seed, options)
-            dialogue = _dialogue(env, bound, context, token_limits, request_id)
+            dialogue = _dialogue(env, bound, context, token_limits, request_id, native)
             steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
             grows = context.mode == "append" and not (
                 max_total_tokens is None and max_response_tokens is None
@@ -226,11 +228,14 @@ async def _play(
             _end(episode, "empty_response")
             return
         cut = answer.finish_reason == "length" and limits.on_length_cut == "invalid"
-        action = "" if cut else answer.text
+        said = answer.text if limits.thoughts == "keep" else without_thoughts(answer.text)
+        action = "" if cut else said
         result = await calls.step(action)
         info = result.info
         if cut:
             info["invalid"] = "length"
+        if answer.forged_tokens:
+            info["forged_tokens"] = answer.forged_tokens
         if answer.notes or (cut and not answer.response_ids):  # without tokens the text would be lost
             info["reply"] = jsonable(answer.notes) | ({"text": answer.text} if cut else {})
         episode.turns.append(
@@ -267,16 +272,31 @@ async def _play(
         return
 
 
+def _is_native(env: Env, context: Context | MessagesContext) -> bool:
+    """Return whether the model calls the tools of `env` natively."""
+    if isinstance(context, MessagesContext):
+        return context.native_tools
+    if not takes_native_calls(env):
+        return False
+    return context.with_tools(NativeTools(env, offered=True).schemas) is not None
+
+
 def _dialogue(
-    env: Env, policy: Any, context: Context | MessagesContext, limits: TokenLimits, request_id: str
+    env: Env,
+    policy: Any,
+    context: Context | MessagesContext,
+    limits: TokenLimits,
+    request_id: str,
+    native: bool,
 ) -> Dialogue:
+    tools = NativeTools(env, offered=native)
     if isinstance(context, MessagesContext):
         if not hasattr(policy, "reply"):
             raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that produces tokens")
-        return MessageDialogue(policy, context, limits, request_id, NativeTools(env, context.native_tools))
+        return MessageDialogue(policy, context, limits, request_id, tools)
     if not hasattr(policy, "generate"):
         raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
-    return TokenDialogue(policy, context, limits, request_id)
+    return TokenDialogue(policy, context, limits, request_id, tools)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:

@@ -17,19 +17,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from gem_core._util.registry import Registry
 from gem_core.tools import literals
 from gem_core.tools.base import Tool
 from gem_core.tools.examples import example_arguments
-from gem_core.tools.reading import ToolCall, checked, json_arguments, json_call, with_json
-from gem_core.tools.schema import OPEN, properties_of, required_of, resolved
-
-MAX_CALLS = 64
-"""Maximum number of calls per response, which also keeps the parsers linear on hostile text."""
-_THINKING_ENDS = "</think>"
+from gem_core.tools.reading import (
+    MAX_CALLS,
+    ToolCall,
+    after_thinking,
+    checked,
+    json_arguments,
+    json_call,
+    with_json,
+)
+from gem_core.tools.schema import OPEN, kinds_of, properties_of, required_of
 
 
 class CallFormat(Protocol):
@@ -43,6 +47,10 @@ class CallFormat(Protocol):
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         """Return a call as a model would write it."""
+        ...
+
+    def write_error(self, name: str, reason: str) -> str:
+        """Return a text that is read as a call that cannot be made for that reason."""
         ...
 
     def instructions(self, tools: Sequence[Tool]) -> str:
@@ -61,6 +69,9 @@ class _Format:
 
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         raise NotImplementedError
+
+    def write_error(self, name: str, reason: str) -> str:
+        return f"<tool_call>\n{_json({'name': name, 'error': reason})}\n</tool_call>"
 
     def describe(self, tool: Tool) -> str:
         if tool.instructions is not None:
@@ -101,7 +112,7 @@ class GemFormat(_Format):
             again = not is_json and after > end and opening.search(text, end, after) is not None
             return (match.end(), False) if call.error is not None or again else (after, True)
 
-        position = _after_thinking(text, next_call)
+        position = after_thinking(text, next_call)
         while len(calls) < MAX_CALLS and (match := opening.search(text, position)):
             call, position = self._read(text, match, inputs)
             calls.append(checked(call, tools))
@@ -171,7 +182,7 @@ class HermesFormat(_Format):
             call, after = json_call(text, opening + len("<tool_call>"), "</tool_call>")
             return (opening + len("<tool_call>"), False) if call.error is not None else (after, True)
 
-        position = _after_thinking(text, next_call)
+        position = after_thinking(text, next_call)
         while len(calls) < MAX_CALLS and (start := text.find("<tool_call>", position)) >= 0:
             call, position = json_call(text, start + len("<tool_call>"), "</tool_call>")
             calls.append(checked(call, tools))
@@ -197,7 +208,7 @@ class LlamaFormat(_Format):
                 return None if opening is None else (opening.end(), False)
             return (call.end, True) if call.end > end else None
 
-        position = _after_thinking(text, next_call)
+        position = after_thinking(text, next_call)
         return [checked(call, tools) for call in self._calls(text, position)][:MAX_CALLS]
 
     def _calls(self, text: str, position: int) -> Iterator[ToolCall]:
@@ -242,6 +253,9 @@ class LlamaFormat(_Format):
     def write(self, tool: Tool, arguments: Mapping[str, Any]) -> str:
         return _json({"name": tool.name, "parameters": arguments})
 
+    def write_error(self, name: str, reason: str) -> str:
+        return _json({"name": name, "error": reason})
+
     def results(self, named: Sequence[tuple[str, str]]) -> str:
         return "\n".join(text for _, text in named)
 
@@ -277,21 +291,8 @@ def text_argument(tool: Tool) -> str | None:
         others = schema.get("additionalProperties") not in (None, False)
         return None if others or any(keyword in schema for keyword in OPEN) else ""
     names = required_of(schema) or list(properties)
-    kinds = _kinds(schema, properties.get(names[0])) - {"null"} if len(names) == 1 else set()
+    kinds = kinds_of(schema, properties.get(names[0])) - {"null"} if len(names) == 1 else set()
     return names[0] if kinds == {"string"} else None
-
-
-def _kinds(root: Mapping[str, Any], schema: Any) -> set[Any]:
-    """Return the types that a schema allows, as far as it names them."""
-    schema = resolved(root, schema)
-    if not isinstance(schema, Mapping):
-        return set()
-    choices = schema.get("anyOf", schema.get("oneOf"))
-    if isinstance(choices, list):
-        plain = [one for choice in choices if isinstance(one := resolved(root, choice), Mapping)]
-        return {str(one.get("type")) for one in plain} if len(plain) == len(choices) else set()
-    kinds = schema.get("type")
-    return {str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])}
 
 
 # -- plumbing ---------------------------------------------------------------------------------
@@ -319,28 +320,6 @@ def _json(value: Any) -> str:
 def _known(tag: str, names: Collection[str]) -> str:
     """Return the tool name of a tag, ignoring case; empty for ``tool_call``."""
     return tag if tag in names else next((name for name in names if name.lower() == tag.lower()), "")
-
-
-_NextCall: TypeAlias = Callable[[int, int], "tuple[int, bool] | None"]
-"""Reads the first call that opens between two positions: the end of the call and True, or if it cannot be
-read, the end of its opening and False. None if no call opens there."""
-
-
-def _after_thinking(text: str, next_call: _NextCall) -> int:
-    """Return the position after the thinking; a ``</think>`` in the arguments of a call does not end it."""
-    position = after = 0
-    if text.lstrip().startswith("<think>") and (first := text.find(_THINKING_ENDS)) >= 0:
-        position = after = first + len(_THINKING_ENDS)
-    for _ in range(MAX_CALLS):
-        end = text.find(_THINKING_ENDS, position)
-        if end < 0:
-            return after
-        opened = next_call(position, end)
-        if opened is None:
-            position = after = end + len(_THINKING_ENDS)
-        else:
-            position = opened[0]
-    return text.rfind(_THINKING_ENDS) + len(_THINKING_ENDS)
 
 
 def _inner(content: str, tag: str) -> str | None:

@@ -1,16 +1,22 @@
-"""Parses a single call from JSON into a `ToolCall`, which states the reason if the call is invalid."""
+"""The parts that parsers of calls share: `ToolCall`, the end of the thinking, and calls in JSON.
+
+A call that cannot be read becomes a `ToolCall` that states the reason.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from gem_core._util.foreign_json import finite_float, is_shallow
 from gem_core.tools.base import Tool
 from gem_core.tools.schema import problem
+
+MAX_CALLS = 64
+"""Maximum number of calls per response, which also keeps the parsers linear on hostile text."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +28,16 @@ class ToolCall:
         arguments: Arguments by name.
         end: Position in the response at which the call ends.
         error: Why the call is invalid; None if it is valid.
+        start: Position in the response at which the call begins. The formats of environments leave it at 0.
+        id: Id that the model gave to the call; empty if none.
     """
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     end: int = 0
     error: str | None = None
+    start: int = 0
+    id: str = ""
 
 
 def checked(call: ToolCall, tools: Sequence[Tool]) -> ToolCall:
@@ -45,7 +55,31 @@ def checked(call: ToolCall, tools: Sequence[Tool]) -> ToolCall:
         if message is None:
             return call
         error = message
-    return ToolCall(call.name, call.arguments, call.end, error)
+    return replace(call, error=error)
+
+
+NextCall: TypeAlias = Callable[[int, int], "tuple[int, bool] | None"]
+"""Reads the first call that opens between two positions: the end of the call and True, or if it cannot be
+read, the end of its opening and False. None if no call opens there."""
+
+
+def after_thinking(
+    text: str, next_call: NextCall, opening: str = "<think>", closing: str = "</think>"
+) -> int:
+    """Return the position after the thinking; a `closing` in the arguments of a call does not end it."""
+    position = after = 0
+    if text.lstrip().startswith(opening) and (first := text.find(closing)) >= 0:
+        position = after = first + len(closing)
+    for _ in range(MAX_CALLS):
+        end = text.find(closing, position)
+        if end < 0:
+            return after
+        opened = next_call(position, end)
+        if opened is None:
+            position = after = end + len(closing)
+        else:
+            position = opened[0]
+    return text.rfind(closing) + len(closing)
 
 
 def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, int]:
@@ -61,16 +95,63 @@ def json_call(text: str, position: int, closing: str | None) -> tuple[ToolCall, 
         close = text.find(closing, brace) if closing is not None else -1
         end = close + len(closing) if closing is not None and close >= 0 else len(text)
         return ToolCall("", end=end, error=value.why), end
+    return call_of(value, end), end
+
+
+def call_of(value: Any, end: int) -> ToolCall:
+    """Return the call that a JSON value holds, with its id if it has one.
+
+    An ``error`` instead of arguments makes a call that is answered with that reason.
+    """
     if not isinstance(value, dict):
-        return ToolCall("", end=end, error="a call is a JSON object with name and arguments"), end
+        return ToolCall("", end=end, error="a call is a JSON object with name and arguments")
+    id = next((str(value[key]) for key in ("id", "tool_call_id") if key in value), "")
     inner = value.get("function")
     if isinstance(inner, dict):  # the form of chat APIs
         value = inner
-    name = value.get("name", inner)
+    name = value.get("name", value.get("tool_name", inner))
+    keys = [key for key in ("arguments", "parameters") if key in value]
+    if not keys and isinstance(error := value.get("error"), str) and error:
+        return ToolCall(name if isinstance(name, str) else "", end=end, error=error, id=id)
     if not isinstance(name, str) or not name:
-        return ToolCall("", end=end, error='the JSON object has no "name" of a tool'), end
-    arguments: Any = next((value[key] for key in ("arguments", "parameters") if key in value), {})
-    return with_arguments(name, arguments, end), end
+        return ToolCall("", end=end, error='the JSON object has no "name" of a tool', id=id)
+    return replace(with_arguments(name, value[keys[0]] if keys else {}, end), id=id)
+
+
+def json_values(text: str, position: int) -> tuple[list[Any] | str, int]:
+    """Return the JSON values of a list, or of objects that follow each other, and the position after them.
+
+    The values are a str with the reason if they cannot be read.
+    """
+    start = after = _skip_blanks(text, position)
+    if not text.startswith("{", start):
+        value, after = _read_json(text, start)
+        if isinstance(value, _Wrong):
+            return value.why, after
+        return value if isinstance(value, list) else [value], after
+    values: list[Any] = []
+    while len(values) < MAX_CALLS and text.startswith("{", start):
+        value, after = _read_json(text, start)
+        if isinstance(value, _Wrong):
+            return value.why, after
+        values.append(value)
+        start = _skip_blanks(text, after)
+    return values, after
+
+
+def json_object(name: str, text: str, position: int) -> tuple[ToolCall, int]:
+    """Parse the JSON object of arguments at `position`; return the call and the position after it."""
+    value, end = _read_json(text, _skip_blanks(text, position))
+    if isinstance(value, _Wrong):
+        return ToolCall(name, end=position, error=value.why), position
+    return with_arguments(name, value, end), end
+
+
+def json_value(text: str) -> tuple[Any, bool]:
+    """Return the value of a whole text and whether it is JSON."""
+    value, end = _read_json(text, _skip_blanks(text, 0))
+    fine = not isinstance(value, _Wrong) and _skip_blanks(text, end) == len(text)
+    return (value, True) if fine else (None, False)
 
 
 def json_arguments(name: str, text: str, position: int, closing: str) -> tuple[ToolCall, int]:

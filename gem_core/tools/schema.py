@@ -264,3 +264,16 @@ def _kind(value: Any) -> str:
 
 def _short(value: Any) -> str:
     return repr(value) if isinstance(value, str) else json.dumps(value)
+
+
+def kinds_of(root: Mapping[str, Any], schema: Any) -> set[Any]:
+    """Return the types that a schema allows, as far as it names them."""
+    schema = resolved(root, schema)
+    if not isinstance(schema, Mapping):
+        return set()
+    choices = schema.get("anyOf", schema.get("oneOf"))
+    if isinstance(choices, list):
+        plain = [one for choice in choices if isinstance(one := resolved(root, choice), Mapping)]
+        return {str(one.get("type")) for one in plain} if len(plain) == len(choices) else set()
+    kinds = schema.get("type")
+    return {str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])}

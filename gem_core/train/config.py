@@ -68,6 +68,15 @@ class TrainConfig(EpisodeLimits):
     context: Annotated[
         ContextKind, "'append' messages to the prompt, or 'rebuild' each prompt from the latest observation"
     ] = "append"
+    chat_template: Annotated[
+        str | None, "file with a chat template, or Jinja text, instead of the tokenizer's own template"
+    ] = None
+    date: Annotated[
+        str | None, "day that the chat template takes for today, such as 2026-01-31; the real one if not set"
+    ] = None
+    parse_special: Annotated[
+        bool, "text of an environment that spells a special token, such as <|im_end|>, becomes that token"
+    ] = False
     # advantages
     estimator: Annotated[
         str, "advantage estimator: rebn, reinforce, grpo, rloo, gae (PPO), or a registered one"

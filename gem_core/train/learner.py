@@ -18,9 +18,10 @@ from gem_core.advantages.inputs import checked_advantages
 from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
-from gem_core.engines.stop_ids import response_stops
+from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
+from gem_core.rollout.template import read_template
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
 from gem_core.train.config import TrainConfig
@@ -54,7 +55,14 @@ class Learner:
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
         kind = AppendContext if config.context == "append" else RebuildContext
-        self.context: Context = kind(self.processor)
+        if config.chat_template is not None:  # the checkpoints will have it, too
+            self.tokenizer.chat_template = read_template(config.chat_template, self.tokenizer)
+        self.context: Context = kind(
+            self.processor,
+            stop_ids=engine_stop_ids(self.tokenizer),
+            date=config.date,
+            parse_special=config.parse_special,
+        )
         self._stop_ids = response_stops(self.context, self.tokenizer).all
         load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
         self.model = load(str(checkpoint or source))

@@ -54,6 +54,7 @@ CHAT_TEMPLATE = (
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    "{% if enable_thinking is defined %}{# these models never think #}{% endif %}"
 )
 
 _PIECES = r"\\boxed\{[^{}\n]*\}|[^\n\\]*\n+|[^\n\\]+|\\"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from string import Template
@@ -76,7 +76,12 @@ class PluginOptions(RolloutOptions):
         import_modules(values["modules"], f"{prefix}modules")
         return super().read(values, prefix)
 
-    def make_context(self, tokenizer: Any, template_kwargs: Mapping[str, Any] | None = None) -> Context:
+    def make_context(
+        self,
+        tokenizer: Any,
+        template_kwargs: Mapping[str, Any] | None = None,
+        stop_ids: Collection[int] = (),
+    ) -> Context:
         """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option.
 
         Raises:
@@ -89,7 +94,7 @@ class PluginOptions(RolloutOptions):
                     f"template_kwargs: {name}={own[name]!r}, but the trainer's own option for the chat "
                     f"template has {name}={others[name]!r}; set one of the two"
                 )
-        return super().make_context(tokenizer, {**own, **others})
+        return super().make_context(tokenizer, {**own, **others}, stop_ids)
 
 
 @dataclass(frozen=True)

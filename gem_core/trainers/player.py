@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gem_core._util.forks import ForkSafeLock
-from gem_core.engines.stop_ids import response_stops
+from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
 from gem_core.rollout.vision import processor_or_tokenizer
@@ -46,7 +46,7 @@ class EpisodePlayer:
         self.options = options
         self._tokenizer = tokenizer
         self.context: Context = options.make_context(
-            processor_or_tokenizer(processor, tokenizer), template_kwargs
+            processor_or_tokenizer(processor, tokenizer), template_kwargs, engine_stop_ids(tokenizer)
         )
         stops = response_stops(self.context, tokenizer)
         self.stop_ids, self.extra_stop_id = stops.all, stops.extra

@@ -1,4 +1,4 @@
-"""GEM's presets of the wrapper `tools`, under GEM's names; keyword arguments override their settings."""
+"""GEM's presets of the wrapper `tools`, under GEM's names and in GEM's format; keyword arguments override."""
 
 from __future__ import annotations
 
@@ -35,4 +35,4 @@ def search_tool_no_int_reward(env: Env, **changes: Any) -> Tools:
 
 
 def _preset(env: Env, changes: Mapping[str, Any], **defaults: Any) -> Tools:
-    return Tools(env, **{"max_tool_uses": 5, **defaults, **changes})
+    return Tools(env, **{"max_tool_uses": 5, "format": "gem", **defaults, **changes})

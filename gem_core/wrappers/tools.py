@@ -51,7 +51,9 @@ class Tools(Wrapper):
         env: The environment.
         tools: Config string such as ``"python(timeout=3), search"``, a tool, or a list of these. The wrapper
             closes only tools that it built from a config string.
-        format: How calls are written: "gem", "hermes", or "llama"; see `gem_core.tools.formats`.
+        format: How calls are written in text: "gem", "hermes", or "llama"; see `gem_core.tools.formats`. With
+            None, a model whose chat template has tool turns calls the tools as the template does, and "gem"
+            is the format for any other.
         tool_reward: Reward of a turn with a call.
         tool_success_reward: Additional reward if all calls of the turn succeeded.
         tool_error_reward: Additional reward if a call of the turn failed or was malformed.
@@ -65,8 +67,11 @@ class Tools(Wrapper):
             waits behind other calls does not count. None uses the tool's own limit.
         max_result_chars: Maximum length of a result; the middle of a longer one is cut out. None means no
             limit.
-        instructions: Whether the first observation explains how to call the tools. Use False for a chat
-            template that receives them (``tools=``); a str replaces the default explanation.
+        instructions: Whether the first observation explains how to call the tools, unless the chat template
+            receives their schemas. A str replaces the explanation, and calls are then written in text.
+
+    Attributes:
+        native: Whether the tools may be called as a chat template does.
 
     Raises:
         ConfigError: An argument is out of range, or there is no tool.
@@ -82,7 +87,7 @@ class Tools(Wrapper):
         env: Env,
         *,
         tools: ToolLike | Sequence[ToolLike],
-        format: str = "gem",
+        format: str | None = None,
         tool_reward: float = 0.0,
         tool_success_reward: float = 0.0,
         tool_error_reward: float = 0.0,
@@ -100,7 +105,8 @@ class Tools(Wrapper):
         self._own = [] if _any_objects(tools) else list(self.tools)
         self._by_name = {tool.name: tool for tool in self.tools}
         self._by_state = {tool.state_key or tool.name: tool for tool in self.tools}
-        self.format = get_format(format)
+        self.native = format is None and not isinstance(instructions, str)
+        self.format = get_format("gem" if format is None else format)
         self.rewards = tuple(map(float, (tool_reward, tool_success_reward, tool_error_reward)))
         self.max_tool_uses = check_int("max_tool_uses", max_tool_uses, 1, optional=True)
         self.max_calls = check_int("max_calls", max_calls, 1)

@@ -12,7 +12,7 @@ ROOT = Path(gem_core.__file__).parent
 PAGE = (ROOT.parent / "docs/concepts/environments.md").read_text()
 ROW = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 TABLE = [(re.findall(r"`(\w+)`", keys), *rest) for keys, *rest in ROW.findall(PAGE)]
-OTHERS = {"reply", "tool_results"}
+OTHERS = {"forged_tokens", "reply", "tool_results"}
 """Keys that the text below the table names; wrappers and rollouts set them."""
 
 

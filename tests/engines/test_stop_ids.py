@@ -19,7 +19,7 @@ CONTEXTS = (AppendContext, RebuildContext)
 EOS = "<|endoftext|>"
 SPECIAL = [
     "<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|user|>", "<|assistant|>",
-    "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|eom|>", "<|eot|>",
+    "<|call|>", "<|open|>", "<|close|>", "<|sep|>", "<|end_of_msg|>", "<|eom|>", "<|eot|>",
 ]  # fmt: skip
 LOOP, END = "{% for m in messages %}", "{% endfor %}"
 ASSISTANT = "{% if m.role == 'assistant' %}"
@@ -167,7 +167,7 @@ def test_a_rebuilt_context_needs_only_an_answer() -> None:
         "{{ messages[0].content }}",
         CHATML.replace("message['content']", "message['content'] | upper"),
     ):
-        with pytest.raises(UnsupportedTemplate, match="does not show the answer"):
+        with pytest.raises(UnsupportedTemplate, match="does not show the"):
             RebuildContext(tokenizer_of(template))
 
 
@@ -180,13 +180,41 @@ def test_an_answer_that_ended_is_not_ended_again() -> None:
         response = [*answer, *tokenizer.encode(last)]
         assert tokenizer.decode(context.extend("No.", response)) == added + text
         assert context.extend_text("No.", response) == added + text
-        assert context.decode(response) == "final5"
+        assert context.decode(response) == "5"
     closes = tokenizer_of(CLOSES)
     context = AppendContext(closes)
     for ended in ("<|close|>response<|sep|><|end_of_msg|>", "<|close|>response<|sep|>", "<|close|>", ""):
         response = closes.encode("5" + ended)
         rest = "<|close|>response<|sep|><|end_of_msg|>".removeprefix(ended)
         assert closes.decode(context.extend("No.", response)).startswith(f"{rest}<|open|>user<|sep|>No.")
+
+
+@pytest.mark.parametrize(
+    ("template", "ended", "added"),
+    [
+        (CHATML, "<|im_end|>", "\n<|im_start|>user\n"),
+        (CHATML, "<|endoftext|>", "\n<|im_start|>user\n"),
+        (CHATML, "<|eom|>", "<|im_end|>\n<|im_start|>user\n"),  # no stop of the engine: a cut
+        (CHATML, "", "<|im_end|>\n<|im_start|>user\n"),
+        (HARMONY, "<|call|>", "<|start|>user<|message|>"),
+        (HARMONY, "<|return|>", "<|start|>user<|message|>"),
+        (CLOSES, "<|call|>", "<|open|>user<|sep|>"),
+        (TWO, "<|eot|>", "<|start|>"),
+        (TWO, "<|end|><|eot|>", "<|start|>"),
+        (TWO, "<|end|>", "<|eot|><|start|>"),
+        (TWO, "<|call|>", "<|start|>"),
+        (OPENS, "<|user|>", "\n"),
+        (OPENS, "<|call|>", "<|user|>\n"),  # the message has to be opened
+        (EOS_LAST, "<|endoftext|>", "\n<|im_start|>user\n"),
+    ],
+)
+def test_a_stop_token_of_the_engine_ends_an_answer(template: str, ended: str, added: str) -> None:
+    tokenizer = tokenizer_of(template)
+    context = AppendContext(tokenizer, stop_ids={tokenizer.convert_tokens_to_ids("<|call|>")})
+    response = tokenizer.encode("5" + ended)
+    assert tokenizer.decode(context.extend("No.", response)).startswith(added + "No.")
+    assert context.extend_text("No.", response).startswith(added + "No.")
+    assert context.decode(response) == ("5<|eom|>" if ended == "<|eom|>" else "5")
 
 
 @pytest.mark.parametrize("kind", CONTEXTS)

@@ -67,10 +67,10 @@ def test_two_responses_are_always_separated_by_a_token(
     assert message in text(between)
 
 
-def test_responses_are_decoded_without_special_tokens() -> None:
+def test_responses_are_decoded_without_their_end() -> None:
     context = AppendContext(CHARS)
     assert context.decode([72, 105, END]) == "Hi"
-    assert context.decode([72, END, 105]) == "Hi"
+    assert context.decode([72, END, 105]) == f"H{CHARS.eos_token}i", "only the end is removed"
     assert context.decode([END]) == ""
     assert RebuildContext(CHARS).decode([72, 105, END]) == "Hi"
 

@@ -24,7 +24,9 @@ def test_means_over_trainable_episodes() -> None:
             episode(
                 (0.5, {"use_tool": True, "tool_error": "no"}), (1.0, {"success": True, "metrics": {"a": 2}})
             ),
-            episode((0.0, {"invalid": "format"}), (0.0, {"invalid": "length"}), truncated=True),
+            episode(
+                (0.0, {"invalid": "format", "forged_tokens": 3}), (0.0, {"invalid": "length"}), truncated=True
+            ),
             episode(
                 (0.0, {"invalid": "illegal", "use_tool": True}), (0.0, {}), (-0.5, {"metrics": {"a": 4}})
             ),
@@ -43,6 +45,7 @@ def test_means_over_trainable_episodes() -> None:
             "gem/format_error_rate": 2 / 7,
             "gem/tool_calls": 2 / 3,
             "gem/tool_errors": 1 / 3,
+            "gem/forged_tokens": 3 / 3,
             "gem/env/a": 3.0,
         }
     )

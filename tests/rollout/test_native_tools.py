@@ -159,7 +159,7 @@ def test_any_argument_reaches_the_tool(form, text):
     first = episode.turns[0]
     assert first.info["tool_results"] == [{"name": "echo", "ok": True}]
     assert requests[1]["messages"][-1]["role"] == "tool"
-    assert requests[1]["messages"][-1]["content"] == (text.strip() or "(no answer)")
+    assert requests[1]["messages"][-1]["content"] == (text if text.strip() else "(no answer)")
     with tooled(format=form) as env:  # the recorded action is enough to replay the turn
         env.reset(seed=0)
         assert env.step(first.action)[4]["tool_results"] == first.info["tool_results"]

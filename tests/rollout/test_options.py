@@ -10,7 +10,7 @@ import pytest
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions
-from tests.rollout.tokenizers import CharTokenizer
+from tests.rollout.tokenizers import CHATML, CharTokenizer, bpe_tokenizer
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,33 @@ def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
     assert RolloutOptions().trace_writers(CharTokenizer()) == {}
     writers = RolloutOptions(traces=str(tmp_path)).trace_writers(CharTokenizer())
     assert sorted(writers) == ["eval", "train"]
+
+
+def test_the_chat_template_of_the_options_reaches_the_context(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs the extra 'train'")
+    tokenizer = bpe_tokenizer(
+        "chatml", {"default": CHATML, "short": CHATML.replace("message['role']", "'r'")}
+    )
+    file = tmp_path / "template.jinja"
+    file.write_text("{{ strftime_now('%Y') }}" + CHATML)
+    for kind in ("append", "rebuild"):
+        for options, start in (
+            ({"chat_template": str(file), "date": "1999-12-31"}, "1999<|im_start|>user"),
+            ({"chat_template": "{# #}day " + CHATML}, "day <|im_start|>user"),
+            ({"chat_template": "short"}, "<|im_start|>r\n"),
+            ({}, "<|im_start|>user"),
+        ):
+            context = RolloutOptions.read({"context": kind, **options}).make_context(tokenizer)
+            assert tokenizer.decode(context.first("Go.")).startswith(start)
+    with pytest.raises(ConfigError, match=r"chat_template='none': expected a file.*'default', 'short'"):
+        RolloutOptions(chat_template="none").make_context(tokenizer)
+    for options in ({"chat_template": CHATML}, {"date": "1999-12-31"}):
+        with pytest.raises(ConfigError, match="raw=True"):
+            RolloutOptions.read({"context": "rebuild", "raw": True, **options}).make_context(tokenizer)
+
+
+def test_an_answer_that_ends_with_a_stop_token_of_the_engine_is_not_ended_again() -> None:
+    tokenizer = CharTokenizer()
+    context = RolloutOptions().make_context(tokenizer, stop_ids=[7])
+    assert tokenizer.decode(context.extend("No.", [65, 7])) == "\n\nUser: No.\n\nAssistant:"
+    assert tokenizer.decode(context.extend("No.", [65, 8])).startswith("\x03\n\nUser")

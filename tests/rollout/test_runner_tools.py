@@ -19,9 +19,6 @@ from gem_core.rollout import (
 )
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tasks import TaskRow
-from gem_core.tools import make_tools
-from gem_core.tools.formats import schema
-from gem_core.tools.native import native_format
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer
 
@@ -91,43 +88,6 @@ def test_episodes_wait_for_their_tools_at_the_same_time() -> None:
     seconds, longest = asyncio.run(play_all(8))
     assert seconds < 8 * 0.4  # not one after the other
     assert longest < 8 * 0.4  # the loop was not blocked
-
-
-# A template with native tool calls, as in Qwen models: schemas in the system message, JSON in tags.
-NATIVE = (
-    "{% if tools %}<|im_start|>system\n# Tools\n<tools>"
-    "{% for tool in tools %}\n{{ tool | tojson }}{% endfor %}\n</tools><|im_end|>\n{% endif %}"
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
-    "{% for call in message.get('tool_calls', []) %}"
-    '<tool_call>\n{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
-    "\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-def test_a_template_with_native_tool_calls_explains_them_itself() -> None:
-    pytest.importorskip("transformers", reason="needs the extra 'train'")
-    tokenizer = bpe_tokenizer(chat_template=NATIVE)
-    (tool,) = make_tools("python(level='process')")
-    form = native_format(tokenizer)
-    env = gem_core.make(
-        "math:Arithmetic-v0",
-        wrappers=f"tools(tools='python(level=\"process\")', format={form.name!r}, instructions=False)",
-    )
-    context = AppendContext(tokenizer, template_kwargs={"tools": [schema(tool)]})
-
-    def sampled(text: str) -> list[int]:
-        return [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
-
-    policy = ScriptedPolicy([sampled(form.write(tool, {"code": "print(6 * 7)"})), sampled(ANSWER)])
-    episode = asyncio.run(
-        run_episode(env, policy, context, seed=0, limits=EpisodeLimits(max_tokens_per_turn=500))
-    )
-    env.close()
-    first, second = (tokenizer.decode(turn.context_ids) for turn in episode.turns)
-    assert first.count(tool.description) == 1
-    assert "<tool_response>\n42\n</tool_response>" in second
-    assert tool.description not in second
 
 
 def test_a_lone_surrogate_of_a_call_reaches_neither_the_tokenizer_nor_the_trace(tmp_path) -> None:

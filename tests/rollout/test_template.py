@@ -257,13 +257,47 @@ def test_a_template_without_token_exact_turns_is_rejected_with_the_reason(name: 
         AppendContext(tokenizer("chatml"), chat_template=template)
 
 
+# Command R7B: the opening of an answer, with empty thoughts, is always there.
+ALWAYS_OPEN = (
+    LOOP
+    + "<|im_start|>{{ m.role }}|{% if m.role == 'assistant' %}<|say|>{% endif %}{{ m.content }}<|im_end|>"
+    "{% endfor %}<|im_start|>assistant|<|think|><|done|>"
+)
+
+
+def test_a_prefilled_answer_that_is_always_there_is_no_part_of_the_message() -> None:
+    tok = bpe_tokenizer("chatml", ALWAYS_OPEN)
+    tok.add_tokens(["<|say|>", "<|think|>", "<|done|>"], special_tokens=True)
+    context = AppendContext(tok)
+    response = tok.encode("<|say|>5<|im_end|>")
+    opening = "<|im_start|>assistant|<|think|><|done|>"
+    assert tok.decode(context.first("Go.")) == "<|im_start|>user|Go.<|im_end|>" + opening
+    assert tok.decode(context.extend("No.", response)) == "<|im_start|>user|No.<|im_end|>" + opening
+    last = "{{ 'You play.' if loop.last and m.role == 'user' }}"
+    for changed in (
+        ALWAYS_OPEN.replace("<|im_end|>", last + "<|im_end|>"),
+        ALWAYS_OPEN.replace("{{ m.content }}", last + "{{ m.content }}"),
+        ALWAYS_OPEN.replace("<|think|><|done|>", "my answer:"),
+    ):
+        with pytest.raises(UnsupportedTemplate, match="differently when others follow"):
+            AppendContext(tok, chat_template=changed)
+
+
+def test_the_reason_of_a_rejection_shows_the_text_around_the_first_difference() -> None:
+    long = "a long preamble of the template " * 200
+    template = LOOP + "{{ loop.length if loop.first }}" + long + TURN + END
+    with pytest.raises(UnsupportedTemplate, match=r"'1a long .* became '3a long") as caught:
+        AppendContext(tokenizer("chatml"), chat_template=template)
+    assert len(str(caught.value)) < 500
+
+
 def test_templates_with_names_are_checked_like_a_single_one() -> None:
     dated, reason = REFUSED["puts the date into each message"]
     plain, tools = CHATML, [{"type": "function", "function": {"name": "f"}}]
     rejected: list[tuple[dict[str, str], dict[str, Any]]] = [
         ({"default": dated}, {}),
         ({"default": dated, "tool_use": plain}, {}),
-        ({"default": plain, "tool_use": dated}, {"template_kwargs": {"tools": tools}}),
+        ({"default": plain, "tool_use": "{{ tools }}" + dated}, {"template_kwargs": {"tools": tools}}),
         ({"default": plain, "dated": dated}, {"chat_template": "dated"}),
     ]
     tok = bpe_tokenizer("chatml")
@@ -273,12 +307,13 @@ def test_templates_with_names_are_checked_like_a_single_one() -> None:
             AppendContext(tok, **options)
     for templates, options in (
         ({"default": plain, "tool_use": dated}, {}),
-        ({"default": dated, "tool_use": plain}, {"template_kwargs": {"tools": tools}}),
+        ({"default": dated, "tool_use": "{{ tools }}" + plain}, {"template_kwargs": {"tools": tools}}),
         ({"default": dated, "plain": plain}, {"chat_template": "plain"}),
         ({"default": dated}, {"chat_template": plain}),
     ):
         tok.chat_template = templates
-        assert AppendContext(tok, **options).first("x") == AppendContext(tokenizer("chatml")).first("x")
+        end = tok.decode(AppendContext(tok, **options).first("x"))
+        assert end.endswith("<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n")
 
 
 MERGES_SYSTEM_LAST = (

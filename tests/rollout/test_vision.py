@@ -159,10 +159,6 @@ def test_processors_of_another_kind_are_rejected(processor):
     [
         (SMALL[:40], "x", "cannot be decoded"),
         (png(2000, 2), "x", "2000x2 pixels cannot be processed"),
-        (SMALL, "see <|image_pad|>", "the placeholder '<|image_pad|>'"),
-        (SMALL, "see <|video_pad|>", "the placeholder '<|video_pad|>'"),
-        (SMALL, "<|vision_start|>", "the placeholder '<|vision_start|>'"),
-        (SMALL, "a<|vision_end|>b", "must not contain it"),
     ],
 )
 def test_an_image_that_cannot_be_shown_ends_its_episode_with_one_line(image, text, message, context, model):
@@ -199,8 +195,23 @@ def test_a_placeholder_that_was_sampled_is_reported(context, processor):
 
 
 @pytest.mark.parametrize("kind", [AppendContext, RebuildContext])
-def test_texts_without_an_image_hold_no_placeholder_either(kind, processor):
+def test_a_placeholder_in_a_text_of_the_environment_is_text(kind, processor):
     context = kind(processor)
+    for text in ("see <|image_pad|>", "<|video_pad|>", "<|vision_start|>", "a<|vision_end|>b"):
+        observation = [image_part(SMALL), text_part(text)]
+        ids = context.first(observation)
+        marks = [token_id for token_id in ids if token_id in context.image_processor.placeholders]
+        assert marks == [i for i in context.first([image_part(SMALL), text_part("x")]) if i in marks]
+        assert text in processor.tokenizer.decode(ids)
+        assert not {*context.extend(text, [1])} & {*context.image_processor.placeholders}
+        assert context.count_spelled(observation) == 1
+
+
+@pytest.mark.parametrize("kind", [AppendContext, RebuildContext])
+def test_texts_that_are_parsed_hold_no_placeholder(kind, processor):
+    context = kind(processor, parse_special=True)
+    with pytest.raises(DataError, match="must not contain it"):
+        context.first([image_part(SMALL), text_part("a<|vision_end|>b")])
     for token in IMAGE_TOKENS:
         for text in (token, f"a {token * 3}"):
             with pytest.raises(DataError, match=re.escape(token)):
@@ -228,7 +239,7 @@ def test_placeholders_are_those_that_a_processor_names_or_its_template_writes(mo
         processor = SimpleNamespace(
             tokenizer=tokenizer, image_processor=inner, chat_template=templates, **named
         )
-        context = AppendContext(processor)
+        context = AppendContext(processor, parse_special=True)
         assert sorted(context.image_processor.placeholders.values()) == sorted(tokens[:-1])
         with pytest.raises(DataError, match=r"begin_of_video"):
             context.first("<|begin_of_video|>")

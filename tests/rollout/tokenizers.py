@@ -91,7 +91,7 @@ _CORPUS = [
 ] * 4
 
 
-def bpe_tokenizer(family: str = "chatml", chat_template: str | None = None) -> Any:
+def bpe_tokenizer(family: str = "chatml", chat_template: str | dict[str, str] | None = None) -> Any:
     """Return a byte-level BPE tokenizer of about 350 tokens with the special tokens of a template family."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gem_core.errors import UnknownName
 from gem_core.tools import Tool
 from gem_core.tools.formats import FORMATS, MAX_CALLS, get_format, schema, text_argument
-from gem_core.tools.native import native_calls, native_format
+from gem_core.tools.native import native_calls
 
 
 class Python(Tool):
@@ -252,30 +252,6 @@ def test_calls_of_chat_apis():
     assert [call.error is None for call in found] == [True, True, False, False, False]
     assert found[0].arguments == found[1].arguments == {"query": "gems"}
     assert native_calls({"content": "none"}, TOOLS) == []
-
-
-class Template:
-    """Stub of a tokenizer that writes calls in the format of a model family."""
-
-    def __init__(self, write):
-        self.write = write
-
-    def apply_chat_template(self, messages, tools=None, tokenize=True, **kwargs):
-        text = json.dumps(tools)
-        for message in messages:
-            text += f"\n[{message['role']}] {message['content']}"
-            for call in message.get("tool_calls", ()):
-                text += self.write(call["function"])
-        return text
-
-
-def test_the_form_of_a_chat_template_is_found():
-    hermes = Template(lambda f: "<tool_call>\n" + json.dumps(f) + "\n</tool_call>")
-    llama = Template(lambda f: json.dumps({"name": f["name"], "parameters": f["arguments"]}) + "<|eot_id|>")
-    assert native_format(hermes).name == "hermes"
-    assert native_format(llama).name == "llama"
-    with pytest.raises(UnknownName, match="unknown form"):
-        native_format(Template(lambda f: "CALL"))
 
 
 def test_names_and_schemas():

@@ -92,6 +92,39 @@ def test_template_that_rejects_is_named() -> None:
         env.step("a")
 
 
+class Fields(Tags):
+    """A template with a field for thoughts, which it shows in brackets."""
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> str:
+        shown = [
+            {**m, "content": f"[{m['thinking']}]{m['content']}"} if "thinking" in m else m
+            for m in conversation
+        ]
+        return super().apply_chat_template(shown, **kwargs)
+
+
+def test_thoughts_are_written_as_the_template_does() -> None:
+    said = "<think>a\n</think>b"
+    env = ConcatChat(telling("rules", "one"), tokenizer=Fields())
+    assert shown(env, [said])[-1] == "<user>rules</><assistant>[a]b</><user>one</><assistant>"
+    env = ConcatChat(telling("rules", "one"), tokenizer=Tags())
+    assert shown(env, [said])[-1] == f"<user>rules</><assistant>{said}</><user>one</><assistant>"
+
+
+class Forgets(Tags):
+    """A template that shows some messages only."""
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **kwargs: Any) -> str:
+        return super().apply_chat_template([m for m in conversation if "secret" not in m["content"]])
+
+
+def test_a_template_that_drops_a_message_is_rejected() -> None:
+    for told in (["the secret rules"], ["rules", "a secret"]):
+        env = ConcatChat(telling(*told, "end"), tokenizer=Forgets())
+        with pytest.raises(UnsupportedTemplate, match=r"does not show the user message '.*secret"):
+            shown(env, "ab")
+
+
 def test_state_is_json() -> None:
     env = ConcatChat(telling("rules", "one", "two"), tokenizer=Tags())
     shown(env, "a")
@@ -124,6 +157,9 @@ def test_tokenizer_from_a_folder(tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path / "chat")
     env = wrap(telling("rules", "one"), f"concat_chat(tokenizer={str(tmp_path / 'chat')!r})")
     assert shown(env, "a") == ["<user>rules<assistant>", "<user>rules<assistant>a<user>one<assistant>"]
+    typo = ConcatChat(telling("rules"), tokenizer=str(tmp_path / "chat"), template_kwargs={"typo": 1})
+    with pytest.raises(ConfigError, match="typo: the chat template reads no such variable"):
+        typo.reset()
     bare = wrap(telling("rules"), f"concat_chat(tokenizer={str(tmp_path / 'bare')!r})")
     with pytest.raises(UnsupportedTemplate, match="chat template"):
         bare.reset()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def telling(*observations: Any, **info: Any) -> Telling:
     return Telling([(observation, info) for observation in observations])
 
 
-def shown(env: Env, actions: str) -> list[Any]:
+def shown(env: Env, actions: Iterable[str]) -> list[Any]:
     """Return the observations of an episode with the actions a, b, ..."""
     return [env.reset()[0], *[env.step(action)[0] for action in actions]]
 

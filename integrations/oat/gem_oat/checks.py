@@ -74,9 +74,11 @@ def _check_environments(args: Args) -> None:
     if not args.env_id:
         raise ConfigError("--env-id is missing: name at least one environment; `gem-core envs` lists them")
     options = args.rollout_options()
-    if options.raw and (options.system_prompt is not None or options.template_kwargs):
+    given = (options.system_prompt, options.chat_template, options.date)
+    if options.raw and (any(value is not None for value in given) or options.template_kwargs):
         raise ConfigError(
-            "--raw passes the observation on unchanged; omit --system-prompt and --template-kwargs"
+            "--raw passes the observation on unchanged; omit --system-prompt, --chat-template, --date, and "
+            "--template-kwargs"
         )
     if options.raw and options.context != "rebuild":
         raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")

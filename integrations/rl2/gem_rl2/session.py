@@ -156,7 +156,7 @@ class Session:
 
     async def reset(self, extra_info: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """Start an episode; return its first prompt, and ``extra_info`` with its number."""
-        number, play = next(self._numbers), TextPlay(self._player.context)
+        number, play = next(self._numbers), TextPlay(self._player.context, self._tokenizer)
         self._begin(
             play,
             extra_info,

@@ -8,7 +8,7 @@ text.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gem_core.rollout import Context, Generation, Turn
@@ -18,26 +18,46 @@ from gem_rl2.play import Play
 class TextPlay(Play):
     """An episode whose responses arrive one by one, as texts.
 
+    Args:
+        context: Context of all episodes.
+        tokenizer: Tokenizer of the model.
+
     Attributes:
         context: Context of the episode, which stores the text of each message in `text`.
         text: Text that RL2 has to append.
         rewards: Rewards of the turns so far.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, tokenizer: Any) -> None:
         super().__init__()
         self.text = ""
         self.rewards: list[float] = []
-        self.context: Any = copy.copy(context)
-        vars(self.context).update(
-            first=self._keep_text(context.first_text, context.first),
-            extend=self._keep_text(context.extend_text, context.extend),
-        )
+        self.context = self._with_texts(context, tokenizer)
 
-    def _keep_text(self, text: Callable[..., str], ids: Callable[..., list[int]]) -> Callable[..., list[int]]:
+    def _with_texts(self, context: Context, tokenizer: Any) -> Any:
+        """Return a copy of a context that keeps the text of each message."""
+        kept: Any = copy.copy(context)
+
+        def with_tools(schemas: Sequence[Mapping[str, Any]]) -> Any:
+            found = context.with_tools(schemas)
+            if found is None:
+                return None
+            tools: Any = copy.copy(found)
+            tools.context = self._with_texts(found.context, tokenizer)
+            tools.extend = self._keep_text(found.extend_text, tokenizer)
+            return tools
+
+        vars(kept).update(
+            first=self._keep_text(context.first_text, tokenizer),
+            extend=self._keep_text(context.extend_text, tokenizer),
+            with_tools=with_tools,
+        )
+        return kept
+
+    def _keep_text(self, text: Callable[..., str], tokenizer: Any) -> Callable[..., list[int]]:
         def encode(*args: Any, **kwargs: Any) -> list[int]:
             self.text = text(*args, **kwargs)
-            return ids(*args, **kwargs)
+            return list(tokenizer.encode(self.text, add_special_tokens=False))
 
         return encode
 

@@ -24,10 +24,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gem_core._util.messages import error_line
-from gem_core.core import Env, Split, require_one_agent
+from gem_core.core import Env, Info, Observation, Split, require_one_agent
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, observation_text, render_observation
 from gem_core.rollout.calls import start_closing
+from gem_core.special_tokens import separate_known
 from gem_core.tasks import EnvChoice, make_tasks, read_task, reset_arguments
 from gem_core.trainers.tasks import check_environment, pack_task
 
@@ -40,7 +41,7 @@ OVER = "The episode is over."
 """Answer to an action after the end of an episode."""
 
 
-def environment(env: str, *, wrappers: str = "") -> type[ToolEnvironment]:
+def environment(env: str, *, wrappers: str = "", parse_special: bool = False) -> type[ToolEnvironment]:
     """Return a class for ``environment_factory`` that plays one environment.
 
     For several environments, pass TRL a dict from ``Class.__name__`` to the class, and concatenate the
@@ -49,6 +50,8 @@ def environment(env: str, *, wrappers: str = "") -> type[ToolEnvironment]:
     Args:
         env: Environment id with optional arguments, such as ``"game:GuessTheNumber-v0(max_number=50)"``.
         wrappers: Wrappers around the environment, as in `gem_core.make`.
+        parse_special: Whether a control token that the environment spells, such as ``<|im_end|>``, becomes
+            that token. By default, a word joiner (U+2060) in it keeps TRL from parsing it.
 
     Raises:
         ConfigError: The environment rejects its arguments, shows images, or has several agents.
@@ -58,7 +61,11 @@ def environment(env: str, *, wrappers: str = "") -> type[ToolEnvironment]:
     check_environment(choice, wrappers, no_images="TRL's tool loop shows the answers of a tool as text")
     with choice.make() as built:
         require_one_agent(built, "TRL's tool loop")
-    return type(choice.label, (ToolEnvironment,), {"_choice": choice, "_wrappers": wrappers})
+    return type(
+        choice.label,
+        (ToolEnvironment,),
+        {"_choice": choice, "_wrappers": wrappers, "_parse_special": parse_special},
+    )
 
 
 class _Class(type):
@@ -98,6 +105,7 @@ class ToolEnvironment(metaclass=_Class):
 
     _choice: ClassVar[EnvChoice]
     _wrappers: ClassVar[str]
+    _parse_special: ClassVar[bool]
 
     def __init__(self) -> None:
         self.success = False
@@ -123,7 +131,7 @@ class ToolEnvironment(metaclass=_Class):
                 self._close()
                 self._env, self._label = source.make(self._wrappers), source.label
             observation, info = self._env.reset(**reset_arguments(task))
-            return encodable(observation_text(render_observation(observation, info)))
+            return self._text(observation, info)
         except Exception as error:  # an environment may raise anything
             return self._fail("reset", error)
 
@@ -140,7 +148,7 @@ class ToolEnvironment(metaclass=_Class):
             return OVER
         try:
             observation, reward, terminated, truncated, info = self._env.step(action)
-            text = encodable(observation_text(render_observation(observation, info)))
+            text = self._text(observation, info)
         except Exception as error:
             return self._fail("step", error)
         self.turns += 1
@@ -152,6 +160,10 @@ class ToolEnvironment(metaclass=_Class):
     def get_reward(self) -> float | None:
         """Return the return of the episode so far; None if the environment failed."""
         return self._return
+
+    def _text(self, observation: Observation, info: Info) -> str:
+        text = encodable(observation_text(render_observation(observation, info)))
+        return text if self._parse_special else separate_known(text)
 
     def _task(self, row: Mapping[str, Any]) -> Any:
         try:

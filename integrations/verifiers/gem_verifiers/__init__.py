@@ -15,8 +15,9 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
-from gem_core.core import Env
+from gem_core.core import Env, Observation
 from gem_core.observations import render_observation
+from gem_core.special_tokens import map_texts, separate_known
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, reset_arguments
 
 __all__ = ["GemEnv", "GemHarness", "GemTaskset"]
@@ -90,7 +91,7 @@ class GemTaskset(vf.Taskset[GemTask, GemTasksetConfig]):  # type: ignore[misc]
         for row in tasks:
             data = GemData(name=f"{config.env_id}#{row['index']}", row=dict(row), wrappers=config.wrappers)
             with _make(data) as env:
-                content = render_observation(*env.reset(**reset_arguments(row)))
+                content = _shown(*env.reset(**reset_arguments(row)))
             prompt = content if isinstance(content, str) else [_message(content)]
             yield GemTask(data.model_copy(update={"prompt": prompt}), config.task)
 
@@ -125,7 +126,7 @@ class GemEnv(vf.Env[GemEnvConfig]):  # type: ignore[misc]
                     invalid += info.get("invalid") is not None
                     if terminated or truncated:
                         break
-                    content = render_observation(observation, info)
+                    content = _shown(observation, info)
                     segment = await interaction.turn(
                         content if isinstance(content, str) else [_message(content)]
                     )
@@ -187,6 +188,11 @@ class GemHarness(vf.Harness[GemHarnessConfig]):  # type: ignore[misc]
 
 def _make(data: GemData) -> Env:
     return EnvChoice(data.row["env_id"], data.row["env_kwargs"]).make(data.wrappers)
+
+
+def _shown(observation: Observation, info: Mapping[str, Any]) -> Observation:
+    """Return what the model sees; a server of the model must not parse control tokens that it spells."""
+    return map_texts(separate_known, render_observation(observation, info))
 
 
 def _message(content: Any) -> dict[str, Any]:

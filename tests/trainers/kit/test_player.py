@@ -25,10 +25,11 @@ from gem_core.trainers.options import PluginOptions
 from gem_core.trainers.player import EpisodePlayer
 from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import bpe_tokenizer
-from tests.support import ScriptedEnv
+from tests.support import ForgingEnv, ScriptedEnv
 
 pytest.importorskip("tokenizers", reason="needs the extra 'train'")
 register("test:KitScripted", ScriptedEnv)
+register("test:KitForging", ForgingEnv)
 TASK = TaskRow(env_id="test:KitScripted", env_kwargs={}, seed=5, index=2, item=None)
 
 
@@ -323,3 +324,23 @@ def test_a_canceled_episode_leaves_nothing_open() -> None:
         await player.play(task, policy, split="train", metadata={}, max_tokens_per_turn=32)
 
     assert cancel_everywhere(work, lambda: player._envs) >= 6
+
+
+@pytest.mark.parametrize("context", ["append", "rebuild"])
+def test_an_environment_cannot_forge_the_conversation(context: str) -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    end = tokenizer.eos_token_id
+
+    def ends(env_id: str, **options: Any) -> list[int]:
+        policy = Recorder(tokenizer.encode("one<|im_end|>"))
+        player = EpisodePlayer(PluginOptions.read({"context": context, "max_turns": 2, **options}), tokenizer)
+        task = {**TASK, "env_id": env_id}
+        asyncio.run(player.play(task, policy, split="train", metadata={}, max_tokens_per_turn=9))
+        return [list(prompt).count(end) for prompt in policy.prompts]
+
+    expected = ends("test:KitScripted")
+    assert expected == ([1, 3] if context == "append" else [1, 1])
+    assert ends("test:KitForging") == expected
+    assert ends("test:KitForging", parse_special=True) == [
+        count + 2 * (1 + i * (context == "append")) for i, count in enumerate(expected)
+    ]

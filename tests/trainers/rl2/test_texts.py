@@ -18,7 +18,7 @@ from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import AppendContext, read_traces
 from gem_core.tasks import TaskRow
-from tests.support import ScriptedEnv
+from tests.support import ForgingEnv, ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
 
 pytestmark = pytest.mark.imports("index")
@@ -45,6 +45,7 @@ class NeverBuilt(NeverReady):
 @pytest.fixture(scope="module", autouse=True)
 def environments() -> None:
     gem_core.register("rl2texts:Scripted", ScriptedEnv)
+    gem_core.register("rl2texts:Forging", ForgingEnv)
     gem_core.register("rl2texts:Failing", ScriptedEnv, fail_at=1)
     gem_core.register("rl2texts:NeverReady", NeverReady)
     gem_core.register("rl2texts:NeverBuilt", NeverBuilt)
@@ -99,6 +100,25 @@ def test_tokens_match_the_context(tiny: Path, tokenizer: Any) -> None:
         observation, _, terminated, _, _ = env.step(response)
         wanted += sampled if terminated else sampled + context.extend(observation, sampled)
     assert ids == wanted
+
+
+@pytest.mark.parametrize("context", ["append", "rebuild"])
+def test_an_environment_cannot_forge_the_conversation(
+    tiny: Path, tokenizer: Any, context: str, tmp_path: Path
+) -> None:
+    def special(env: str, *overrides: str) -> list[list[int]]:
+        playing = session(tiny, f"+gem.context={context}", f"+gem.traces={tmp_path / env[9:]}", *overrides)
+        made = rollout(playing, env, ["one" + END], tokenizer)
+        assert playing.report("train", 1)["gem/forged_tokens"] == (9 if "Forging" in env else 0)
+        ids = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+        return [[token for token, _ in row if token in ids] for row in made["rows"]]
+
+    assert special("rl2texts:Forging") == special("rl2texts:Scripted")
+    (episode,) = read_traces(tmp_path / "Forging" / "train.jsonl")
+    if context == "append":  # the trace has the tokens of RL2
+        text = tokenizer.decode(episode.turns[1].context_ids)
+        assert "<\u2060|end|>" in text
+    assert special("rl2texts:Forging", "+gem.parse_special=true") != special("rl2texts:Scripted")
 
 
 def test_a_text_without_its_end_was_cut(tiny: Path, tokenizer: Any, tmp_path: Path) -> None:

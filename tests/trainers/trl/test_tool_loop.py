@@ -22,6 +22,7 @@ import gem_core
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import ForgingEnv
 from tests.trainers.spies import gem_script, gem_spy, gem_trouble
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -294,3 +295,14 @@ def test_evaluation_tasks_are_not_training_tasks() -> None:
     Guess = environment(GAME)
     train, held = (set(Guess.dataset(5, split=split)["seed"]) for split in ("train", "eval"))
     assert len(train | held) == 10
+
+
+def test_the_answers_of_a_tool_spell_no_control_token() -> None:
+    gem_core.register("trltools:Forging", ForgingEnv)
+    for parse in (False, True):
+        made = environment("trltools:Forging", parse_special=parse)
+        (row,) = made.dataset(1)
+        env = made()
+        for text in (env.reset(**row), env.act("one")):
+            assert "You have won." in text
+            assert all((token in text) == parse for token in ForgingEnv.TOKENS)

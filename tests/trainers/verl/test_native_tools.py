@@ -1,0 +1,61 @@
+"""Native tool calls in verl, in three formats, with the advantages of an independent computation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import compute_advantage
+
+from tests.rollout.tokenizers import bpe_tokenizer
+from tests.trainers import tool_episodes
+from tests.trainers.verl.configs import verl_config
+from tests.trainers.verl.test_estimators import oracle
+from tests.trainers.verl.test_loop import play, queue
+
+assert queue  # a fixture
+
+
+@pytest.mark.parametrize("name", tool_episodes.FORMATS)
+def test_tool_episodes(name: str) -> None:
+    template = tool_episodes.template(name, "<|im_start|>ROLE\n", "<|im_end|>")
+    tokenizer = bpe_tokenizer("chatml", chat_template=template)
+    words = ("data.max_response_length=2000", "data.max_prompt_length=2000")
+    scripts = tool_episodes.scripts(name, "<|im_end|>")
+    rows = []
+    for texts, rewards in scripts:
+        (row,), server, _ = play(tool_episodes.ENV, texts, *words, tokenizer=tokenizer)
+        rows.append(row)
+        assert len(server.calls) == len(texts)
+        prompt, _, response = server.calls[-1]
+        assert [*row.prompt_ids, *row.response_ids] == [*prompt, *response]
+        shown = tokenizer.decode(prompt)
+        assert shown.count("Looks into a box.") == 1
+        assert "Result of" not in shown
+        assert shown.count("is empty") == sum(text.count("<tool_call>") for text in texts) - (
+            "many" in str(texts)
+        )
+        assert row.reward_score == pytest.approx(sum(rewards))
+        sampled = [id for id, on in zip(row.response_ids, row.response_mask, strict=True) if on]
+        assert sampled == [id for _, _, ids in server.calls for id in ids]
+    width = max(len(row.response_ids) for row in rows)
+    scores, mask = torch.zeros(len(rows), width), torch.zeros(len(rows), width, dtype=torch.long)
+    for number, row in enumerate(rows):
+        found = row.as_dict()["rm_scores"]
+        scores[number, : len(row.response_ids)] = found[: len(row.response_ids)]
+        mask[number, : len(row.response_ids)] = torch.tensor(row.response_mask)
+    algorithm = verl_config("algorithm.adv_estimator=rebn", "algorithm.gamma=0.5").algorithm
+    data = DataProto.from_dict(
+        tensors={"token_level_rewards": scores, "response_mask": mask},
+        non_tensors={"uid": np.array(["a"] * len(rows), dtype=object)},
+    )
+    result = compute_advantage(data, adv_estimator="rebn", gamma=0.5, config=algorithm).batch["advantages"]
+    starts = [
+        (number, place)
+        for number in range(len(rows))
+        for place in range(width)
+        if mask[number, place] and not (place and mask[number, place - 1])
+    ]
+    wanted = oracle([rewards for _, rewards in scripts], 0.5)
+    assert [float(result[place]) for place in starts] == pytest.approx(wanted, abs=1e-5)

@@ -1,0 +1,260 @@
+"""Real chat templates against gem_core: record a table of what contexts do with each, or check it.
+
+    python tools/chat_templates.py FOLDER          # record docs/results/chat_templates.json and the page
+    python tools/chat_templates.py FOLDER --check  # fail if a cell has changed
+
+FOLDER holds the packages with the templates, as pip downloads them: the source archive of llama-cpp-python
+and the wheels of trl and unsloth. `nox -s templates` downloads and checks them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import sys
+import tarfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "docs/results/chat_templates.json"
+PAGE = ROOT / "docs/concepts/chat-templates.md"
+LLAMA_CPP = "vendor/llama.cpp/models/templates/"
+
+
+def read_templates(folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the distinct templates by name, and the versions of the packages.
+
+    Raises:
+        SystemExit: A package is missing.
+    """
+    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    for package, pattern, read in (
+        ("llama-cpp-python", "llama_cpp_python-*.tar.gz", _in_archive),
+        ("trl", "trl-*.whl", _in_wheel),
+        ("unsloth", "unsloth-*.whl", _in_source),
+    ):
+        paths = sorted(folder.glob(pattern))
+        if len(paths) != 1:
+            raise SystemExit(f"{folder}: expected one file {pattern}, found {len(paths)}")
+        versions[package] = paths[0].name.removesuffix(".tar.gz").split("-")[1]
+        prefix = package.split("-")[0]
+        for name, text in sorted(read(paths[0])):
+            if text not in found.values():
+                found[f"{prefix}/{name}"] = text
+    return found, versions
+
+
+def _in_archive(path: Path) -> Iterator[tuple[str, str]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if LLAMA_CPP in member.name and member.name.endswith(".jinja"):
+                content = archive.extractfile(member)
+                assert content is not None, member.name
+                yield Path(member.name).stem, content.read().decode()
+
+
+def _in_wheel(path: Path) -> Iterator[tuple[str, str]]:
+    with zipfile.ZipFile(path) as wheel:
+        for name in wheel.namelist():
+            if name.endswith(".jinja") and "training" not in Path(name).stem:
+                yield Path(name).stem, wheel.read(name).decode()
+
+
+def _in_source(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the Jinja texts that unsloth assigns to module variables; nothing is executed."""
+    with zipfile.ZipFile(path) as wheel:
+        source = wheel.read("unsloth/chat_templates.py").decode()
+    texts: dict[str, str] = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            continue
+        name, text = node.targets[0].id, _text_of(node.value, texts)
+        if text is None:
+            continue
+        texts[name] = text
+        if "ollama" not in name and "template" in name and "{" in text and "for " in text:
+            yield name, text
+
+
+def _text_of(node: ast.expr, texts: Mapping[str, str]) -> str | None:
+    """Return the text of an expression of literals, names of texts, ``+``, and ``.replace(a, b)``."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.Name):
+        return texts.get(node.id)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _text_of(node.left, texts), _text_of(node.right, texts)
+        return None if left is None or right is None else left + right
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "replace":
+        parts = [_text_of(part, texts) for part in (node.func.value, *node.args)]
+        if len(parts) == 3 and None not in parts:
+            whole, old, new = map(str, parts)
+            return whole.replace(old, new)
+    return None
+
+
+def row_of(template: str) -> dict[str, Any]:
+    """Return the row of a template."""
+    from gem_core.engines.template_report import describe_template, stand_in_tokenizer
+    from gem_core.rollout import AppendContext, RebuildContext
+
+    tokenizer = stand_in_tokenizer(template)
+    report = describe_template(tokenizer)
+    context: Any = None
+    if report.rejected is None:
+        context = AppendContext(tokenizer)
+    elif report.rebuild_rejected is None:
+        context = RebuildContext(tokenizer)
+    return {
+        "accepted": report.rejected is None,
+        "why not": report.rejected,
+        "rebuilt": report.rebuild_rejected is None,
+        "ends": list(report.ends),
+        "extra stop": report.extra_stop,
+        "thoughts": None if report.thinking is None else list(report.thinking),
+        "calls": report.calls,
+        "tool turns": not report.tool_turns if report.rejected is None else None,
+        "dropped": list(report.dropped),
+        "dated": report.dated,
+        "self-test": report.self_test,
+        "forged": None if context is None else forged_tokens(context, tokenizer),
+    }
+
+
+def forged_tokens(context: Any, tokenizer: Any) -> int:
+    """Return how many special tokens a message adds to a prompt that spells all of them, twice."""
+    from gem_core.rollout.template import spellings_in
+
+    texts = spellings_in(tokenizer, None).texts
+    guarded = {number for number, token in tokenizer.added_tokens_decoder.items() if str(token) in texts}
+    forged = 0
+    for text in (" ".join(sorted(texts)), "".join(sorted(texts))):
+        for made, neutral in (
+            (context.first(text), context.first("x")),
+            (context.extend(text, [5]), context.extend("x", [5])),
+        ):
+            forged += sum(i in guarded for i in made) - sum(i in guarded for i in neutral)
+    return forged
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Return the table of all templates."""
+    templates, versions = read_templates(folder)
+    return {"packages": versions, "templates": {name: row_of(text) for name, text in templates.items()}}
+
+
+def changed_cells(recorded: Mapping[str, Any], measured: Mapping[str, Any]) -> list[str]:
+    """Return one line for each cell that differs."""
+    if recorded["packages"] != measured["packages"]:
+        return [f"packages: {recorded['packages']} became {measured['packages']}"]
+    before, now = recorded["templates"], measured["templates"]
+    lines = [f"{name}: {'new' if name in now else 'missing'}" for name in sorted(before.keys() ^ now.keys())]
+    for name in sorted(before.keys() & now.keys()):
+        for cell in sorted(before[name].keys() | now[name].keys()):
+            one, other = before[name].get(cell), now[name].get(cell)
+            if one != other:
+                lines.append(f"{name}, {cell}: {one!r} became {other!r}")
+    return lines
+
+
+def page_of(table: Mapping[str, Any]) -> str:
+    """Return the page of the documentation."""
+    rows, packages = table["templates"], table["packages"]
+    accepted = [row for row in rows.values() if row["accepted"]]
+    tests = Counter(row["self-test"] for row in accepted)
+    rebuilt = sum(row["rebuilt"] and not row["accepted"] for row in rows.values())
+    refused = {name: row["why not"] for name, row in rows.items() if not row["accepted"]}
+    forged = sum(row["forged"] or 0 for row in rows.values())
+    dropped = Counter(name for row in rows.values() for name in row["dropped"])
+    text = f"""# Chat templates
+
+{len(accepted)} of {len(rows)} distinct chat templates of published models work in contexts that only append
+tokens, and {rebuilt} more in rebuilt contexts. In {tests["equal"]}, an episode of four turns has the
+tokens of the template's own rendering. In {tests["keeps"]}, it differs only by marks of thoughts and answers,
+and by whitespace, that the template drops from the history; the model saw them, so they stay.
+{tests["differs"]} differ otherwise.
+
+```text
+gem-core template Qwen/Qwen3-0.6B
+```
+
+shows the row of your model. The templates come from {_listed(packages)};
+copies of the same text count once, and each has a tokenizer with one token per byte and its own special
+tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
+changes.
+
+A message of an environment that spells every special token of its template adds {forged} special tokens to
+a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-special-tokens).
+{dropped["tools"]} templates do not show schemas of tools, and {dropped["system prompt"]} no system prompt.
+
+"""
+    lines = [
+        *text.split("\n")[:-1],
+        "| template | contexts | ends of an answer | engine must also stop at | thoughts | calls "
+        "| tool turns | dropped | depends on the day | four turns |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(name, row) for name, row in rows.items()]
+    if refused:
+        lines += ["", "## Rejected templates", "", "| template | reason |", "|---|---|"]
+        lines += [f"| {name} | {_cell(reason)} |" for name, reason in refused.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(packages: Mapping[str, str]) -> str:
+    *first, last = [f"{name} {version}" for name, version in packages.items()]
+    return f"{', '.join(first)}, and {last}"
+
+
+def _line(name: str, row: Mapping[str, Any]) -> str:
+    contexts = "both" if row["accepted"] else "rebuilt" if row["rebuilt"] else "none"
+    thoughts = row["thoughts"]
+    cells = [
+        name,
+        contexts,
+        " ".join(map(_code, row["ends"])) or "text",
+        _code(row["extra stop"]) if row["extra stop"] else "-",
+        f"{_code(thoughts[0])} {_code(thoughts[1])}" if thoughts else "-",
+        row["calls"] or "-",
+        {True: "yes", False: "no", None: "-"}[row["tool turns"]],
+        ", ".join(row["dropped"]) or "-",
+        "yes" if row["dated"] else "no",
+        row["self-test"] or "-",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`"
+
+
+def _cell(text: str) -> str:
+    shown = " ".join(text.split())
+    return (shown if len(shown) <= 240 else f"{shown[:240]}...").replace("|", "\\|")
+
+
+def main() -> int:
+    """Record or check the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="folder with the downloaded packages")
+    parser.add_argument("--check", action="store_true", help="compare with the recorded table")
+    args = parser.parse_args()
+    table = measure(args.folder)
+    if args.check:
+        changes = changed_cells(json.loads(TABLE.read_text(encoding="utf-8")), table)
+        print("\n".join(changes) if changes else f"{len(table['templates'])} templates: no cell has changed")
+        return int(bool(changes))
+    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page_of(table), encoding="utf-8")
+    print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
