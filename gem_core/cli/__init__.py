@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 import gem_core
@@ -29,6 +30,8 @@ COMMANDS = (
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE."""
+
+NO_PROCESSES = " (this user may start no more processes or threads; see `ulimit -u`)"
 
 EPILOG = """\
 exit codes:
@@ -53,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code. User errors are reported in one line on standard error, without a traceback. Any
         exception other than `GemError` and `OSError` is a bug and propagates.
     """
+    _console.open_standard_streams()
     _console.tolerate_unencodable_text()
     try:
         code = _run(argv)
@@ -66,8 +70,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except (GemError, OSError) as error:
         _abandon_stdout()
-        _console.note(f"error: {error_text(error)}")
+        _console.note(f"error: {error_text(error)}{_hint(error)}")
         return MISTAKE
+    except RuntimeError as error:
+        if not _is_thread_limit(error):
+            raise
+        _abandon_stdout()
+        _console.note(f"error: {error_text(error)}{NO_PROCESSES}")
+        return MISTAKE
+
+
+def _hint(error: Exception) -> str:
+    """Return what an error of the system does not say: that the working directory is gone, or of a limit."""
+    if isinstance(error, BlockingIOError) and error.filename is None:
+        return NO_PROCESSES
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return " (the working directory no longer exists; change to another one)"
+    except OSError:
+        pass
+    return ""
+
+
+def _is_thread_limit(error: RuntimeError) -> bool:
+    """Return whether the system refused to start a thread, which Python reports as no OSError."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is threading.Thread.start.__code__
 
 
 def _run(argv: Sequence[str] | None) -> int:

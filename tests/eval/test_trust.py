@@ -58,7 +58,7 @@ def test_rescore_runs_no_command_of_the_folder(tmp_path, monkeypatch, capsys):
 
 def test_a_password_reaches_no_file(tmp_path):
     from gem_core.eval.config import EvalConfig
-    from gem_core.eval.folder import begin
+    from gem_core.eval.folder import begin, read_config
     from gem_core.tasks import EnvChoice
 
     url = "http://user:PASSW0RD@127.0.0.1:1/v1?api_key=PASSW0RD"
@@ -66,8 +66,8 @@ def test_a_password_reaches_no_file(tmp_path):
         model="endpoint:m", envs=[GAME], base_url=url, wrappers=f"tools(tools=\"mcp(url='{url}')\")"
     )
     begin(config, tmp_path)
-    assert "PASSW0RD" not in (text := (tmp_path / "config.json").read_text())
-    assert not config.differences(json.loads(text))
+    assert "PASSW0RD" not in (tmp_path / "config.json").read_text()
+    assert not config.differences(read_config(tmp_path))
     assert "PASSW0RD" not in EnvChoice.parse(f"openenv:Env(url='{url}')").label
 
 
