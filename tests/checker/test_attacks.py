@@ -84,14 +84,9 @@ def test_the_forms_an_environment_reads_are_found_without_playing_every_policy(
         assert find_readable_forms(env, 0) == readable_forms(play(env, 0)) == forms
 
 
-@pytest.mark.parametrize("available", [True, False])
-def test_a_program_is_sent_once_and_only_with_a_namespace(
-    available: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = self_check()["namespace"]._replace(available=available)
-    monkeypatch.setattr(trust_rules, "self_check", lambda: {"namespace": state})
+def test_a_program_is_sent_once() -> None:
     texts = trust_rules._texts(Payload("a", "touch a"), ["command"], "```bash\nls\n```", "")
-    assert [form for text, form in texts.items() if text.startswith("```")] == ["command"] * available
+    assert [form for text, form in texts.items() if text.startswith("```")] == ["command"]
 
 
 # -- tools ------------------------------------------------------------------------------------
