@@ -93,7 +93,7 @@ class ThreadPool(Executor):
             except BaseException:
                 del self._waiting[call]
                 raise
-            self._tokens.put(call)
+            self._tokens.put(True)
 
     @property
     def size(self) -> int:
@@ -148,8 +148,8 @@ class ThreadPool(Executor):
         self._waiting: dict[PoolCall, None] = {}  # in the order of their starts
         self._running = 0  # calls that run, except abandoned ones
         self._threads: set[threading.Thread] = set()
-        # Wakes a thread for each call that began to wait, which may have left since.
-        self._tokens: queue.SimpleQueue[PoolCall | None] = queue.SimpleQueue()
+        # True wakes a thread for a call that began to wait, which may have left since; None ends the threads.
+        self._tokens: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
         self._closed = False
 
     def _start_if_needed(self) -> bool:
@@ -212,7 +212,7 @@ class ThreadPool(Executor):
                 else:
                     call.thread = None
                     self._running -= 1
-            del call, token  # so that an idle thread keeps no object alive
+            del call  # so that an idle thread keeps no object alive
 
 
 def _fulfill(future: Future[T], function: Callable[[], T]) -> None:
