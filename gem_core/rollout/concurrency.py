@@ -105,6 +105,16 @@ class EpisodeLoop:
 
     def close(self) -> None:
         """Cancel all tasks, and close the loop. May be called more than once."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._close()
+        else:  # in a notebook
+            thread = threading.Thread(target=self._close, name="gem-episodes", daemon=True)
+            thread.start()
+            thread.join()
+
+    def _close(self) -> None:
         if not self._loop.is_closed():
             self._end_tasks()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())

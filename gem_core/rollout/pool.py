@@ -302,7 +302,11 @@ class EnvPool:
     def _make(self, source: EnvChoice) -> Env:
         env = source.make()
         # With several agents, the wrappers go around the view of each agent.
-        return env if env.multi_agent else wrap(env, self._wrappers)
+        try:
+            return env if env.multi_agent else wrap(env, self._wrappers)
+        except BaseException:  # such as a tool whose server does not answer
+            env.close()
+            raise
 
     def close(self) -> None:
         """Close the idle environments; after a time limit, stop waiting for those whose close hangs."""

@@ -13,7 +13,7 @@ from typing import Any
 from gem_core import register
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.tools import Tool, ToolResult
+from gem_core.tools import Tool, ToolResult, make_tools
 from gem_core.wrappers.tools import Tools
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.envs.multiagent.test_multi_agent_env import Counting
@@ -182,7 +182,11 @@ def mcp() -> Iterator[Scene]:
 
     port = free_port()
     with example_over_http(port):
-        tools = f"mcp(url='http://127.0.0.1:{port}/mcp', sessions='episode', max_sessions=4)"
+        source = f"mcp(url='http://127.0.0.1:{port}/mcp', sessions='episode', max_sessions=4)"
+
+        def build() -> Any:
+            tools = make_tools(source)  # raises if the constructor is given up
+            return Tools(Witness(turns=2), tools=tools, format="hermes")
 
         def outside() -> Mapping[str, int]:
             (pool,) = pools._pools.values()
@@ -194,7 +198,7 @@ def mcp() -> Iterator[Scene]:
             }
 
         yield Scene(
-            lambda: Tools(Witness(turns=2), tools=tools, format="hermes"),
+            build,
             _call("calculate", '{"expression": "2+3"}'),
             limits=EpisodeLimits(max_turns=2),
             turns=0,

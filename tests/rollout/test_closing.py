@@ -281,3 +281,15 @@ def test_wrappers_around_the_view_of_an_agent_are_closed_with_its_episode() -> N
     asyncio.run(run_agents(env, says("x"), CONTEXT, EpisodeLimits(max_turns=2), wrappers=Notes))
     assert closed == ["gem-env-close"] * len(env.possible_agents)
     assert env.closed == 0
+
+
+def test_a_pool_closes_an_environment_whose_wrappers_cannot_be_built() -> None:
+    def broken(env: Env) -> Env:
+        raise RuntimeError("no server")
+
+    MADE.clear()
+    pool = EnvPool(broken)
+    task: Any = {"env_id": "closing:Witness-v0", "env_kwargs": {}, "seed": 0, "index": 0, "item": None}
+    episode = asyncio.run(pool.play(task, says("x"), CONTEXT, log_errors=False))
+    assert episode.stop_reason == "env_error"
+    assert [env.closed for env in MADE] == [1]

@@ -115,7 +115,8 @@ def test_a_call_in_a_notebook() -> None:
     with pytest.raises(RuntimeError, match="broke"):
         _in_a_notebook(lambda: loop.run(fail()))
     assert loop.run(where())
-    loop.close()
+    _in_a_notebook(loop.close)
+    assert loop._loop.is_closed()
 
 
 NOTEBOOK = """
