@@ -92,12 +92,19 @@ class Conversation:
         return answer
 
     def exchange(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
-        """Return the answer to a request; None if it does not arrive, is too long, or is not one to it."""
+        """Return the answer to a request; None if it does not arrive, is too long, or is not one to it.
+
+        An exchange that is interrupted, for instance by a `KeyboardInterrupt`, ends the container.
+        """
         if not self._end.alive:
             return None
         identity = secrets.token_hex(16)
         data = json.dumps({**request, "id": identity}).encode() + b"\n"
-        line = self._line(data, time.monotonic() + seconds, most)
+        try:
+            line = self._line(data, time.monotonic() + seconds, most)
+        except BaseException:
+            self.close()
+            raise
         return None if line is None else answer_to(line, identity)
 
     def end(self) -> str:

@@ -152,7 +152,8 @@ class ForkedProcess(Namespace):
 class Session(Runner):
     """Process whose variables and files persist; starts on first use.
 
-    It ends with `close`, or with a program that is stopped.
+    It ends with `close`, with a program that is stopped, and with an exception in the caller, such as a
+    `KeyboardInterrupt`: the next program would receive the result of this one.
     """
 
     def __init__(self, owner: Namespace) -> None:
@@ -169,18 +170,24 @@ class Session(Runner):
         with self._lock, self._owner._slots:
             if self._channel is None:
                 self._channel = self._owner._channel()
-            result = exchange(self._channel, program, session=True)
-            if self._channel.over:
-                self._channel.close()
-                self._channel = None
+            over = True
+            try:
+                result = exchange(self._channel, program, session=True)
+                over = self._channel.over
+            finally:
+                if over:
+                    self._end()
             return result
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
-            if self._channel is not None:
-                self._channel.close()
-                self._channel = None
+            self._end()
+
+    def _end(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
 
 _open: weakref.WeakSet[Namespace] = weakref.WeakSet()
