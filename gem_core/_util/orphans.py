@@ -22,7 +22,6 @@ import sys
 import threading
 from pathlib import Path
 
-from gem_core._util.threads import after_fork
 from gem_core._util.watcher import RECORD
 
 _SCRIPT = str(Path(__file__).with_name("watcher.py"))
@@ -123,5 +122,6 @@ def _forget() -> None:
     _groups.clear()
 
 
-after_fork(_forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget)
 atexit.register(_stop)
