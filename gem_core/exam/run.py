@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -324,11 +326,31 @@ def _run_jobs(
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
         left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        others = set(active_children())
+        pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
+        try:
             futures = {pool.submit(_measure, jobs[number]): number for number in left}
             for future in as_completed(futures):
                 finish(futures[future], future.result())
+        except BaseException:  # their jobs may take minutes
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(active_children()) - others:
+                process.terminate()
+            raise
+        pool.shutdown()
     return [results[number] for number in range(len(jobs))]
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is killed: the queue of jobs stays open, because workers hold it."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _measure(job: _Job) -> Measured:
