@@ -200,6 +200,13 @@ def openenv(session: nox.Session) -> None:
 
 
 @nox.session(python="3.11")
+def lowest(session: nox.Session) -> None:
+    """Use every extra with the lowest versions that it allows; arguments name some of them."""
+    install(session, "uv>=0.9")
+    session.run("python", "tools/lowest.py", *session.posargs)
+
+
+@nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
     install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")

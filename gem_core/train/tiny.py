@@ -331,6 +331,7 @@ def _wrap(tokenizer: Tokenizer) -> Any:
         pad_token="<|endoftext|>",
         additional_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
         clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],  # transformers 4 adds token_type_ids
     )
     wrapped.chat_template = CHAT_TEMPLATE
     return wrapped

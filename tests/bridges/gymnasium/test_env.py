@@ -16,7 +16,8 @@ from gem_core.errors import ConfigError
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402
 
-IDS = ["FrozenLake-v1", "Blackjack-v1", "Taxi-v4", "CartPole-v1", "Pendulum-v1"]
+TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"  # until gymnasium 1.3
+IDS = ["FrozenLake-v1", "Blackjack-v1", TAXI, "CartPole-v1", "Pendulum-v1"]
 
 
 class Panel(gymnasium.Env):

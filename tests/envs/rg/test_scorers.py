@@ -133,7 +133,9 @@ def plain_answers(name: str, row: Any, other: Any) -> list[str]:
         "2**0.5",
     ]
     if name in ("countdown", "puzzle24"):
-        answers += [" + ".join(map(str, metadata["numbers"])), f"({answer})*1/1", f"{answer}+0.5"]
+        answers += [" + ".join(map(str, metadata["numbers"])), f"{answer}+0.5"]
+        if 1 not in metadata["numbers"]:  # the package lets countdown's numbers repeat
+            answers.append(f"({answer})*1/1")
         answers += [f"({answer})", answer.replace(" ", ""), answer + "(", answer.replace("*", "\u00d7")]
     elif "integration" in name:
         x = metadata["variable"]
