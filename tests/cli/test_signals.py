@@ -45,6 +45,7 @@ def running_in(session):
     ],
 )
 def test_an_evaluation_closes_its_environments(tmp_path, end, before):
+    pytest.importorskip("openai", reason="needs the extra 'eval'")
     record = Record(tmp_path / "record")
     env = f"{IDS[1]}(path={str(record._path)!r},step=0.2)"
     process = start(

@@ -1,7 +1,7 @@
 """Environments that record their life in a file, for tests of who closes them, when, and where.
 
 A line has the event, the number of the environment, and the name of the thread. An event is "built", "begins"
-or "ends" (a step), or "closed".
+or "ends" (a step), "spawned-PID" (a process), or "closed".
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import itertools
 import os
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -47,6 +48,9 @@ class Recorded(gem_core.Env):
         if action == "raise":
             self._note("ends")
             raise ValueError("as asked")
+        if action == "spawn":
+            self._note(f"spawned-{subprocess.Popen(['sleep', '300']).pid}")
+            action = "300"
         time.sleep(float(action or self._step))
         self._note("ends")
         return "on", 0.0, False, False, {}
@@ -99,6 +103,10 @@ class Record:
     def count(self, event: str) -> int:
         return sum(line[0] == event for line in self.lines())
 
+    def spawned(self) -> list[int]:
+        """Return the processes that environments have started."""
+        return [int(line[0].partition("-")[2]) for line in self.lines() if line[0].startswith("spawned")]
+
     def open(self) -> set[str]:
         """Return the environments that were built and not closed; each must be closed once at most."""
         closed = collections.Counter(line[1] for line in self.lines() if line[0] == "closed")
@@ -127,3 +135,11 @@ def wait_until(condition, seconds=30.0):
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         time.sleep(0.01)
+
+
+def runs(pid):
+    """Return whether a process runs; one that nobody reaps has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

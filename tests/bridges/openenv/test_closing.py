@@ -23,7 +23,7 @@ from gem_core.errors import EnvError
 from gem_core.registration import make
 from tests.bridges.openenv.serving import play, serving
 from tests.support import recorded
-from tests.support.recorded import IDS, Record, wait_until
+from tests.support.recorded import IDS, Record, runs, wait_until
 
 RESET = b'{"type": "reset", "data": {}}'
 
@@ -66,7 +66,7 @@ def test_a_client_that_leaves_while_its_environment_is_built(record, id, patienc
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_no_close_runs_on_the_event_loop(record, id):
+def test_no_closeruns_on_the_event_loop(record, id):
     """Not when the client leaves, with or without a running step, and not when a step raises."""
 
     async def main(url):
@@ -196,7 +196,7 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
 
     pids = asyncio.run(main())
     assert len(pids) >= 2
-    assert not any(map(_runs, pids))
+    assert not any(map(runs, pids))
     assert not _children_with("gem_core.bridges.openenv.worker")
 
 
@@ -223,7 +223,7 @@ async def main():
     await host.answer(seat, {RESET!r})
     print("ready", flush=True)
     if {kind == "in a step"}:
-        await host.answer(seat, b'{{"type": "step", "data": {{"message": "300"}}}}')
+        await host.answer(seat, b'{{"type": "step", "data": {{"message": "spawn"}}}}')
     await asyncio.sleep(300)
 asyncio.run(main())
 """
@@ -233,9 +233,9 @@ asyncio.run(main())
             if kind != "starting":
                 assert process.stdout.readline() == "ready\n"
                 if kind == "in a step":
-                    wait_until(lambda: record.count("begins"))
+                    wait_until(record.spawned)
             process.kill()
-            wait_until(lambda: not _runs(pid))
+            wait_until(lambda: not any(map(runs, [pid, *record.spawned()])))
         finally:
             process.kill()
             with contextlib.suppress(ProcessLookupError):
@@ -274,15 +274,6 @@ def test_an_actor_answers_each_message_of_a_session_that_ends_in_the_same_moment
         data = data[HEADER.size + size :]
     assert numbers == set(range(100))
     assert len(record.open()) == 1  # the one that this test made
-
-
-def _runs(pid):
-    """Return whether a process runs; one that nobody reaps has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _children_with(word):
