@@ -46,13 +46,11 @@ class Closer:
 
         Args:
             close: Closes it.
-            owner: What calls in threads may still work for (see `gem_core._util.threads.calls_of`); `close`
+            owner: What calls in threads may still work for (see `gem_core._util.owners.calls_of`); `close`
                 is called once they have returned. None means nothing.
         """
-        from gem_core._util.threads import (  # asyncio: a third of the time of `import gem_core`
-            ENV_THREADS,
-            after_calls,
-        )
+        from gem_core._util.owners import after_calls
+        from gem_core._util.threads import ENV_THREADS  # asyncio: a third of the time of `import gem_core`
 
         done: Future[None] = Future()
         with self._lock:

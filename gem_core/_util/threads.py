@@ -4,13 +4,6 @@
 
 A call is abandoned if it takes too long or its caller is canceled. It keeps its thread, and a new thread
 replaces that one. No thread keeps the interpreter from exiting.
-
-Whoever closes an object must know of the calls that still use it, also of abandoned ones that some other
-function started:
-
-    with calls_of(env):
-        await env.astep(action)  # every thread that this call starts, also in other tasks, works for `env`
-    after_calls(env, env.close)  # now, or when the last of these threads has returned
 """
 
 from __future__ import annotations
@@ -25,11 +18,12 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
+from gem_core._util.owners import note_call
 from gem_core._util.waiting import Overdue
 
 P = ParamSpec("P")
@@ -198,11 +192,8 @@ _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 
 
 def _reset_pools() -> None:
-    global _calls_lock
     for pool in list(_pools):
         pool._reset()
-    _calls.clear()
-    _calls_lock = threading.Lock()
 
 
 after_fork(_reset_pools)
@@ -249,8 +240,7 @@ class ThreadCall(Generic[T]):
         self._began: float | None = None  # None while it waits for a thread
         self._executor = executor or ENV_THREADS
         self.future: Future[CallOutcome[T]] = self._executor.submit(self._run)
-        for owner in _owners.get():
-            _works_for(owner(), self.future)
+        note_call(self.future)
 
     async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
         """Wait for the call and return its result or its exception, as values.
@@ -288,62 +278,6 @@ class ThreadCall(Generic[T]):
             return self._context.run(self._function), None
         except (Exception, SystemExit) as error:
             return None, error
-
-
-_owners: contextvars.ContextVar[tuple[weakref.ref[Any], ...]] = contextvars.ContextVar("owners", default=())
-"""What the calls of the running code work for. The references are weak, because a task that this code starts
-keeps its context."""
-_calls: dict[int, set[Future[Any]]] = {}
-"""Running calls by the `id` of the object that they work for, which lives until they have returned."""
-_calls_lock = threading.Lock()
-
-
-@contextlib.contextmanager
-def calls_of(owner: object) -> Iterator[None]:
-    """Note that every `ThreadCall` of this block, and of the tasks that it starts, works for `owner`.
-
-    Blocks can be nested; a call then works for the owners of all of them.
-
-    Args:
-        owner: Any object that can be referenced weakly; for an environment, the one below its wrappers.
-    """
-    outer = _owners.get()
-    _owners.set((*outer, weakref.ref(owner)))
-    try:
-        yield
-    finally:
-        _owners.set(outer)  # no reset(token): a coroutine that is destroyed ends in another context
-
-
-def _works_for(owner: object | None, call: Future[Any]) -> None:
-    if owner is None:
-        return
-    with _calls_lock:
-        _calls.setdefault(id(owner), set()).add(call)
-
-    def returned(call: Future[Any]) -> None:
-        with _calls_lock:
-            others = _calls.get(id(owner), set())  # this function keeps the owner alive
-            others.discard(call)
-            if not others:
-                _calls.pop(id(owner), None)
-
-    call.add_done_callback(returned)
-
-
-def running_call(owner: object) -> Future[Any] | None:
-    """Return a call that works for `owner` and has not returned, abandoned or not; None if there is none."""
-    with _calls_lock:
-        return next((call for call in _calls.get(id(owner), ()) if not call.done()), None)
-
-
-def after_calls(owner: object, then: Callable[[], object]) -> None:
-    """Call `then` once no call works for `owner`: now, or in the thread of the last call."""
-    call = running_call(owner)
-    if call is None:
-        then()
-    else:
-        call.add_done_callback(lambda _: after_calls(owner, then))
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -10,7 +10,8 @@ from typing import Any
 
 from gem_core._util.closing import Closer, Closing
 from gem_core._util.messages import error_line
-from gem_core._util.threads import ThreadCall, calls_of
+from gem_core._util.owners import calls_of
+from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.sessions import Session, SessionReply
