@@ -302,7 +302,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the choices")
     parser.add_argument("--out", type=Path, help="JSON file for the result")
     args = parser.parse_args()
-    logging.getLogger("gem_core").setLevel(logging.CRITICAL)  # failures are counted
+    for name in ("gem_core", "mcp"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # failures are counted
     for kind in (Product, Programs):
         gem_core.register(f"endure:{kind.__name__}-v0", kind)
     openenv = Server(
