@@ -40,6 +40,7 @@ SIDE_BY_SIDE = (
     "rl2",
     "roll",
     "wheel",
+    "cancels",
     "bridge-textarena",
     "bridge-skyrl",
 )
@@ -151,6 +152,18 @@ def minimal(session: nox.Session) -> None:
     pytest(session, *WORKERS, "-m", "not once", *newest)
 
 
+@nox.session(python=["3.10", "3.13"])
+def cancels(session: nox.Session) -> None:
+    """Cancel episodes with servers of OpenEnv and MCP on the oldest and the newest Python.
+
+    `minimal` cancels all others there: asyncio loses cancels on the oldest Python only.
+    """
+    constraints = ("-c", "constraints/minimal.txt", "-c", "constraints/servers.txt")
+    install(session, *constraints, "-e", ".[serve,mcp]", *MINIMAL)
+    pytest(session, "tests/cancels", "-k", "server")
+    reject_skipped_tests(session)
+
+
 @nox.session(python="3.11")
 def mcp1(session: nox.Session) -> None:
     """Run the MCP tests with the older major version of the package; `core` has the newer one."""
@@ -211,6 +224,16 @@ def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
     install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def machines(session: nox.Session) -> None:
+    """Run a dozen commands on unusual machines: without streams, space, HOME, or namespaces (30 minutes).
+
+    A row that this machine cannot be made like, as where only root may, is skipped with its reason.
+    """
+    session.env.update(GEM_CORE_MACHINES="1", OMP_NUM_THREADS="1")
+    pytest(session, *WORKERS, "-rs", "tests/machines")
 
 
 @nox.session

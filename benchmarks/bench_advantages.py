@@ -9,6 +9,7 @@ from typing import Any
 import common
 import torch
 
+from gem_core import advantages
 from gem_core.advantages import tensors
 from gem_core.advantages.registry import get_estimator
 
@@ -71,19 +72,27 @@ def run(quick: bool) -> list[common.Result]:
     }
     positive = rewards.abs()
     cases: dict[str, tuple[Callable[[], Any], Callable[[], Any], float | None]] = {
-        "rebn, bool mask": (lambda: tensors.rebn(rewards, mask, gamma=0.9), peer(rewards, mask), None),
+        "rebn, bool mask": (
+            lambda: advantages.rebn.tensors(rewards, mask, gamma=0.9),
+            peer(rewards, mask),
+            None,
+        ),
         "rebn, turn ids": (
-            lambda: tensors.rebn(rewards, number, turn_ids=ids, gamma=0.9),
+            lambda: advantages.rebn.tensors(rewards, number, turn_ids=ids, gamma=0.9),
             peer(rewards, number, ids),
             None,
         ),
-        "rebn, bfloat16": (lambda: tensors.rebn(half, number, gamma=0.9), peer(half, number), None),
+        "rebn, bfloat16": (
+            lambda: advantages.rebn.tensors(half, number, gamma=0.9),
+            peer(half, number),
+            None,
+        ),
     }
     for name in BUILTIN:
         estimator = get_estimator(name)
         arguments = {need: needs[need] for need in estimator.needs}
         moved_inputs = [positive, number, *(needs[n] for n in estimator.needs if n in READ)]
-        compute = functools.partial(estimator.tensors(), positive, number, gamma=0.9, **arguments)
+        compute = functools.partial(estimator.tensors, positive, number, gamma=0.9, **arguments)
         limit = LIMIT_GROUPS if "group_ids" in estimator.needs else LIMIT
         cases[name] = (compute, peer(*moved_inputs), limit)
     note = f"({ROWS}, {TOKENS}), {TURNS} turns per row, wall, 2 threads; peer: copy inputs, write 2 outputs"

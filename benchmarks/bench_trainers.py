@@ -14,8 +14,7 @@ from typing import Any
 import common
 import torch
 
-from gem_core import register
-from gem_core.advantages import tensors
+from gem_core import advantages, register
 from gem_core.core import Env
 from gem_core.rollout import Episode, Generation, RolloutOptions, Turn, rows_of
 from gem_core.tasks import TaskRow
@@ -79,7 +78,7 @@ def from_facts(
         return rows
 
     def peer() -> int:
-        tensors.rebn(rewards, mask, gamma=0.9)
+        advantages.rebn.tensors(rewards, mask, gamma=0.9)
         return rows
 
     def plain() -> int:

@@ -219,19 +219,23 @@ class Env(Closing):
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         """`reset` for async callers: inline, or in a thread if the environment is `blocking`."""
         if self.blocking:
+            from gem_core._util.owners import calls_of
             from gem_core._util.threads import in_thread  # asyncio: a third of the time of `import gem_core`
 
-            if options is None:  # also for a reset without the parameter
-                return await in_thread(self.reset, seed)
-            return await in_thread(self.reset, seed, options=options)
+            with calls_of(self.unwrapped):
+                if options is None:  # also for a reset without the parameter
+                    return await in_thread(self.reset, seed)
+                return await in_thread(self.reset, seed, options=options)
         return self.reset(seed) if options is None else self.reset(seed, options=options)
 
     async def astep(self, action: str) -> StepResult:
         """`step` for async callers: inline, or in a thread if the environment is `blocking`."""
         if self.blocking:
+            from gem_core._util.owners import calls_of
             from gem_core._util.threads import in_thread
 
-            return await in_thread(self.step, action)
+            with calls_of(self.unwrapped):
+                return await in_thread(self.step, action)
         return self.step(action)
 
     def items(self, split: Split) -> Sequence[int] | None:

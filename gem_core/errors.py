@@ -33,7 +33,7 @@ class ResetNeeded(GemError, RuntimeError):
 
 
 class CallOrderError(GemError, RuntimeError):
-    """Raised when a vector env is already closed, or one of its environments is still busy."""
+    """Raised when a closed object is used, or an environment of a vector env that is still busy."""
 
 
 class EnvError(GemError, RuntimeError):

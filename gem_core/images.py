@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import threading
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError, MissingDependency
 
@@ -33,7 +33,7 @@ MOST_PIXELS = 16 << 20
 _MOST_KEPT = 64 << 20
 """Maximum size of the decoded images that are kept, in bytes."""
 _opened: dict[str, Image] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def text_part(text: str) -> dict[str, Any]:

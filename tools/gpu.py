@@ -131,7 +131,7 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     """Compare advantages and the gradient of a tiny model on a device with those on the CPU."""
     import torch
 
-    from gem_core.advantages import rebn, tensors
+    from gem_core.advantages import rebn
     from gem_core.train.objective import policy_gradient
     from gem_core.train.tiny import TinyOptions, make_tiny
 
@@ -142,8 +142,8 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     for dtype in (torch.float32, torch.bfloat16):
         # Rewards are rounded to the dtype on both sides, so that only the computation differs.
         rounded = rewards.to(dtype)
-        wanted = tensors.rebn(rounded.double(), mask, gamma=0.9).advantages
-        computed = tensors.rebn(rounded.to(device), mask.to(device), gamma=0.9).advantages
+        wanted = rebn.tensors(rounded.double(), mask, gamma=0.9).advantages
+        computed = rebn.tensors(rounded.to(device), mask.to(device), gamma=0.9).advantages
         result["advantages"][str(dtype)] = float((computed.cpu().double() - wanted).abs().max())
 
     env_id = "game:GuessTheNumber-v0-easy"

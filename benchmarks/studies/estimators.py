@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gem_core.advantages import ReturnStats, gae, returns
+from gem_core.advantages import ReturnStats, estimator, gae, returns
 from gem_core.advantages.batch import TurnRewards
-from gem_core.advantages.registry import Estimator, list_estimators, register_estimator
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
@@ -45,19 +44,11 @@ def normalized_gae(
 
 def register() -> None:
     """Make the estimators available to `gem_core.train` in this process."""
-    for name, function in (("centered", centered), ("scaled", scaled)):
-        if name not in list_estimators():
-            register_estimator(Estimator(name, function, description=str(function.__doc__)))
-    if "normalized_gae" not in list_estimators():
-        register_estimator(
-            Estimator(
-                "normalized_gae",
-                normalized_gae,
-                needs=("values",),
-                description=str(normalized_gae.__doc__),
-                critic_learns="advantage",  # as in the recorded runs
-            )
-        )
+    for function in (centered, scaled):
+        estimator(str(function.__doc__))(function)
+    estimator(str(normalized_gae.__doc__), critic_learns="advantage")(
+        normalized_gae
+    )  # as in the recorded runs
 
 
 def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] | None) -> list[FloatArray]:

@@ -52,7 +52,7 @@ def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: fl
         if "group_ids" in function.needs
         else {}
     )
-    advantages = function.reference()([episode.rewards for episode in episodes], gamma=gamma, **groups)
+    advantages = function([episode.rewards for episode in episodes], gamma=gamma, **groups)
     for episode, of_turns in zip(episodes, advantages, strict=True):
         for turn, advantage in zip(episode.turns, of_turns, strict=True):
             turn.advantage = float(advantage)

@@ -9,8 +9,11 @@ users write before an option in the name: ``check_int("--gem.max_turns", ...)``.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
+import os
+import sys
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 
@@ -151,6 +154,21 @@ def check_dict(name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def check_path(name: str, path: str | os.PathLike[str]) -> None:
+    """Check that a path is text in UTF-8, as the libraries that save and load models require.
+
+    Raises:
+        ConfigError: It has other bytes, or Python reads paths in an encoding without its characters.
+    """
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        hint = "" if encoding == "utf-8" else f"; Python reads paths as {encoding} here: set PYTHONUTF8=1"
+        what = "a path in UTF-8, as libraries for models require"
+        raise expected(name, os.fspath(path), f"{what}{hint}") from None
+
+
 def check_names(
     names: Iterable[object],
     known: Collection[str],
@@ -174,6 +192,15 @@ def check_names(
     for name in names:
         if name not in known:
             raise ConfigError(messages.unknown(kind, str(name), known, owner=owner, prefix=prefix))
+
+
+def defaults(config: type[Any]) -> dict[str, Any]:
+    """Return the default of each field of a dataclass that has one."""
+    return {
+        item.name: item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        for item in dataclasses.fields(config)
+        if not item.default is item.default_factory is dataclasses.MISSING
+    }
 
 
 def expected(name: str, value: object, what: str, optional: bool = False) -> ConfigError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import sys
-import threading
 import traceback
 import zlib
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_line, suggest
 from gem_core.errors import ConfigError, GemError, MissingDependency
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _loaded_groups: set[str] = set()
-lock = threading.RLock()
+lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 
@@ -111,7 +112,7 @@ def _load_file(name: str, path: str) -> ModuleType:
     if not file.is_file():
         raise ConfigError(f"{name}: {file} does not exist")
     # The name depends on the path only, so objects of the module can be pickled for another process.
-    module_name = f"gem_core_file_{file.stem}_{zlib.crc32(str(file).encode()):08x}"
+    module_name = f"gem_core_file_{file.stem}_{zlib.crc32(os.fsencode(file)):08x}"
     with lock:
         if module_name not in sys.modules:
             spec = importlib.util.spec_from_file_location(module_name, file)

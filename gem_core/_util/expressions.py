@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import threading
 
-_PARSING = threading.RLock()
+from gem_core._util.forks import ForkSafeLock
+
+_PARSING = ForkSafeLock(reentrant=True)
 
 
 def parse_expression(text: str) -> ast.expr:

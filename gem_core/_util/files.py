@@ -29,32 +29,56 @@ def write_atomically(path: str | Path, parts: Iterable[str | bytes]) -> None:
 
     Args:
         path: Path of the file; an existing file is replaced.
-        parts: Text (written as UTF-8) or bytes, in order.
+        parts: Text or bytes, in order. Text is written as UTF-8, and lone surrogates, such as those for
+            bytes of a path that are not UTF-8, as escapes.
 
     Raises:
         OSError: The file cannot be written; the error names it, and no temporary file remains.
     """
     target = Path(path)
     if target.exists() and not target.is_file():
-        with open(target, "wb") as file:
+        with named(target), open(target, "wb") as file:
             file.writelines(_encoded(parts))
         return
     target = target.resolve()  # the file behind a symbolic link, not the link, is replaced
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The process id would not be unique: threads share it, and two containers may have the same one.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    # The process id would not be unique: threads share it, and two containers may have the same one. The name
+    # of the target may be as long as names can be.
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    with named(target, temporary):
+        try:
+            with open(temporary, "xb") as file:
+                file.writelines(_encoded(parts))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):  # on a read-only file system, also if there is none
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def named(path: str | Path, *others: Path) -> Iterator[None]:
+    """Let the OSErrors in the ``with`` block name `path` if they name no file, or one of `others`.
+
+    The errors of a full disk name none.
+    """
     try:
-        with open(temporary, "xb") as file:
-            file.writelines(_encoded(parts))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except OSError as error:  # name the requested file; a full disk names none
-        if error.errno is None or error.filename not in (None, str(temporary)):
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename not in (None, *map(str, others)):
             raise
-        raise OSError(error.errno, error.strerror, str(target)) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line to a file that exists.
+
+    Raises:
+        OSError: The file cannot be written, or was removed; the error names it.
+    """
+    with named(path), open(os.open(path, os.O_WRONLY | os.O_APPEND), "w", encoding="utf-8") as file:
+        file.write(line + "\n")
 
 
 PAGE_MARK = '<meta name="generator" content="gem-core">'
@@ -112,14 +136,47 @@ def read_json_lines(path: str | Path) -> list[Any]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: A complete line is not JSON.
+        DataError: A complete line is not JSON; the message names the file and the line.
     """
-    with open(path, encoding="utf-8") as file:
-        return [read_json(line) for line in file if line.endswith("\n")]
+    rows = []
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.endswith(b"\n"):
+                try:
+                    rows.append(read_json(line))
+                except ValueError as error:
+                    raise DataError(f"{path}, line {number} is damaged: {error}") from None
+    return rows
+
+
+class Claim:
+    """The folder of a run, which is locked by `claimed`.
+
+    Args:
+        folder: The folder.
+        what: Kind of run, for messages.
+    """
+
+    def __init__(self, folder: Path, what: str) -> None:
+        self._folder, self._what = folder, what
+        self._identity = os.stat(folder)
+
+    def check(self) -> None:
+        """Check that the folder is still in its place.
+
+        Raises:
+            ConfigError: It was removed, moved, or replaced, and with it what the run had written.
+        """
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.stat(self._folder), self._identity):
+                return
+        raise ConfigError(
+            f"{self._folder} was removed or moved during the {self._what}, and with it the files of the run"
+        )
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, what: str) -> Iterator[None]:
+def claimed(folder: Path, what: str) -> Iterator[Claim]:
     """Lock the folder of a run while the ``with`` block runs.
 
     Args:
@@ -127,8 +184,8 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
         what: Kind of run, for messages.
 
     Raises:
-        ConfigError: Another run holds the lock, the folder cannot be written, or it holds a link to a file,
-            through which the run would write.
+        ConfigError: Another run holds the lock, the folder cannot be written, it holds a link to a file,
+            through which the run would write, or it is no longer there at the end of the block.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,7 +204,9 @@ def claimed(folder: Path, what: str) -> Iterator[None]:
                 ) from None
             except OSError:  # a file system without locks
                 pass
-        yield
+        claim = Claim(folder, what)
+        yield claim
+        claim.check()
     finally:
         os.close(lock)
 
@@ -179,4 +238,4 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _encoded(parts: Iterable[str | bytes]) -> Iterable[bytes]:
-    return (part.encode() if isinstance(part, str) else part for part in parts)
+    return (part.encode(errors="backslashreplace") if isinstance(part, str) else part for part in parts)

@@ -19,14 +19,14 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
+from gem_core._util.forks import ForkSafeLock, after_fork
 from gem_core._util.watcher import RECORD
 
 _SCRIPT = str(Path(__file__).with_name("watcher.py"))
 
-_lock = threading.RLock()
+_lock = ForkSafeLock(reentrant=True)
 _pipe: int | None = None
 """Where the watcher reads; None before its start."""
 _watcher: subprocess.Popen[bytes] | None = None
@@ -112,8 +112,7 @@ def _stop() -> None:
 
 def _forget() -> None:
     """Forget the watcher in a forked child, because it belongs to the parent."""
-    global _lock, _pipe, _watcher
-    _lock = threading.RLock()
+    global _pipe, _watcher
     if _pipe is not None:
         os.close(_pipe)  # or else it would seem that the parent may still send records
     if _watcher is not None:
@@ -122,6 +121,5 @@ def _forget() -> None:
     _groups.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 atexit.register(_stop)

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
+
+from gem_core._util.forks import ForkSafeLock, after_fork
 
 _owners: contextvars.ContextVar[tuple[weakref.ref[Any], ...]] = contextvars.ContextVar("owners", default=())
 """What the calls of the running code work for. The references are weak, because a task that this code starts
 keeps its context."""
 _calls: dict[int, set[Future[Any]]] = {}
 """Running calls by the `id` of the object that they work for, which lives until they have returned."""
-_calls_lock = threading.Lock()
+_calls_lock = ForkSafeLock()
 
 
 @contextlib.contextmanager
@@ -82,12 +82,4 @@ def after_calls(owner: object, then: Callable[[], object]) -> None:
         call.add_done_callback(lambda _: after_calls(owner, then))
 
 
-def _forget() -> None:
-    """Forget the calls in a forked child, because their threads belong to the parent."""
-    global _calls_lock
-    _calls.clear()
-    _calls_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_forget)
+after_fork(_calls.clear)  # the threads of these calls belong to the parent

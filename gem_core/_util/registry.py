@@ -45,12 +45,19 @@ class Registry(Generic[T]):
         self._error, self._hint = error, hint
         self._values: dict[str, T] = {}
 
-    def register(self, name: str, value: T) -> None:
+    def register(self, name: str, value: T, *, replace: bool = False) -> None:
         """Register `value` under `name`.
 
+        Args:
+            name: The name.
+            value: The value.
+            replace: Whether it replaces a different value.
+
         Raises:
-            ConfigError: The name is taken by a different value.
+            ConfigError: The name is taken by a different value, and `replace` is False.
         """
+        if replace:
+            self._values[name] = value
         registered = self._values.setdefault(name, value)
         if registered != value:
             raise ConfigError(f"{self._kind} {name!r} is already registered as {registered!r:.200}")

@@ -31,5 +31,5 @@ def derive_int(*parts: object, sep: str = " ", bits: int = 31) -> int:
     """Return an integer seed of up to 64 bits, for libraries and servers that do not accept text."""
     import hashlib  # loads OpenSSL, a tenth of the time of `import gem_core`
 
-    digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode()).digest()
+    digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - bits)

@@ -2,28 +2,28 @@
 
     observation, info = await in_thread(env.reset, 0)
 
-A call is abandoned if it takes too long or its caller is canceled. It keeps its thread, and a new thread
-replaces that one. No thread keeps the interpreter from exiting.
+A call is given up if it takes too long or its caller is canceled. If it has not begun, it never runs. If it
+has, it keeps its thread, and a new thread replaces that one; where it waits for a place, a program, or a
+server, it ends (see `gem_core._util.places`). No thread keeps the interpreter from exiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import contextvars
 import functools
-import os
 import queue
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
+from gem_core._util.forks import renew_after_fork
 from gem_core._util.owners import note_call
+from gem_core._util.places import Clock, GivenUp, current_clock, on_clock
 from gem_core._util.waiting import Overdue
 
 P = ParamSpec("P")
@@ -34,12 +34,6 @@ MAX_THREADS = 32
 """Default number of calls of environments that run concurrently; further calls wait for a free thread."""
 _IDLE_SECONDS = 30.0
 """Idle time in seconds after which a thread ends."""
-
-
-def after_fork(reset: Callable[[], None]) -> None:
-    """Call `reset` in every forked child, where locks may be held forever and no other thread runs."""
-    if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-        os.register_at_fork(after_in_child=reset)
 
 
 class PoolCall:
@@ -55,6 +49,13 @@ class PoolCall:
 
 class _PoolFuture(Future[T]):
     call: PoolCall
+    pool: ThreadPool
+
+    def cancel(self) -> bool:
+        canceled = super().cancel()
+        if canceled:
+            self.pool.abandon(self.call)
+        return canceled
 
 
 class ThreadPool(Executor):
@@ -67,23 +68,32 @@ class ThreadPool(Executor):
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
-        self._reset()
-        _pools.add(self)
+        self.forget_parent()
+        renew_after_fork(self)
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: _PoolFuture[T] = _PoolFuture()
+        future.pool = self
         future.call = PoolCall(_fulfill, future, functools.partial(fn, *args, **kwargs))
         self.start(future.call)
         return future
 
     def start(self, call: PoolCall) -> None:
-        """Run a call without a future, which would take most of the time of a short call."""
+        """Run a call without a future, which would take most of the time of a short call.
+
+        Raises:
+            RuntimeError: The pool is closed, or no thread can be started for the call, which does not run.
+        """
         with self._lock:
             if self._closed:
                 raise RuntimeError("this thread pool is closed")
-            self._unfinished += 1
-            self._queue.put(call)
-            self._start_if_needed()
+            self._waiting[call] = None
+            try:
+                self._start_if_needed()
+            except BaseException:
+                del self._waiting[call]
+                raise
+            self._tokens.put(call)
 
     @property
     def size(self) -> int:
@@ -94,18 +104,22 @@ class ThreadPool(Executor):
         """Change the size. If it becomes smaller, threads that already run are kept until they are idle."""
         with self._lock:
             self._size = size
-            for _ in range(self._unfinished - len(self._threads)):
-                self._start_if_needed()
+        self._fill()
 
     def abandon(self, call: PoolCall | Future[Any]) -> None:
-        """Replace the thread that runs this call; that thread ends when the call returns."""
+        """Give up a call.
+
+        One that has not begun does not run. A thread that runs one is replaced, and ends when it returns.
+        """
         pool_call: PoolCall = call.call if isinstance(call, _PoolFuture) else call  # type: ignore[assignment]
         with self._lock:
-            if pool_call.thread is not None and not pool_call.abandoned:
-                pool_call.abandoned = True
-                self._threads.remove(pool_call.thread)
-                self._unfinished -= 1
-                self._start_if_needed()
+            self._waiting.pop(pool_call, None)
+            if pool_call.thread is None or pool_call.abandoned:
+                return
+            pool_call.abandoned = True
+            self._threads.remove(pool_call.thread)
+            self._running -= 1
+        self._fill()
 
     def shutdown(
         self, wait: bool = True, *, cancel_futures: bool = False, timeout: float | None = None
@@ -119,63 +133,86 @@ class ThreadPool(Executor):
         """
         with self._lock:
             self._closed = True
-            dropped = self._drain() if cancel_futures else []
-            self._queue.put(None)
+            dropped = self._drop() if cancel_futures else []
+            self._tokens.put(None)
             threads = list(self._threads)
-        for call in dropped:
-            if call.function is _fulfill:
-                call.args[0].cancel()
+        for future in dropped:
+            future.cancel()
         end = None if timeout is None else time.monotonic() + timeout
         for thread in threads if wait else ():
             thread.join(None if end is None else max(0.0, end - time.monotonic()))
 
-    def _reset(self) -> None:
+    def forget_parent(self) -> None:
         """Initialize the pool; in a forked child, all earlier calls and threads belong to the parent."""
         self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[PoolCall | None] = queue.SimpleQueue()
+        self._waiting: dict[PoolCall, None] = {}  # in the order of their starts
+        self._running = 0  # calls that run, except abandoned ones
         self._threads: set[threading.Thread] = set()
-        self._unfinished = 0  # calls that wait or run, except abandoned ones
+        # Wakes a thread for each call that began to wait, which may have left since.
+        self._tokens: queue.SimpleQueue[PoolCall | None] = queue.SimpleQueue()
         self._closed = False
 
-    def _start_if_needed(self) -> None:
-        if len(self._threads) < min(self._unfinished, self._size):
-            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-            self._threads.add(thread)
-            thread.start()
+    def _start_if_needed(self) -> bool:
+        """Start a thread if a call needs one; return whether it did."""
+        if len(self._threads) >= min(len(self._waiting) + self._running, self._size):
+            return False
+        thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+        thread.start()  # waits for the lock before it works
+        self._threads.add(thread)
+        return True
 
-    def _drain(self) -> list[PoolCall]:
-        """Return the calls that have not begun; they will not begin."""
-        calls = []
-        with contextlib.suppress(queue.Empty):
-            while (call := self._queue.get_nowait()) is not None:
-                calls.append(call)
-        self._unfinished -= len(calls)
-        return calls
+    def _fill(self) -> None:
+        """Start threads for the calls that wait; if none can be started and none runs, the calls fail."""
+        with self._lock:
+            try:
+                while self._start_if_needed():
+                    pass
+                return
+            except RuntimeError as error:
+                failure = error
+                failed = [] if self._threads else self._drop()
+        for future in failed:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(failure)
+
+    def _drop(self) -> list[Future[Any]]:
+        """Let the calls not run that have not begun; return their futures, which are still pending."""
+        calls = list(self._waiting)
+        self._waiting.clear()
+        return [call.args[0] for call in calls if call.function is _fulfill]
 
     def _work(self) -> None:
         thread = threading.current_thread()
-        with self._lock:  # held until the caller that started this thread has left
-            pass
         while True:
             try:
-                call = self._queue.get(timeout=_IDLE_SECONDS)
+                token = self._tokens.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
-                    if self._queue.empty():
+                    if not self._waiting:
                         self._threads.discard(thread)
                         return
                 continue
-            if call is None:  # closed; the other threads end as well
-                self._queue.put(None)
-                return
-            call.thread = thread
+            with self._lock:
+                call = next(iter(self._waiting), None)
+                if call is not None:
+                    del self._waiting[call]
+                    call.thread = thread
+                    self._running += 1
+                elif token is None:  # closed; the other threads end as well
+                    self._tokens.put(None)
+                    return
+                else:
+                    continue
             call.function(*call.args)
             with self._lock:
                 if call.abandoned:
-                    return
-                call.thread = None
-                self._unfinished -= 1
-            del call  # so that an idle thread keeps no object alive
+                    if len(self._threads) >= min(len(self._waiting) + self._running, self._size):
+                        return
+                    self._threads.add(thread)  # no thread could be started in its place
+                else:
+                    call.thread = None
+                    self._running -= 1
+            del call, token  # so that an idle thread keeps no object alive
 
 
 def _fulfill(future: Future[T], function: Callable[[], T]) -> None:
@@ -187,16 +224,6 @@ def _fulfill(future: Future[T], function: Callable[[], T]) -> None:
         else:
             future.set_result(result)
 
-
-_pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
-
-
-def _reset_pools() -> None:
-    for pool in list(_pools):
-        pool._reset()
-
-
-after_fork(_reset_pools)
 
 ENV_THREADS = ThreadPool(MAX_THREADS, "gem-env")
 """Threads for all calls of environments in this process."""
@@ -232,14 +259,23 @@ class ThreadCall(Generic[T]):
 
     Attributes:
         future: Future that is done when the call has returned, even if it was abandoned.
+        clock: Clock of the call, which stands until a thread starts it, and while it waits for a place.
+
+    Raises:
+        RuntimeError: No thread can be started for the call.
     """
 
     def __init__(self, function: Callable[[], T], executor: Executor | None = None) -> None:
         self._function = function
-        self._context = contextvars.copy_context()
-        self._began: float | None = None  # None while it waits for a thread
         self._executor = executor or ENV_THREADS
-        self.future: Future[CallOutcome[T]] = self._executor.submit(self._run)
+        self.clock = Clock(current_clock())
+        self.clock.stand()
+        self._context = contextvars.copy_context()
+        try:
+            self.future: Future[CallOutcome[T]] = self._executor.submit(self._run)
+        except BaseException:
+            self.clock.end()
+            raise
         note_call(self.future)
 
     async def outcome(self, timeout: float | None = None) -> CallOutcome[T]:
@@ -249,35 +285,45 @@ class ThreadCall(Generic[T]):
         `SystemExit` is treated like other exceptions, because a thread cannot end the process.
 
         Args:
-            timeout: Maximum number of seconds, from the moment that a thread starts the call; None means no
-                limit.
+            timeout: Maximum number of seconds on the clock of the call; None means no limit.
 
         Raises:
-            Overdue: The call exceeded the time limit and was abandoned.
+            Overdue: The call exceeded the time limit and was given up.
         """
         waiting = asyncio.wrap_future(self.future)
-        left = timeout
         try:
             if timeout is None:
                 return await waiting
-            while not (await asyncio.wait({waiting}, timeout=left))[0]:
-                # A call that starts later than now is overdue later than this.
-                left = timeout - (0.0 if self._began is None else time.monotonic() - self._began)
-                if left <= 0:
+            while not (await asyncio.wait({waiting}, timeout=self.clock.left(timeout)))[0]:
+                if self.clock.seconds >= timeout:
                     raise Overdue
+            return waiting.result()
         except BaseException:
             waiting.cancel()
-            if not self.future.cancel() and isinstance(self._executor, ThreadPool):
-                self._executor.abandon(self.future)
+            self.give_up()
             raise
-        return waiting.result()
+
+    def give_up(self) -> None:
+        """Let the call not begin, or else let its thread know that nobody waits for the result."""
+        if not self.future.cancel() and isinstance(self._executor, ThreadPool):
+            self._executor.abandon(self.future)
+        self.clock.give_up()
+        self.clock.end()  # its callers do not wait for a place with it
 
     def _run(self) -> CallOutcome[T]:
-        self._began = time.monotonic()
+        self.clock.go()
         try:
-            return self._context.run(self._function), None
+            return self._context.run(self._on_clock), None
         except (Exception, SystemExit) as error:
             return None, error
+        finally:
+            self.clock.end()
+
+    def _on_clock(self) -> T:
+        if self.clock.given_up:
+            raise GivenUp
+        with on_clock(self.clock):
+            return self._function()
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""`within`: wait with a time limit, and never lose a cancel.
+"""`within`: wait with a time limit, and never lose a cancel. `cancel_all`: leave no task running.
 
 `asyncio.wait_for` of Python 3.10 and 3.11 drops a cancel that arrives in the same turn of the event loop in
 which the awaited object completes: the caller goes on as if nobody had canceled it. Where a cancel matters,
@@ -8,8 +8,10 @@ gem-core waits with `within`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, TypeVar
+
+from gem_core._util.places import Clock, current_clock, on_clock
 
 T = TypeVar("T")
 
@@ -27,7 +29,8 @@ async def within(
     canceled, and this function returns after it has ended.
 
     Args:
-        seconds: Maximum number of seconds; None means no limit.
+        seconds: Maximum number of seconds; None means no limit. Time in which a coroutine waits for a place
+            or a thread does not count (see `gem_core._util.places`).
         awaited: A coroutine, task, or future.
         unused: Called with a result that nobody receives, because the caller was canceled when it had already
             been computed; for a result that must be given back, such as a place or a connection. None drops
@@ -40,30 +43,50 @@ async def within(
         Overdue: The limit passed.
         asyncio.CancelledError: The caller was canceled, even if `awaited` completed in the same moment.
     """
-    task = asyncio.ensure_future(awaited)
+    clock = Clock(current_clock())
+    with on_clock(clock):
+        task = asyncio.ensure_future(awaited)
     try:
-        await asyncio.wait({task}, timeout=seconds)
+        if seconds is None:
+            await asyncio.wait({task})
+        else:
+            while not (await asyncio.wait({task}, timeout=clock.left(seconds)))[0]:
+                if clock.seconds >= seconds:
+                    break
         overdue = not task.done()
         if overdue:
-            await _ended(task)
+            await cancel_all([task])
     except asyncio.CancelledError:
-        await _ended(task)
-        if not task.cancelled() and task.exception() is None and unused is not None:
-            unused(task.result())
+        try:
+            await cancel_all([task])
+        finally:
+            if not task.cancelled() and task.exception() is None and unused is not None:
+                unused(task.result())
         raise
+    finally:
+        clock.end()
     if overdue and task.cancelled():
         raise Overdue
     return task.result()
 
 
-async def _ended(task: asyncio.Future[T]) -> None:
-    """Cancel a task and wait for its end; cancels that arrive meanwhile are passed on to it, and kept."""
+async def cancel_all(tasks: Collection[asyncio.Future[Any]]) -> None:
+    """Cancel tasks and wait until all of them have ended; their results and errors are dropped.
+
+    Raises:
+        asyncio.CancelledError: The caller was canceled meanwhile. The cancel is passed on to the tasks, and
+            raised after they have ended.
+    """
     canceled: asyncio.CancelledError | None = None
-    while not task.done():
-        task.cancel()
+    while unfinished := [task for task in tasks if not task.done()]:
+        for task in unfinished:
+            task.cancel()
         try:
-            await asyncio.wait({task})
+            await asyncio.wait(unfinished)
         except asyncio.CancelledError as error:
             canceled = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # mark as retrieved
     if canceled is not None:
         raise canceled

@@ -1,24 +1,28 @@
 """Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO, GAE, and others.
 
-The functions of this package need numpy only and take lists of episodes. The same estimators for (rows,
-tokens) tensors are in `gem_core.advantages.tensors`, which needs torch. `gem_core.advantages.registry`
-returns either form by name.
+Each estimator takes lists of episodes and needs numpy only. Its method `tensors` takes the (rows, tokens)
+tensors of a trainer's batch, and needs torch. `gem_core.advantages.registry` finds estimators by name.
 """
 
 from gem_core.advantages.baselines import rae, remax, update_role_baselines
 from gem_core.advantages.critic import gae
 from gem_core.advantages.groups import dr_grpo, gdpo, grpo, maxrl, opo, reinforce_plus_plus_baseline, rloo
+from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
 from gem_core.advantages.returns import normalize, rebn, reinforce, reinforce_plus_plus, returns, to_tokens
 from gem_core.advantages.stats import ReturnStats
 from gem_core.advantages.turn_groups import gigpo, mt_grpo
 
 __all__ = [
+    "Estimator",
     "ReturnStats",
     "dr_grpo",
+    "estimator",
     "gae",
     "gdpo",
+    "get_estimator",
     "gigpo",
     "grpo",
+    "list_estimators",
     "maxrl",
     "mt_grpo",
     "normalize",

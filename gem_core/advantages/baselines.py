@@ -9,13 +9,15 @@ import numpy as np
 from gem_core.advantages.batch import TurnRewards, as_turns, check_fraction, check_numbers
 from gem_core.advantages.groups import leave_one_out
 from gem_core.advantages.inputs import number_keys, plain_id
+from gem_core.advantages.registry import estimator
 from gem_core.advantages.stats import FloatArray
 
 
+@estimator("returns minus the return of a greedy episode", common=True)
 def remax(
     turn_rewards: TurnRewards,
-    baselines: Sequence[float],
     *,
+    baselines: Sequence[float],
     gamma: float = 1.0,
     truncated: Sequence[bool] | None = None,
 ) -> list[FloatArray]:
@@ -43,10 +45,11 @@ def remax(
     return turns.split(turns.returns(gamma) - greedy[turns.index])
 
 
+@estimator("episode returns minus the baseline of the agent")
 def rae(
     turn_rewards: TurnRewards,
-    agent_ids: Sequence[Hashable],
     *,
+    agent_ids: Sequence[Hashable],
     gamma: float = 1.0,
     role_baselines: Mapping[Hashable, float] | None = None,
     truncated: Sequence[bool] | None = None,

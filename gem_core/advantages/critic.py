@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from gem_core.advantages.batch import TurnRewards, as_turns, check_fraction, check_numbers
+from gem_core.advantages.registry import estimator
 from gem_core.advantages.stats import FloatArray
 
-Learns: TypeAlias = Literal["advantage", "return"]
-"""What a critic learns: the advantage plus the critic's own value, as in GAE, or the return."""
-LEARNS: tuple[Learns, ...] = get_args(Learns)
 
-
+@estimator("generalized advantage estimation, with a critic", critic_learns="advantage", common=True)
 def gae(
     turn_rewards: TurnRewards,
-    values: Sequence[ArrayLike],
     *,
+    values: Sequence[ArrayLike],
     gamma: float = 1.0,
     lam: float = 0.95,
     bootstrap: Sequence[float] | None = None,

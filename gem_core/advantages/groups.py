@@ -21,14 +21,16 @@ from gem_core.advantages.batch import (
     normalized,
     standardized,
 )
+from gem_core.advantages.registry import estimator
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
 
+@estimator("episode returns, normalized in their group", common=True)
 def grpo(
     turn_rewards: TurnRewards,
-    group_ids: Sequence[Hashable],
     *,
+    group_ids: Sequence[Hashable],
     gamma: float = 1.0,
     ddof: int = 0,
     eps: float = 1e-8,
@@ -65,10 +67,11 @@ def grpo(
     return turns.split(scores[turns.index])
 
 
+@estimator("episode returns minus the mean of their group", common=True)
 def dr_grpo(
     turn_rewards: TurnRewards,
-    group_ids: Sequence[Hashable],
     *,
+    group_ids: Sequence[Hashable],
     gamma: float = 1.0,
     truncated: Sequence[bool] | None = None,
 ) -> list[FloatArray]:
@@ -98,10 +101,11 @@ def dr_grpo(
     return turns.split(gaps[turns.index])
 
 
+@estimator("episode returns minus the mean of the others in their group", common=True)
 def rloo(
     turn_rewards: TurnRewards,
-    group_ids: Sequence[Hashable],
     *,
+    group_ids: Sequence[Hashable],
     gamma: float = 1.0,
     truncated: Sequence[bool] | None = None,
 ) -> list[FloatArray]:
@@ -130,11 +134,12 @@ def rloo(
     return turns.split(leave_one_out(turns.scores(gamma), groups)[turns.index])
 
 
+@estimator("episode returns minus the mean of their group, weighted by response tokens", common=True)
 def opo(
     turn_rewards: TurnRewards,
+    *,
     group_ids: Sequence[Hashable],
     lengths: Sequence[ArrayLike] | None = None,
-    *,
     gamma: float = 1.0,
     truncated: Sequence[bool] | None = None,
 ) -> list[FloatArray]:
@@ -168,10 +173,11 @@ def opo(
     return turns.split(gaps[turns.index])
 
 
+@estimator("episode returns divided by the mean of their group, minus 1", common=True)
 def maxrl(
     turn_rewards: TurnRewards,
-    group_ids: Sequence[Hashable],
     *,
+    group_ids: Sequence[Hashable],
     gamma: float = 1.0,
     truncated: Sequence[bool] | None = None,
 ) -> list[FloatArray]:
@@ -212,11 +218,14 @@ def maxrl(
     return turns.split((gaps / np.where(mean > 0, mean, 1.0)[groups])[turns.index])
 
 
+@estimator(
+    "episode returns minus the mean of their group, normalized over the tokens of the batch", common=True
+)
 def reinforce_plus_plus_baseline(
     turn_rewards: TurnRewards,
+    *,
     group_ids: Sequence[Hashable],
     lengths: Sequence[ArrayLike] | None = None,
-    *,
     gamma: float = 1.0,
     ddof: int = 0,
     eps: float = 1e-8,
@@ -260,11 +269,12 @@ def reinforce_plus_plus_baseline(
     return turns.split(normalized(gaps[turns.index], weights, stats, ddof=ddof, eps=eps, min_std=min_std))
 
 
+@estimator("components of the reward, each normalized in its group, then summed and normalized", common=True)
 def gdpo(
     turn_rewards: TurnRewards,
+    *,
     group_ids: Sequence[Hashable],
     reward_components: Sequence[ArrayLike],
-    *,
     gamma: float = 1.0,
     component_weights: Sequence[float] | None = None,
     ddof: int = 0,

@@ -26,8 +26,8 @@ IDS = ("group_ids", "env_ids", "agent_ids")
 """Those that are ids."""
 
 FOR_TOKENS = (
-    "Tensors of shape (rows, tokens) go to gem_core.advantages.tensors, for example "
-    "tensors.rebn(token_rewards, response_mask)."
+    "Tensors of shape (rows, tokens) go to the method `tensors` of the estimator, for example "
+    "rebn.tensors(token_rewards, response_mask)."
 )
 
 

@@ -1,25 +1,32 @@
-"""Estimators by name, for the configs of trainers.
+"""Estimators: numpy functions with a name, a form for tensors, and what they need, read from their signature.
 
-    estimator = get_estimator("grpo")
-    estimator.needs                       # ("group_ids",)
-    result = estimator.tensors()(token_rewards, response_mask, group_ids=groups, gamma=0.9)
+    @estimator("episode returns minus the best of their group")
+    def against_the_best(turn_rewards, *, group_ids, gamma=1.0, scale=1.0): ...
 
-Register your own with `register_estimator`. An installed package registers estimators through the
-entry-point group ``gem_core.advantages``, where each entry names a module to import or a function to call.
+    against_the_best.needs, against_the_best.options            # ("group_ids",), ("scale",)
+    against_the_best(turn_rewards, group_ids=groups, gamma=0.9)  # lists of episodes
+    against_the_best.tensors(token_rewards, response_mask, group_ids=groups, gamma=0.9)
+    get_estimator("against_the_best")                           # for the configs of trainers
+
+An installed package registers estimators through the entry-point group ``gem_core.advantages``, where each
+entry names a module to import or a function to call.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeAlias, get_args
 
-from gem_core._util.checks import check_names
-from gem_core._util.entry_points import check_entry_point, load_attribute
 from gem_core._util.registry import Registry
-from gem_core.advantages.critic import LEARNS, Learns
+from gem_core.advantages.declaration import Declaration, Learns, Need, P, R
 from gem_core.errors import ConfigError, MissingDependency
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed import ProcessGroup
+
+    from gem_core.advantages.tensors import Advantages
 
 ENTRY_POINT_GROUP = "gem_core.advantages"
 
@@ -35,204 +42,120 @@ Truncation: TypeAlias = Literal["keep", "mask"]
 """What happens to truncated episodes: keep them as if they had terminated, or mask them."""
 TRUNCATIONS: tuple[Truncation, ...] = get_args(Truncation)
 
-EstimatorFunction: TypeAlias = Callable[..., Any]
-Need: TypeAlias = Literal[
-    "group_ids",
-    "env_ids",
-    "agent_ids",
-    "baselines",
-    "values",
-    "lengths",
-    "state_keys",
-    "reward_components",
-]
-NEEDS: dict[Need, str] = {
-    "group_ids": "the group of each episode; the episodes of a group share task and seed",
-    "env_ids": "the environment of each episode",
-    "agent_ids": "the agent of each episode",
-    "baselines": "the return of a greedy episode for each episode",
-    "values": "a critic's value of each turn",
-    "lengths": "the number of response tokens of each turn",
-    "state_keys": "a key of the state in which each turn began",
-    "reward_components": "the components of the reward of each turn",
-}
-"""What an estimator may need besides rewards and mask, with a description for messages."""
 Supply: TypeAlias = Need | Literal["truncated"]
 """What a trainer may supply: a need, or which episodes were truncated, for the option "truncation"."""
 
 
-@dataclass(frozen=True)
-class Estimator:
-    """An estimator in its two forms, which are imported on first use.
+class Estimator(Declaration[P, R]):
+    """An advantage estimator: its numpy form, which it calls, and its form for tensors.
 
-    Attributes:
-        name: Name in configs.
-        reference_function: The numpy form, as ``module:attribute`` or a callable. It takes a list of turn
-            rewards per episode, and as keyword arguments `gamma` and the arguments in `needs`; it returns one
-            array per episode.
-        tensor_function: The torch form, as ``module:attribute`` or a callable. It takes (rows, tokens)
-            tensors of rewards and mask, and as keyword arguments `gamma`, `turn_ids`, and the arguments in
-            `needs`; it returns `tensors.Advantages`. None creates it from the numpy form
-            (`tensors.of_lists`).
-        needs: Required arguments besides rewards and mask; see `NEEDS`. The torch form derives "lengths" from
-            the mask.
-        option_needs: Further needs, by option and its value.
-        uses_stats: Whether it normalizes by the statistics of the batch. It then also takes `stats` and
-            `process_group`, because ranks must merge their statistics.
-        collected_stats: Whether these are statistics of returns over turns, so that `stats` may include turns
-            that a sampler dropped.
-        options: Keyword arguments besides gamma that a config may set.
-        description: One-line description for listings.
-        critic_learns: With the need "values", what the critic learns: "advantage" for the advantage plus the
-            critic's value, as in GAE, or "return". None without that need.
-        common: Whether trainers have estimators of this name. In the config of a trainer that has estimators
-            of its own, the name is then ``gem_NAME`` only.
-
-    Raises:
-        ConfigError: A function is not of the form ``module:attribute`` or does not take an argument that
-            `needs`, `options`, or the other attributes promise; a need is unknown; or `critic_learns` is
-            missing.
+    `Declaration` describes the arguments and the attributes; `estimator` makes one that has a name.
     """
 
-    name: str
-    reference_function: str | EstimatorFunction
-    tensor_function: str | EstimatorFunction | None = None
-    needs: tuple[Need, ...] = ()
-    option_needs: Mapping[str, Mapping[Any, Need]] = field(default_factory=dict)
-    uses_stats: bool = False
-    collected_stats: bool = False
-    options: tuple[str, ...] = ()
-    description: str = ""
-    critic_learns: Learns | None = None
-    common: bool = False
+    def tensors(
+        self,
+        token_rewards: torch.Tensor,
+        response_mask: torch.Tensor,
+        turn_ids: torch.Tensor | None = None,
+        process_group: ProcessGroup | None = None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Advantages:
+        """Compute the advantages of the (rows, tokens) tensors of a trainer's batch.
 
-    def __post_init__(self) -> None:
-        owner = f"estimator {self.name!r}"
-        further = [need for needs in self.option_needs.values() for need in needs.values()]
-        check_names([*self.needs, *further], NEEDS, kind="need", owner=owner)
-        if self.critic_learns not in (LEARNS if "values" in self.needs else (None,)):
-            wanted = f"{' or '.join(LEARNS)} with" if "values" in self.needs else "None without"
-            raise ConfigError(
-                f"{owner}: critic_learns={self.critic_learns!r}: expected {wanted} the need 'values'"
-            )
-        if self.tensor_function is None and self.uses_stats:
-            raise ConfigError(f"{owner} uses statistics of the batch, so it needs its own tensor_function")
-        self._check_form(self.reference_function, self._arguments)
-        if self.tensor_function is not None:
-            self._check_form(self.tensor_function, self._of_tensors)
-
-    @property
-    def trainer_name(self) -> str:
-        """Name in the config of a trainer that has estimators of its own."""
-        return f"{PREFIX}{self.name}" if self.common else self.name
-
-    def needs_with(self, options: Mapping[str, Any]) -> tuple[Need, ...]:
-        """Return everything the estimator needs with these options."""
-        further = (needs.get(options.get(option)) for option, needs in self.option_needs.items())
-        return (*self.needs, *(need for need in further if need is not None))
-
-    def missing(self, options: Mapping[str, Any], supplied: Collection[str]) -> str | None:
-        """Return the first need, with its description, that is not in `supplied`; None if all are."""
-        absent = (need for need in self.needs_with(options) if need not in supplied)
-        return next((f"{need} ({NEEDS[need]})" for need in absent), None)
-
-    def check_options(self, options: Iterable[str], *, prefix: str = "") -> None:
-        """Check that all names are in `self.options`.
+        A row is an episode. A row whose mask is 0 everywhere is padding or an episode that is not trainable:
+        it is excluded from statistics, and its advantages are zero. `gem_core.advantages.tensors` describes
+        the further arguments.
 
         Args:
-            options: Names of the options that a config sets.
-            prefix: Text that a user writes before each name, for the message.
+            token_rewards: (rows, tokens), any float dtype, on the device of the mask.
+            response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere.
+            turn_ids: (rows, tokens), integers: the index of the turn within its row, counted from 0, without
+                gaps; -1 elsewhere. None treats every run of ones in the mask as a turn.
+            process_group: Group of `torch.distributed` whose ranks hold the batch together; all of them must
+                call this method, and ids mean the same on each. None uses the rows of this process.
+            args: None; all further arguments have names.
+            kwargs: Needs and options.
+
+        Returns:
+            Advantages and returns as (rows, tokens) tensors, and the statistics of the returns.
 
         Raises:
-            ConfigError: A name is unknown; the message lists the known ones.
-        """
-        check_names(options, self.options, owner=self.name, prefix=prefix)
-
-    def default(self, option: str) -> Any:
-        """Return the default of an option; None if the numpy form does not declare the option by name."""
-        parameter = inspect.signature(self.reference()).parameters.get(option)
-        return None if parameter is None else parameter.default
-
-    def reference(self) -> EstimatorFunction:
-        """Return the numpy form.
-
-        Raises:
-            ConfigError: It does not exist, or does not take an argument of the estimator.
-        """
-        return self._load(self.reference_function, self._arguments)
-
-    def tensors(self) -> EstimatorFunction:
-        """Return the torch form.
-
-        Raises:
+            ConfigError: An argument is not a tensor, shapes or devices differ, the mask holds values other
+                than 0 and 1, turn ids have a gap, or an argument of the estimator is wrong.
+            NonFiniteReward: The reward of a turn is NaN or infinite, or a return overflows; the message names
+                the row and the turn. On the other ranks of the process group, the message names the rank that
+                failed.
             MissingDependency: torch is not installed.
-            ConfigError: It does not exist, or does not take an argument of the estimator.
         """
         try:
-            if self.tensor_function is not None:
-                return self._load(self.tensor_function, self._of_tensors)
-            from gem_core.advantages.tensors import of_lists
+            from gem_core.advantages.tensors import compute
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise MissingDependency(
                 f"estimator {self.name!r} on tensors needs the package 'torch': pip install 'gem-core[train]'"
             ) from error
-        return of_lists(self.reference(), critic_learns=self.critic_learns)
+        if args:
+            raise ConfigError(f"{self.name}.tensors takes further arguments by name only, not {args!r:.80}")
+        return compute(self, token_rewards, response_mask, turn_ids, process_group, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<estimator {self.name}>"
+
+    def __reduce__(self) -> str:
+        return str(self.function.__qualname__)  # pickled as a name in its module, like a function
 
     @property
-    def _arguments(self) -> list[str]:
-        """Keyword arguments that the numpy form takes."""
-        return ["gamma", *self.needs, *self.options, *(["stats"] if self.uses_stats else [])]
-
-    @property
-    def _of_tensors(self) -> list[str]:
-        """Keyword arguments that the torch form takes."""
-        further = ["turn_ids", *(["process_group"] if self.uses_stats else [])]
-        return [name for name in [*self._arguments, *further] if name != "lengths"]
-
-    def _load(self, function: str | EstimatorFunction, taken: Iterable[str]) -> EstimatorFunction:
-        if not isinstance(function, str):
-            return function
-        loaded: EstimatorFunction = load_attribute(f"estimator {self.name!r}", function)
-        self._check_form(loaded, taken)
-        return loaded
-
-    def _check_form(self, function: str | EstimatorFunction, taken: Iterable[str]) -> None:
-        """Check that a form is callable with the arguments that trainers pass, or the text that names it."""
-        if isinstance(function, str):
-            check_entry_point(f"estimator {self.name!r}", function)
-            return
-        if not callable(function):
-            raise ConfigError(f"estimator {self.name!r}: {function!r} is not a function")
-        try:
-            parameters = inspect.signature(function).parameters
-        except ValueError:  # a function of an extension module without a signature
-            return
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-            return
-        absent = [name for name in taken if name not in parameters]
-        if absent:
-            name = getattr(function, "__name__", repr(function))
-            raise ConfigError(
-                f"estimator {self.name!r}: {name} takes no argument {absent[0]!r}; its arguments are "
-                f"{', '.join(parameters) or 'none'}"
-            )
+    def trainer_name(self) -> str:
+        """Name in the config of a trainer that has estimators of its own."""
+        return f"{PREFIX}{self.name}" if self.common else self.name
 
 
-_estimators: Registry[Estimator] = Registry("estimator", group=ENTRY_POINT_GROUP)
+_estimators: Registry[Estimator[..., Any]] = Registry("estimator", group=ENTRY_POINT_GROUP)
 
 
-def register_estimator(estimator: Estimator) -> None:
-    """Make an estimator available by its name.
+def estimator(
+    description: str = "",
+    *,
+    name: str | None = None,
+    option_needs: Mapping[str, Mapping[Any, Need]] = MappingProxyType({}),
+    collected_stats: bool = False,
+    critic_learns: Learns | None = None,
+    common: bool = False,
+) -> Callable[[Callable[Concatenate[Any, P], R]], Estimator[P, R]]:
+    """Declare the decorated function as an estimator, and make it available by its name.
+
+    See `Estimator` for the arguments.
 
     Raises:
-        ConfigError: Another estimator has this name.
+        ConfigError: See `Estimator`; or another estimator has this name.
     """
-    _estimators.register(estimator.name, estimator)
+
+    def declare(function: Callable[Concatenate[Any, P], R]) -> Estimator[P, R]:
+        declared = Estimator(
+            function,
+            name=name,
+            description=description,
+            option_needs=option_needs,
+            collected_stats=collected_stats,
+            critic_learns=critic_learns,
+            common=common,
+        )
+        before = _estimators.registered().get(declared.name)
+        again = before is not None and _source(before) == _source(declared)  # a module loaded again
+        _estimators.register(declared.name, declared, replace=again)
+        return declared
+
+    return declare
 
 
-def get_estimator(name: str) -> Estimator:
+def _source(estimator: Estimator[..., Any]) -> tuple[str, str]:
+    function = estimator.function
+    return getattr(function, "__module__", ""), getattr(function, "__qualname__", repr(function))
+
+
+def get_estimator(name: str) -> Estimator[..., Any]:
     """Look up an estimator.
 
     Raises:
@@ -262,85 +185,3 @@ def names_in_trainer(own: Collection[str] = ()) -> dict[str, str]:
             names[name] = name
         names[f"{PREFIX}{name}"] = name
     return names
-
-
-def _register_builtin() -> None:
-    scale = ("ddof", "eps", "min_std")
-    group: tuple[Need, ...] = ("group_ids",)
-    builtin: dict[str, tuple[str, tuple[Need, ...], tuple[str, ...], str]] = {
-        "rebn": (
-            "returns",
-            (),
-            ("statistics", "weight", *scale),
-            "returns of all turns, normalized over the batch",
-        ),
-        "reinforce": ("returns", (), (), "returns without normalization"),
-        "reinforce_plus_plus": (
-            "returns",
-            ("lengths",),
-            scale,
-            "returns of all turns, normalized over the response tokens of the batch",
-        ),
-        "reinforce_plus_plus_baseline": (
-            "groups",
-            (*group, "lengths"),
-            scale,
-            "episode returns minus the mean of their group, normalized over the tokens of the batch",
-        ),
-        "grpo": ("groups", group, scale, "episode returns, normalized in their group"),
-        "dr_grpo": ("groups", group, (), "episode returns minus the mean of their group"),
-        "rloo": ("groups", group, (), "episode returns minus the mean of the others in their group"),
-        "opo": (
-            "groups",
-            (*group, "lengths"),
-            (),
-            "episode returns minus the mean of their group, weighted by response tokens",
-        ),
-        "maxrl": ("groups", group, (), "episode returns divided by the mean of their group, minus 1"),
-        "gdpo": (
-            "groups",
-            (*group, "reward_components"),
-            ("component_weights", *scale),
-            "components of the reward, each normalized in its group, then summed and normalized",
-        ),
-        "mt_grpo": (
-            "turn_groups",
-            group,
-            ("compared", *scale),
-            "rewards normalized in their group by turn index, then summed",
-        ),
-        "gigpo": (
-            "turn_groups",
-            (*group, "state_keys"),
-            ("normalization", "step_weight", *scale),
-            "episode returns and returns from the same state, normalized in their group",
-        ),
-        "remax": ("baselines", ("baselines",), (), "returns minus the return of a greedy episode"),
-        "rae": ("baselines", ("agent_ids",), (), "episode returns minus the baseline of the agent"),
-        "gae": (
-            "critic",
-            ("values",),
-            ("lam",),
-            "generalized advantage estimation, with a critic",
-        ),
-    }
-    with_stats = ("rebn", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo")
-    for name, (module, needs, options, description) in builtin.items():
-        register_estimator(
-            Estimator(
-                name,
-                f"gem_core.advantages.{module}:{name}",
-                f"gem_core.advantages.tensors:{name}",
-                needs,
-                {"statistics": {"env": "env_ids", "group": "group_ids"}} if name == "rebn" else {},
-                uses_stats=name in with_stats,
-                collected_stats=name == "rebn",
-                options=options,
-                description=description,
-                critic_learns="advantage" if name == "gae" else None,
-                common=name not in ("rebn", "mt_grpo", "rae"),
-            )
-        )
-
-
-_register_builtin()

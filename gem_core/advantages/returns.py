@@ -11,9 +11,8 @@ trainer may hold the rewards, the batch, and the tokens in different processes:
 `rebn` composes them: ``rebn([[0, 0, 1], [0, 0]], gamma=0.9)``. All arrays are float64. Leave out episodes
 that are not trainable; an episode without turns yields an empty array and is excluded from statistics.
 
-For a trainer's (rows, tokens) tensors, use the functions of the same names in
-`gem_core.advantages.tensors`. The functions here reject tensors and two-dimensional arrays, because they
-would treat every token as a turn.
+For a trainer's (rows, tokens) tensors, use the method `tensors` of an estimator. The functions here reject
+tensors and two-dimensional arrays, because they would treat every token as a turn.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from numpy.typing import ArrayLike
 from gem_core._util.checks import check_choice
 from gem_core.advantages.batch import StatsChoice, TurnRewards, as_turns, normalized, standardized
 from gem_core.advantages.inputs import episode_arrays
+from gem_core.advantages.registry import estimator
 from gem_core.advantages.stats import FloatArray, ReturnStats
 from gem_core.errors import ConfigError
 
@@ -115,6 +115,7 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
     return rows
 
 
+@estimator("returns without normalization", common=True)
 def reinforce(
     turn_rewards: TurnRewards, *, gamma: float = 1.0, truncated: Sequence[bool] | None = None
 ) -> list[FloatArray]:
@@ -140,6 +141,11 @@ def reinforce(
     return turns.split(turns.returns(gamma))
 
 
+@estimator(
+    "returns of all turns, normalized over the batch",
+    option_needs={"statistics": {"env": "env_ids", "group": "group_ids"}},
+    collected_stats=True,
+)
 def rebn(
     turn_rewards: TurnRewards,
     *,
@@ -202,10 +208,11 @@ def rebn(
     return turns.split(standardized(turn_returns, keys, weights, ddof=ddof, eps=eps, min_std=min_std))
 
 
+@estimator("returns of all turns, normalized over the response tokens of the batch", common=True)
 def reinforce_plus_plus(
     turn_rewards: TurnRewards,
-    lengths: Sequence[ArrayLike] | None = None,
     *,
+    lengths: Sequence[ArrayLike] | None = None,
     gamma: float = 1.0,
     ddof: int = 0,
     eps: float = 1e-8,

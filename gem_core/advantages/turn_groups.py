@@ -10,16 +10,18 @@ import numpy as np
 from gem_core._util.checks import check_choice
 from gem_core.advantages.batch import IntArray, TurnRewards, as_turns, deviations, standardized
 from gem_core.advantages.inputs import real
+from gem_core.advantages.registry import estimator
 from gem_core.advantages.stats import FloatArray
 
 Compared: TypeAlias = Literal["reward", "return"]
 Normalization: TypeAlias = Literal["mean_std", "mean"]
 
 
+@estimator("rewards normalized in their group by turn index, then summed")
 def mt_grpo(
     turn_rewards: TurnRewards,
-    group_ids: Sequence[Hashable],
     *,
+    group_ids: Sequence[Hashable],
     gamma: float = 1.0,
     compared: Compared = "reward",
     ddof: int = 0,
@@ -76,11 +78,12 @@ def mt_grpo(
     return turns.split(turns.suffix_sums(scaled, gamma))
 
 
+@estimator("episode returns and returns from the same state, normalized in their group", common=True)
 def gigpo(
     turn_rewards: TurnRewards,
+    *,
     group_ids: Sequence[Hashable],
     state_keys: Sequence[Sequence[Hashable]],
-    *,
     gamma: float = 1.0,
     normalization: Normalization = "mean_std",
     step_weight: float = 1.0,

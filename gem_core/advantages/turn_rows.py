@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 
 from gem_core.advantages.inputs import IDS, PER_EPISODE, entries, number_keys, plain, plain_id, plain_index
+from gem_core.advantages.registry import Estimator
 from gem_core.advantages.tensors import Advantages
 from gem_core.advantages.turns import check_mask, check_tensor
 from gem_core.errors import ConfigError
 
 
 def by_episode(
-    estimator: Callable[..., Advantages],
+    estimator: Estimator[..., Any],
     token_rewards: torch.Tensor,
     response_mask: torch.Tensor,
     *,
@@ -28,7 +29,7 @@ def by_episode(
     """Join the rows of each episode, one column per turn, and copy the advantages back to the rows.
 
     Args:
-        estimator: A function of `gem_core.advantages.tensors`.
+        estimator: The estimator.
         token_rewards: (rows, tokens), any float dtype; the sum over a row is the turn's reward.
         response_mask: (rows, tokens), bool or a number: 1 on response tokens, 0 elsewhere. A row that is 0
             everywhere is not a turn.
@@ -80,9 +81,11 @@ def by_episode(
         options["values"] = table(values.gather(1, first)[:, 0])
     if reward_components is not None:
         options["reward_components"] = table(reward_components.double().sum(1))
-    if getattr(estimator, "takes_lengths", False):
+    if "lengths" in estimator.needs:
         options["lengths"] = table(shown.sum(1))
-    result = estimator(table(token_rewards.double().sum(1)), turn_ids >= 0, turn_ids=turn_ids, **options)
+    result = estimator.tensors(
+        table(token_rewards.double().sum(1)), turn_ids >= 0, turn_ids=turn_ids, **options
+    )
 
     def spread(of_turns: torch.Tensor) -> torch.Tensor:
         of_rows = torch.zeros(len(shown), dtype=of_turns.dtype)

@@ -166,7 +166,7 @@ def check_tensor(name: str, value: object) -> None:
     if not isinstance(value, torch.Tensor):
         raise ConfigError(
             f"{name} is {describe(value)}: expected a torch.Tensor, such as torch.as_tensor({name}). Lists "
-            "of turn rewards go to gem_core.advantages, for example gem_core.advantages.rebn(turn_rewards)."
+            "of turn rewards go to the estimator itself, for example rebn(turn_rewards)."
         )
 
 

@@ -16,6 +16,7 @@ and a command, ``gem-core check my:Env-v0``. The rules are the functions in
 
 from __future__ import annotations
 
+import tempfile
 import unittest
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ import gem_core.checker.trust_rules
 import gem_core.checker.truth_rules  # noqa: F401
 from gem_core._util.messages import error_line
 from gem_core.checker.rules import RULES, Rule
-from gem_core.checker.subject import RuleBroken, RuleSkipped, Subject, place
+from gem_core.checker.subject import MachineLacks, RuleBroken, RuleSkipped, Subject, is_machines, place
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
 from gem_core.registration import make
@@ -46,6 +47,7 @@ class CheckReport:
         broken: Maps the name of each broken rule to the message of its `CheckFailed`; always empty without
             `keep_going`.
         unchecked: Maps the name of each rule that was not checked to the broken rule that has to hold first.
+        lacking: The rules of `skipped` that apply, but cannot be checked on this machine, with the reasons.
     """
 
     env: str
@@ -53,6 +55,7 @@ class CheckReport:
     skipped: dict[str, str]
     broken: dict[str, str] = field(default_factory=dict)
     unchecked: dict[str, str] = field(default_factory=dict)
+    lacking: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         counts = f"{len(self.passed)} rules hold, {len(self.skipped)} do not apply"
@@ -101,7 +104,8 @@ def check_env(
             remedy.
         ConfigError: An argument is invalid.
         GemError: The first reset reports that something outside the environment is missing, such as a server
-            or a package.
+            or a package, or a rule needs a sandbox level that this machine lacks.
+        OSError: This machine has no space, memory, or process left for the check.
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
@@ -117,6 +121,7 @@ def check_env(
     failures: dict[str, str] = {}
     causes: dict[str, str] = {}
     hidden: dict[str, str] = {}
+    lacking: dict[str, str] = {}
     chosen = [rule for rule in RULES if rules is None or rule.name in rules]
     for number, rule in enumerate(chosen):
         on_rule(number, len(chosen))
@@ -127,6 +132,8 @@ def check_env(
             failure = _failure(rule, subject)
         except RuleSkipped as reason:
             skipped[rule.name] = str(reason)
+            if isinstance(reason, MachineLacks):
+                lacking[rule.name] = str(reason)
             continue
         if failure is None:
             passed.append(rule.name)
@@ -137,7 +144,7 @@ def check_env(
         else:
             causes[failure.cause] = rule.name
             failures[rule.name] = str(_check_failed(subject, rule, failure))
-    return CheckReport(subject.name, tuple(passed), skipped, failures, hidden)
+    return CheckReport(subject.name, tuple(passed), skipped, failures, hidden, lacking)
 
 
 class EnvContract:
@@ -188,13 +195,15 @@ def _subject(
 
 def _require_surroundings(subject: Subject) -> None:
     """Reset the environment once, and raise the error if something outside it is missing."""
+    tempfile.gettempdir()  # raises an OSError that names the folders if none can be written
     with subject.make() as env:
         try:
             env.reset(subject.seeds[0])
         except (ConfigError, DataError, MissingDependency, SandboxError, ServiceError):
             raise
-        except Exception:  # a rule reports it
-            return
+        except Exception as error:  # a rule reports it
+            if is_machines(error):
+                raise
 
 
 def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], str]:
@@ -217,6 +226,8 @@ def _failure(rule: Rule, subject: Subject) -> RuleBroken | None:
     except RuleSkipped:
         raise
     except Exception as error:  # a method that the rule called, such as spawn or get_state
+        if is_machines(error):
+            raise
         cause = type(error).__name__ + place(error)
         failure = RuleBroken(error_line(error) + place(error), "this rule expects no exception", cause)
         failure.__cause__ = error

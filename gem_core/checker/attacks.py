@@ -331,6 +331,8 @@ _SLOTS = {
     "number": re.compile(r"(?<![\w\\])(\d+)"),
     "block": re.compile(r"```\w*\n(.*?)\n?```", re.DOTALL),
 }
+PROGRAMS = frozenset(("program", "command", "block"))
+"""Names of the forms that are blocks of code, whose texts an environment of programs runs by design."""
 
 
 def _slug(name: str) -> str:

@@ -63,7 +63,7 @@ class Host:
                     if isinstance(kind, type) and kind.__module__ == name and name not in _WATCHED
                 ]
         self._environ = dict(os.environ)
-        self._cwd = Path.cwd()
+        self._cwd = _working_directory()
         self._old_processes = _process_ids()
 
     def changes(self) -> list[str]:
@@ -79,8 +79,8 @@ class Host:
             for name in sorted(names)
             if self._environ.get(name) != os.environ.get(name)
         ]
-        if Path.cwd() != self._cwd:
-            messages.append(f"the working directory changed to {Path.cwd()}")
+        if (cwd := _working_directory()) != self._cwd:
+            messages.append(f"the working directory changed to {cwd}")
         end = time.monotonic() + _GRACE
         while ((started := self._processes()) or self._forks()) and time.monotonic() < end:
             time.sleep(0.02)
@@ -95,7 +95,8 @@ class Host:
                 setattr(place, key, before)
         os.environ.clear()
         os.environ.update(self._environ)
-        os.chdir(self._cwd)
+        if self._cwd is not None:
+            os.chdir(self._cwd)
         for number in self._processes():
             with suppress(ProcessLookupError, ChildProcessError):  # it has ended or is a child of a worker
                 os.kill(number, signal.SIGKILL)
@@ -132,6 +133,13 @@ class Host:
     def _new_commands(self) -> list[tuple[str, bytes]]:
         """Return id and command line of each process that started after the snapshot."""
         return [(number, _read(f"{number}/cmdline")) for number in _process_ids() - self._old_processes]
+
+
+def _working_directory() -> Path | None:
+    """Return the working directory; None if it was deleted."""
+    with suppress(FileNotFoundError):
+        return Path.cwd()
+    return None
 
 
 def _read(path: str) -> bytes:

@@ -20,9 +20,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core.checker.subject import Subject, broken, clip
 from gem_core.core import Env
 from gem_core.registration import make
+from gem_core.sandbox.levels import weak_programs_held
 from gem_core.spec import EnvSpec
 
 STARTUP = 300.0
@@ -70,7 +72,11 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
+        renew_after_fork(self)
+
+    def forget_parent(self) -> None:
+        self._process = None
 
     def send(self, task: Mapping[str, Any]) -> None:
         with self._lock:
@@ -150,7 +156,7 @@ def work() -> None:
     os.dup2(stdin, 0)  # a program that reads its input must not wait for the next task
     for line in tasks:
         task = json.loads(line)
-        with make(EnvSpec.from_json(task["spec"])) as env:
+        with weak_programs_held(), make(EnvSpec.from_json(task["spec"])) as env:
             failure = _failure(env, task, results)
         results.write(json.dumps({"failure": failure}) + "\n")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from gem_core._util.messages import error_line
 from gem_core.core import Env
+from gem_core.errors import SandboxError
 from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 
@@ -39,6 +41,10 @@ class RuleBroken(Exception):
 
 class RuleSkipped(Exception):
     """Raised when a rule does not apply; the message is the reason."""
+
+
+class MachineLacks(RuleSkipped):
+    """Raised when a rule applies but cannot be checked on this machine; the message is the reason."""
 
 
 def broken(seen: str, advice: str) -> NoReturn:
@@ -254,10 +260,24 @@ def clip(value: Any, length: int = 160) -> str:
     return text if len(text) <= length else f"{text[:length]}..."
 
 
+_MACHINE = frozenset(
+    getattr(errno, name, None)
+    for name in ("EAGAIN", "EDQUOT", "EMFILE", "ENFILE", "ENOLCK", "ENOMEM", "ENOSPC", "EROFS")
+)
+"""Errors of the system that say that something is used up, or that nothing can be written."""
+
+
+def is_machines(error: BaseException) -> bool:
+    """Return whether an error says what this machine lacks: space, processes, memory, or a sandbox level."""
+    return isinstance(error, SandboxError) or (isinstance(error, OSError) and error.errno in _MACHINE)
+
+
 def _call(env: Env, what: str, call: Callable[[], Any], advice: str) -> Any:
     try:
         return call()
     except Exception as error:
+        if is_machines(error):
+            raise
         if isinstance(error, AttributeError) and isinstance(error.obj, Env):
             advice = (
                 f"set {error.name!r} before it is read; if an episode changes it, list it in `state_fields`"

@@ -7,16 +7,17 @@ import time
 from itertools import chain
 
 from gem_core.checker import runaway
-from gem_core.checker.attacks import Payload, look_alikes, payloads, wrapped
+from gem_core.checker.attacks import PROGRAMS, Payload, look_alikes, payloads, wrapped
 from gem_core.checker.floors import documented
 from gem_core.checker.host import Host
 from gem_core.checker.null_policies import FORMS, find_readable_forms, play, readable_forms, replays
 from gem_core.checker.rules import rule
 from gem_core.checker.sending import ADVICE, Sender
-from gem_core.checker.subject import Subject, broken, clip, random_action, skip, step
+from gem_core.checker.subject import MachineLacks, Subject, broken, clip, random_action, skip, step
 from gem_core.core import Env
 from gem_core.registration import list_envs, spec
-from gem_core.sandbox import self_check
+from gem_core.sandbox import strongest
+from gem_core.sandbox.levels import weak_programs_held
 from gem_core.text import last_boxed
 
 NULL_SEEDS = 20
@@ -28,15 +29,16 @@ UNDOCUMENTED = 0.1
 RESOLUTION = 0.005
 """Plausible true value of a floor that was measured as 0 over 200 seeds."""
 _CHANCE = 1e-3
-_PROGRAMS = frozenset(("program", "command", "block"))
-"""Forms whose texts are run by design."""
 _FEW = frozenset(("exec", "class walk", "os.system", "command", "SQL", "format", "yaml", "jinja"))
 """Names of the payloads that are also sent in forms that the environment does not read."""
 
 
 @rule(relies_on=("any_text_is_taken", "instances_are_independent", "states_survive_json"))
 def attacks_change_nothing(subject: Subject) -> None:
-    """Text that tries to execute code changes no file, process, module, or grade, and is graded in time."""
+    """Text that tries to execute code changes no file, process, module, or grade, and is graded in time.
+
+    Where only a sandbox that blocks no attacker is available, the programs in the texts are not run.
+    """
     env = subject.fresh()
     seed = subject.seeds[0]
     read = find_readable_forms(env, seed, subject.max_turns)
@@ -46,13 +48,14 @@ def attacks_change_nothing(subject: Subject) -> None:
     before = panel.graded()
     host = Host(kind.__module__ for kind in type(env.unwrapped).__mro__)
     try:
-        for payload in payloads(host.folder, host.token):
-            if not payload.slow:
-                for text, form in _texts(payload, read, panel.action, panel.answer).items():
-                    panel.send(payload.name, form, text)
-        _expect_no_changes(host)
-        _send_slow(subject, panel, read, host)
-        _expect_no_changes(host)
+        with weak_programs_held() as held:
+            for payload in payloads(host.folder, host.token):
+                if not payload.slow:
+                    for text, form in _texts(payload, read, panel.action, panel.answer).items():
+                        panel.send(payload.name, form, text)
+            _expect_no_changes(host)
+            _send_slow(subject, panel, read, host)
+            _expect_no_changes(host)
         after = panel.graded()
         if after != before and panel.repeatable:
             broken(
@@ -61,6 +64,11 @@ def attacks_change_nothing(subject: Subject) -> None:
             )
     finally:
         host.restore()
+    if held:
+        raise MachineLacks(
+            "this machine has no sandbox level that blocks attackers, so programs were not run "
+            f"({strongest().reason}); the other texts changed nothing"
+        )
 
 
 def _expect_no_changes(host: Host) -> None:
@@ -114,11 +122,11 @@ def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[
         answer: Correct answer; empty if it is unknown.
     """
     if payload.slow:  # writing a megabyte in every form takes long
-        forms = ((form, FORMS[form] % payload.text) for form in read if form not in _PROGRAMS)
+        forms = ((form, FORMS[form] % payload.text) for form in read if form not in PROGRAMS)
         # A program that the environment runs by design may use all of its time.
-        runs = payload.endless and not _PROGRAMS.isdisjoint(read)
+        runs = payload.endless and not PROGRAMS.isdisjoint(read)
         likes = look_alikes(action, payload.text) if payload.alone and not runs else ()
-        return {text: form for form, text in (*likes, *forms) if form not in _PROGRAMS}
+        return {text: form for form, text in (*likes, *forms) if form not in PROGRAMS}
     texts: dict[str, str] = {}
     every = wrapped(payload.text, action=action, answer=answer)
     if payload.alone:
@@ -126,10 +134,7 @@ def _texts(payload: Payload, read: list[str], action: str, answer: str) -> dict[
             ((form, FORMS[form] % payload.text) for form in read), look_alikes(action, payload.text)
         )
     for form, text in every:
-        unread = form in FORMS and form not in read
-        if unread and payload.name not in _FEW:
-            continue
-        if form in _PROGRAMS and not unread and not self_check()["namespace"].available:
+        if form in FORMS and form not in read and payload.name not in _FEW:
             continue
         texts.setdefault(text, form)
     return texts

@@ -12,6 +12,7 @@ import contextlib
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 
 import gem_core
@@ -32,6 +33,8 @@ OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE. Other signals have such
 codes, too: `SIGNALED` plus the number of the signal."""
 SIGNALED = 128
+
+NO_PROCESSES = " (this user may start no more processes or threads; see `ulimit -u`)"
 
 EPILOG = """\
 exit codes:
@@ -57,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code. User errors are reported in one line on standard error, without a traceback. Any
         exception other than `GemError` and `OSError` is a bug and propagates.
     """
+    _console.open_standard_streams()
     _console.tolerate_unencodable_text()
     with ends_like_ctrl_c() as signals:
         return _report(argv, signals)
@@ -76,8 +80,35 @@ def _report(argv: Sequence[str] | None, signals: list[int]) -> int:
         return BROKEN_PIPE
     except (GemError, OSError) as error:
         _abandon_stdout()
-        _console.note(f"error: {error_text(error)}")
+        _console.note(f"error: {error_text(error)}{_hint(error)}")
         return MISTAKE
+    except RuntimeError as error:
+        if not _is_thread_limit(error):
+            raise
+        _abandon_stdout()
+        _console.note(f"error: {error_text(error)}{NO_PROCESSES}")
+        return MISTAKE
+
+
+def _hint(error: Exception) -> str:
+    """Return what an error of the system does not say: that the working directory is gone, or of a limit."""
+    if isinstance(error, BlockingIOError) and error.filename is None:
+        return NO_PROCESSES
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return " (the working directory no longer exists; change to another one)"
+    except OSError:
+        pass
+    return ""
+
+
+def _is_thread_limit(error: RuntimeError) -> bool:
+    """Return whether the system refused to start a thread, which Python reports as no OSError."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is threading.Thread.start.__code__
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import TextIOWrapper
@@ -31,6 +32,24 @@ COMMAND = "reproduce: "
 """Text before a command that a user copies."""
 
 
+def open_standard_streams() -> None:
+    """Open ``/dev/null`` in place of a standard stream that the caller has closed, as some daemons do.
+
+    Otherwise the next file that is opened would take its place, and get what libraries print.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the end
+
+
 def tolerate_unencodable_text() -> None:
     """Escape characters that the terminal's encoding lacks, and replace unreadable input."""
     if isinstance(sys.stdin, TextIOWrapper):
@@ -41,8 +60,9 @@ def tolerate_unencodable_text() -> None:
 
 
 def note(text: str) -> None:
-    """Print one line for the user on standard error."""
-    print(f"gem-core: {visible(without_secrets(text))}", file=sys.stderr, flush=True)
+    """Print one line for the user on standard error, if it can be written."""
+    with contextlib.suppress(OSError):
+        print(f"gem-core: {visible(without_secrets(text))}", file=sys.stderr, flush=True)
 
 
 def print_text(text: str = "") -> None:

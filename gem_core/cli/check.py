@@ -34,6 +34,7 @@ class EnvCheck:
         message: Failure message, or the reason why the environment was skipped.
         broken: Maps each broken rule to its message, with the command that reproduces it.
         unchecked: Maps each rule that was not checked to the broken rule that has to hold first.
+        lacking: Maps each rule that cannot be checked on this machine to the reason.
     """
 
     id: str
@@ -43,6 +44,7 @@ class EnvCheck:
     message: str = ""
     broken: dict[str, str] = field(default_factory=dict)
     unchecked: dict[str, str] = field(default_factory=dict)
+    lacking: dict[str, str] = field(default_factory=dict)
 
 
 COMMAND = Command(
@@ -134,10 +136,11 @@ def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) 
         id,
         "failed" if broken else "ok",
         rules=report.passed,
-        not_applicable=tuple(report.skipped),
-        message="\n".join([*broken.values(), *_unchecked(report.unchecked)]),
+        not_applicable=tuple(rule for rule in report.skipped if rule not in report.lacking),
+        message="\n".join([*broken.values(), *_unchecked(report.unchecked), *_lacking(report.lacking)]),
         broken=broken,
         unchecked=report.unchecked,
+        lacking=report.lacking,
     )
 
 
@@ -146,6 +149,10 @@ def _unchecked(unchecked: dict[str, str]) -> list[str]:
     causes = dict.fromkeys(unchecked.values())
     hidden = {cause: [rule for rule in unchecked if unchecked[rule] == cause] for cause in causes}
     return [f"not checked until {cause} holds: {', '.join(rules)}" for cause, rules in hidden.items()]
+
+
+def _lacking(lacking: dict[str, str]) -> list[str]:
+    return [f"{rule} cannot be checked: {reason}" for rule, reason in lacking.items()]
 
 
 def _command(id: str, rule: str, args: argparse.Namespace) -> str:
@@ -161,6 +168,7 @@ def _show(result: EnvCheck) -> None:
         skipped = f"; not applicable: {', '.join(result.not_applicable)}" if result.not_applicable else ""
         count = len(result.rules)
         text = ("1 rule holds" if count == 1 else f"{count} rules hold") + skipped
+        text = "\n".join([text, *_lacking(result.lacking)])
     else:
         text = result.message.removeprefix(f"{result.id}: ")
     styles = {"ok": "green", "failed": "bold red", "skipped": "yellow"}

@@ -11,13 +11,13 @@ import csv
 import io
 import itertools
 import mmap
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gem_core._util.foreign_json import read_json
+from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_text
 from gem_core.data.rows import Row
 from gem_core.errors import DataError, MissingDependency
@@ -43,7 +43,7 @@ class FileRows:
         """Whether all parts are local files, so that reading all rows is cheap."""
         self._parts = parts
         self._suffix = suffix
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._opened: list[_Part] | None = None
         self._ends: list[int] = []
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from typing import NamedTuple
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core.data.file_rows import SUFFIXES, FileRows
 from gem_core.data.hub import choose_files, hub_rows
 from gem_core.errors import ConfigError, DataError
@@ -25,8 +25,8 @@ class _Key(NamedTuple):
 
 
 _opened: dict[_Key, FileRows] = {}
-_locks: dict[_Key, threading.Lock] = {}
-_registry_lock = threading.Lock()
+_locks: dict[_Key, ForkSafeLock] = {}
+_registry_lock = ForkSafeLock()
 
 
 def open_rows(
@@ -56,7 +56,7 @@ def open_rows(
     changed = path.stat().st_mtime_ns if path.is_file() else None
     key = _Key(source, split, subset, revision, streaming, changed)
     with _registry_lock:
-        lock = _locks.setdefault(key, threading.Lock())
+        lock = _locks.setdefault(key, ForkSafeLock())
     with lock:  # so that environments starting at the same time download it once
         if key not in _opened:
             rows = _open(path, key)

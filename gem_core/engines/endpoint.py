@@ -18,10 +18,12 @@ import json
 import logging
 import os
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core._util.messages import error_text
+from gem_core._util.proxies import proxy_for, via
 from gem_core._util.seeds import derive_int
 from gem_core._util.urls import without_secrets
 from gem_core._util.visible import visible
@@ -101,10 +103,12 @@ class Endpoint:
             )
         check_extra_body(extra_body or {})
         self._openai = openai
+        proxy = proxy_for(base_url or "https://api.openai.com")
         self._client = openai.AsyncOpenAI(
-            base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout
-        )
-        self.address = without_secrets(str(self._client.base_url))
+            base_url=base_url, api_key=key or "none", max_retries=0, timeout=timeout,
+            http_client=_http_client(openai, proxy),
+        )  # fmt: skip
+        self.address = without_secrets(str(self._client.base_url)) + via(proxy)
         self._model = model
         self._sampling: dict[str, Any] = {"temperature": temperature}
         if top_p != 1:
@@ -112,8 +116,7 @@ class Endpoint:
         self._extra_body = dict(extra_body or {})
         self._seed = seed
         self._patience = patience or Patience(timeout + SILENCE)
-        self._requests = RateLimit(requests_per_minute)
-        self._tokens = RateLimit(tokens_per_minute)
+        self._rate = RateLimit(requests_per_minute, tokens_per_minute)
         self._limit_name = "max_tokens"
         """Name of the token limit; newer models of OpenAI reject the first one."""
         self._warned = False
@@ -140,12 +143,11 @@ class Endpoint:
         """
         attempt, failed_at = 0, None
         while True:
-            await self._requests.wait()
             body = self._body(messages, max_tokens, request_id, tools)
             limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
             most = max((limit for limit in limits if isinstance(limit, int)), default=max_tokens)
             characters = sum(_characters(message["content"] or "") for message in messages)
-            await self._tokens.wait(most + characters / 4)
+            await self._rate.wait(1, most + characters / 4)
             try:
                 reply = _read(await self._create(messages, body), most)
             except (self._openai.OpenAIError, _Unreadable, ValueError, RecursionError) as error:
@@ -264,6 +266,19 @@ class Endpoint:
         if await self._answers(body):
             raise self._rejected(error) from None
         raise ServiceError(f"{self.address} rejects the request: {text}{_advice(error, body)}") from None
+
+
+def _http_client(openai: Any, proxy: str | None) -> Any:
+    """Return an HTTP client with this proxy, if any, and the certificates that the environment names."""
+    file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+    try:
+        own = ssl.create_default_context(cafile=file, capath=folder) if file or folder else True
+    except OSError as error:
+        raise ConfigError(
+            f"the certificates of SSL_CERT_FILE={file!r}, SSL_CERT_DIR={folder!r} cannot be read: {error}"
+        ) from error
+    chosen = {"proxy": proxy} if proxy else {}
+    return openai.DefaultAsyncHttpxClient(trust_env=False, verify=own, **chosen)
 
 
 def check_extra_body(fields: Mapping[str, Any]) -> None:

@@ -103,21 +103,35 @@ class SteppedVllmPolicy:
         seed = derive_int(self._seed, request_id, len(prompt_ids), sep="/")
         params = SamplingParams(**{**self._sampling, "max_tokens": max_tokens, "seed": seed})
         name = f"{request_id}/{len(prompt_ids)}"
-        self._open[name] = asyncio.get_running_loop().create_future()
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
+        answer: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
+        self._open[name] = answer
         if self._stepping is None or self._stepping.done():
             self._stepping = asyncio.ensure_future(self._step())
-        return await self._open[name]
+        try:
+            return await answer
+        finally:
+            if self._open.pop(name, None) is not None:  # the caller was canceled
+                self._engine.abort_request([name])
 
     async def _step(self) -> None:
         await asyncio.sleep(0)  # until the other episodes have added their requests
         try:
             while self._open:
                 for output in self._engine.step():
-                    if output.finished:
-                        self._open.pop(output.request_id).set_result(vllm_generation(output))
+                    if output.finished and output.request_id in self._open:
+                        answer = self._open.pop(output.request_id)
+                        if not answer.done():  # canceled, and not told so yet
+                            answer.set_result(vllm_generation(output))
                 await asyncio.sleep(0)  # the episodes continue and may add requests
-        except Exception as error:
-            for future in self._open.values():
-                future.set_exception(error)
+        except BaseException as error:
+            failure = error
+            if not isinstance(error, Exception):  # a cancel or an interrupt: the engine still works
+                failure = ModelError(f"sampling was stopped: {error!r}")
+                self._engine.abort_request(list(self._open))
+            for answer in self._open.values():
+                if not answer.done():
+                    answer.set_exception(failure)
             self._open.clear()
+            if failure is not error:
+                raise

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import gem_core
-from gem_core._util.checks import check_int, check_number, expected
+from gem_core._util.checks import check_int, check_number, defaults, expected
 from gem_core._util.entry_points import is_file
 from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core.engines.endpoint import SILENCE, check_extra_body
@@ -199,15 +199,17 @@ class EvalConfig(EpisodeLimits):
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
         """Return the differences from the identity of an earlier run, as ``name: then, now``.
 
-        Increased values of options in `RAISABLE` do not count as differences.
+        Increased values of options in `RAISABLE` do not count as differences. An option that the record lacks
+        had its default; one that only the record has, because another version wrote it, is a difference.
         """
         mine = self.identity()
+        before = {**data_without_secrets(defaults(EvalConfig)), **recorded}
         then, now = recorded.get("files", {}), mine.get("files", {})
         return [
-            f"{name}: {recorded.get(name)!r} then, {mine.get(name)!r} now"
+            f"{name}: {before.get(name)!r} then, {mine.get(name)!r} now"
             for name in sorted((mine.keys() | recorded.keys()) - FREE - {"files"})
-            if mine.get(name) != recorded.get(name)
-            and not (name in RAISABLE and _is_raised(recorded.get(name), mine[name]))
+            if (name not in mine or mine[name] != before.get(name))
+            and not (name in RAISABLE and _is_raised(before.get(name), mine[name]))
         ] + [f"{path} has changed" for path in sorted(then.keys() & now.keys()) if then[path] != now[path]]
 
 

@@ -8,7 +8,7 @@ after the last one.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,12 @@ from gem_core.rollout import Episode, read_traces
 from gem_core.tasks import EnvChoice
 
 CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
+
+SCHEMA_VERSION = 1
+"""Version of the configuration and of the summary; episodes have their own."""
+_CONFIG = {"model": str, "envs": list, "gem_core": str, "episodes": int, "samples": int}
+_SUMMARY = {"envs": dict, "overall": dict}
+"""Fields that a file must have, with their types."""
 
 Key = tuple[str, int, int]
 """Environment, task number, and sample number."""
@@ -46,13 +52,13 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
                 f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use the same "
                 "options (episodes and samples may be raised), or choose another folder"
             )
-        if done and all(recorded[name] == getattr(config, name) for name in RAISABLE):
+        if done and all(recorded.get(name) == getattr(config, name) for name in RAISABLE):
             return done
         (folder / SUMMARY).unlink(missing_ok=True)  # it would describe only part of the run
     elif (folder / EPISODES).exists():
         raise ConfigError(f"{folder} holds {EPISODES} without {CONFIG}; choose another folder")
     identity = {**config.identity(), "base_url": config.base_url and without_secrets(config.base_url)}
-    write_atomically(folder / CONFIG, [json.dumps(identity, indent=2) + "\n"])
+    write_config(folder, identity)
     return done
 
 
@@ -83,26 +89,38 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """Return the configuration of the run in the folder.
 
     Raises:
-        ConfigError: The folder holds no run, or the file is damaged.
+        ConfigError: The folder holds no run, or the file is damaged or has another schema version.
     """
-    return _read(Path(folder) / CONFIG, ("model", "envs", "gem_core"))
+    config = _read(Path(folder) / CONFIG, _CONFIG)
+    if not all(isinstance(env, str) for env in config["envs"]):
+        raise ConfigError(f"{Path(folder) / CONFIG} is damaged: envs is not a list of texts")
+    return config
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write the configuration atomically."""
+    _write(folder / CONFIG, config)
 
 
 def read_summary(folder: str | Path) -> dict[str, Any]:
     """Return the summary of a finished run.
 
     Raises:
-        ConfigError: There is no summary, or the file is damaged.
+        ConfigError: There is no summary, or the file is damaged or has another schema version.
     """
-    return _read(Path(folder) / SUMMARY, ("envs", "overall"))
+    return _read(Path(folder) / SUMMARY, _SUMMARY)
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
     """Write the summary atomically."""
-    write_atomically(folder / SUMMARY, [json.dumps(summary, indent=2) + "\n"])
+    _write(folder / SUMMARY, summary)
 
 
-def _read(path: Path, expected: Sequence[str]) -> dict[str, Any]:
+def _write(path: Path, value: Mapping[str, Any]) -> None:
+    write_atomically(path, [json.dumps({**value, "schema_version": SCHEMA_VERSION}, indent=2) + "\n"])
+
+
+def _read(path: Path, expected: Mapping[str, type]) -> dict[str, Any]:
     try:
         value = read_json_file(path)
     except FileNotFoundError:
@@ -111,7 +129,12 @@ def _read(path: Path, expected: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(f"{path} is damaged: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{path} is damaged: expected an object")
-    if missing := [name for name in expected if name not in value]:
+    if (version := value.pop("schema_version", SCHEMA_VERSION)) != SCHEMA_VERSION:
+        raise ConfigError(
+            f"{path} has the schema version {version!r}, and this version of gem-core reads "
+            f"{SCHEMA_VERSION}; use the version that wrote it"
+        )
+    if missing := [name for name, kind in expected.items() if not isinstance(value.get(name), kind)]:
         lacks = ", ".join(missing)
         raise ConfigError(f"{path} is damaged or was not written by `gem-core eval`: it lacks {lacks}")
     return value

@@ -156,7 +156,7 @@ def _sample(episode: Episode, model: str, system_prompt: str | None, label: str)
         },
         "model_usage": {model: usage} if usage else {},
         "total_time": episode.metadata.get("seconds"),
-        "uuid": hashlib.sha256(f"{label} {episode.metadata}".encode()).hexdigest()[:22],
+        "uuid": hashlib.sha256(f"{label} {episode.metadata}".encode(errors="surrogatepass")).hexdigest()[:22],
     }
     if isinstance(sample["input"], list):  # Inspect accepts text or messages as the input
         sample["input"] = [{"role": "user", "content": sample["input"]}]
@@ -199,7 +199,7 @@ def _usage(prompt: int | None, response: int | None) -> dict[str, int] | None:
 
 def _id(kind: str, run: Run, label: str) -> str:
     text = json.dumps([kind, run.config, label], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:22]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:22]
 
 
 def slug(label: str) -> str:

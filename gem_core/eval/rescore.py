@@ -11,7 +11,6 @@ same observations up to the last answer. Any other episode counts as an error th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
-from gem_core._util.files import claimed, write_atomically
+from gem_core._util.files import claimed
 from gem_core.errors import ConfigError
 from gem_core.eval import folder as folders
 from gem_core.eval.config import file_hashes
@@ -127,7 +126,7 @@ def rescore(
         origin: dict[str, Any] = {"gem_core": gem_core.__version__, "rescored_from": str(run.resolve())}
         if files := file_hashes(sources):
             origin["files"] = files
-        write_atomically(out / folders.CONFIG, [json.dumps({**config, **origin}, indent=2) + "\n"])
+        folders.write_config(out, {**config, **origin})
         decode = (lambda ids: texts.get(ids[0], "")) if texts else None
         with TraceWriter(out / folders.EPISODES, decode=decode) as traces:
             for episode in episodes.values():

@@ -86,8 +86,8 @@ def evaluate(
         The summary and all episodes, including those of earlier calls.
 
     Raises:
-        ConfigError: The folder holds another evaluation, or an environment rejects its arguments or does not
-            have the requested player.
+        ConfigError: The folder holds another evaluation or is removed during the run, or an environment
+            rejects its arguments or does not have the requested player.
         ServiceError: The endpoint rejects requests or does not answer; finished episodes are kept.
         ModelError: The model cannot be loaded.
         MissingDependency: A package is not installed.
@@ -105,13 +105,14 @@ def evaluate(
     try:
         for source in config.sources:
             pool.prepare(source)
-        with claimed(folder, "evaluation"):
+        with claimed(folder, "evaluation") as claim:
             done = folders.begin(config, folder)
             for label, rows in tasks.items():
                 if len(rows) < config.episodes:
                     reporter.note(f"{label}: {_each_once(rows, config)}")
             left = [job for job in jobs if job.key not in done]
             repeated = _play(config, reporter, setup, pool, jobs, left, folder) if left else 0
+            claim.check()
             episodes = folders.finished(folder)
             summary = summary_of(config, episodes)
             folders.write_summary(folder, summary)

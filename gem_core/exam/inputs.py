@@ -46,7 +46,7 @@ class Candidate:
     takes_gamma: bool = True
 
     @classmethod
-    def of(cls, estimator: str | Estimator | Callable[..., Any]) -> Candidate:
+    def of(cls, estimator: str | Estimator[..., Any] | Callable[..., Any]) -> Candidate:
         """Return the candidate for a registered name, an `Estimator`, or a function.
 
         A name may have options: ``"rebn(statistics='group')"``.
@@ -59,7 +59,7 @@ class Candidate:
             return cls._registered(estimator)
         if isinstance(estimator, Estimator):
             check_names(estimator.needs, INPUTS, kind="input", owner=f"estimator {estimator.name!r}")
-            return cls(estimator.name, estimator.reference(), tuple(estimator.needs))
+            return cls(estimator.name, estimator, tuple(estimator.needs))
         name = getattr(estimator, "__name__", type(estimator).__name__)
         parameters = list(inspect.signature(estimator).parameters.values())[1:]
         needs = [
@@ -82,8 +82,7 @@ class Candidate:
         estimator.check_options(options)
         needs = estimator.needs_with(options)
         check_names(needs, INPUTS, kind="input", owner=f"estimator {text!r}")
-        function = estimator.reference()
-        return cls(text, partial(function, **options) if options else function, tuple(needs))
+        return cls(text, partial(estimator, **options) if options else estimator, tuple(needs))
 
     def advantages(self, batch: Batch, gamma: float) -> FloatArray:
         """Return the advantages of all turns of a batch, float64 (n,).

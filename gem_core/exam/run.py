@@ -8,6 +8,7 @@ import pickle
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
 from gem_core.advantages.registry import Estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError
@@ -29,7 +31,7 @@ from gem_core.exam.store import Store
 from gem_core.exam.task import FloatArray, TableTask
 from gem_core.exam.tasks import get_task, list_tasks
 
-Chosen: TypeAlias = str | Estimator | Callable[..., Any]
+Chosen: TypeAlias = str | Estimator[..., Any] | Callable[..., Any]
 
 BATCH_SIZES = (8, 64, 512)
 VARIANTS = ("gigpo(normalization='mean')", "mt_grpo(compared='return')", "rebn(statistics='group')")
@@ -202,7 +204,8 @@ def run(
         Results and certificates.
 
     Raises:
-        ConfigError: An argument is out of range, or an estimator needs something that the tasks lack.
+        ConfigError: An argument is out of range, an estimator needs something that the tasks lack, or the
+            machine cannot run `workers`.
         UnknownName: An estimator or task does not exist.
     """
     candidates, skipped = _candidates(estimators)
@@ -268,7 +271,7 @@ def _candidates(estimators: Chosen | Sequence[Chosen] | None) -> tuple[tuple[Can
                 able.append(Candidate.of(name))
         able += [Candidate.of(variant) for variant in VARIANTS]
         return tuple(sorted(able, key=lambda candidate: candidate.name)), skipped
-    chosen = [estimators] if isinstance(estimators, str | Estimator) or callable(estimators) else estimators
+    chosen = [estimators] if isinstance(estimators, str) or callable(estimators) else estimators
     candidates = tuple(Candidate.of(estimator) for estimator in chosen)
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
@@ -327,18 +330,40 @@ def _run_jobs(
             raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
         left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
         others = set(active_children())
-        pool = ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
+        pool = _process_pool(workers)
         try:
             futures = {pool.submit(_measure, jobs[number]): number for number in left}
             for future in as_completed(futures):
                 finish(futures[future], future.result())
-        except BaseException:  # their jobs may take minutes
+        except BaseException as error:  # the other jobs may take minutes
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(active_children()) - others:
                 process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise ConfigError(
+                    f"workers={workers}: a process could not start or was killed, such as for lack of "
+                    "memory; use fewer workers, and resume to keep what is finished"
+                ) from error
             raise
         pool.shutdown()
     return [results[number] for number in range(len(jobs))]
+
+
+def _process_pool(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of processes.
+
+    Raises:
+        ConfigError: The machine has no semaphores to share, as where ``/dev/shm`` cannot be written.
+    """
+    try:
+        return ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
+    except BlockingIOError:  # the user may start no more processes
+        raise
+    except (OSError, ImportError, NotImplementedError) as error:  # the last two without POSIX semaphores
+        raise ConfigError(
+            f"workers={workers}: processes need shared semaphores, for which /dev/shm must be writable "
+            f"({error_text(error)}); use workers=1"
+        ) from error
 
 
 def _end_with_parent() -> None:

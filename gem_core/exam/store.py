@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import io
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,13 @@ import numpy as np
 
 import gem_core.advantages
 from gem_core._util.files import write_atomically
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 from gem_core.exam.bias import Gradients
 from gem_core.exam.inputs import Candidate
 from gem_core.exam.measure import Measured
+
+logger = logging.getLogger(__name__)
 
 
 class Store:
@@ -54,18 +58,20 @@ class Store:
 
     @staticmethod
     def load(path: Path) -> Measured | None:
-        """Return the measurement in a file, or None if it does not exist."""
-        if not path.exists():
+        """Return the measurement in a file, or None if there is none: it does not exist or is damaged.
+
+        Raises:
+            OSError: The file cannot be read; the error names it.
+        """
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            data = json.loads(str(arrays["data"]))
-            gradients = {
-                tuple(key): Gradients(
-                    arrays[f"blocks{number}"], arrays[f"halves{number}"], *data["numbers"][number]
-                )
-                for number, key in enumerate(data["keys"])
-            }
-        return Measured(data["batches"], gradients, data["credit"], data["rejected"])
+        try:
+            return _measured(content)
+        except Exception as error:  # numpy, zipfile, and zlib raise errors of many types
+            logger.warning("%s is damaged (%s), so its part is measured again", path, error_line(error))
+            return None
 
     @staticmethod
     def save(path: Path, measured: Measured) -> None:
@@ -83,6 +89,18 @@ class Store:
         file = io.BytesIO()
         np.savez_compressed(file, data=np.array(json.dumps(data)), **arrays)  # type: ignore[arg-type]
         write_atomically(path, [file.getvalue()])
+
+
+def _measured(content: bytes) -> Measured:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        data = json.loads(str(arrays["data"]))
+        gradients = {
+            tuple(key): Gradients(
+                arrays[f"blocks{number}"], arrays[f"halves{number}"], *data["numbers"][number]
+            )
+            for number, key in enumerate(data["keys"])
+        }
+    return Measured(data["batches"], gradients, data["credit"], data["rejected"])
 
 
 def _source(candidate: Candidate) -> Path:

@@ -14,27 +14,28 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gem_core._util.checks import check_names
+from gem_core._util.owners import calls_of
 from gem_core._util.seeds import derive_seed
 from gem_core._util.threads import ThreadCall
-from gem_core._util.waiting import Overdue
+from gem_core._util.waiting import Overdue, cancel_all, within
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.envs.multiagent.ledger import Ledger
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.envs.multiagent.one_agent import MAX_MOVES
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
-from gem_core.rollout.calls import close_env, close_now, inline_calls
+from gem_core.rollout.calls import ClosedOnError, close_env, inline_calls
 from gem_core.rollout.context import Context
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ChatReply, EnvPlayer, Message, MessagesContext
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
+from gem_core.wrapper import Wrapper
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -86,8 +87,29 @@ async def run_agents(
             `run_episode`.
         PolicyError: As in `run_episode`.
     """
+    async with ClosedOnError(env) as closing:
+        return await _run(
+            env, closing, policies, contexts, limits, seed, options, wrappers, turn_timeout, arguments
+        )
+
+
+async def _run(
+    env: MultiAgentEnv,
+    closing: ClosedOnError,
+    policies: AnyPolicy | Mapping[str, AnyPolicy],
+    contexts: AnyContext | Mapping[str, AnyContext],
+    limits: EpisodeLimits,
+    seed: int | None,
+    options: ResetOptions | None,
+    wrappers: WrapperLike | Sequence[WrapperLike],
+    turn_timeout: float | None,
+    arguments: EpisodeArguments,
+) -> dict[str, Episode]:
+    """Play the episode of `run_agents`, inside the block that closes the environment at an error."""
     if not env.multi_agent:
         raise ConfigError(f"{env!r} has a single agent; play it with run_episode")
+    limits.check_limits()
+    closing.timeout = limits.step_timeout
     agents = env.possible_agents
     policy_of, context_of = _by_agent("policies", policies, agents), _by_agent("contexts", contexts, agents)
     name = arguments.get("request_id")
@@ -112,27 +134,21 @@ async def run_agents(
             )  # fmt: skip
         seat = wrap(_Seat(table, agent), wrappers)
         episode = await run_episode(seat, policy, context_of[agent], of_seat, seed=seed, **own)
+        if isinstance(seat, Wrapper) and episode.stop_reason != "env_error":  # otherwise it is closed already
+            await close_env(seat, limits.step_timeout)  # for what the wrappers hold
         await table.leave(agent)
         return episode
 
-    try:
+    with calls_of(env.unwrapped):  # also those of the agents' wrappers
         await table.open(seed, options)
         playing = [asyncio.ensure_future(play(agent)) for agent in agents]
-        try:
-            episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
-        except (Exception, asyncio.CancelledError):
-            for task in playing:
-                task.cancel()
-            await asyncio.gather(*playing, return_exceptions=True)
-            raise
+    try:
+        episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
     except (Exception, asyncio.CancelledError):
-        await table.close()
-        raise
-    except BaseException:  # the event loop is stopping
-        table.close_now()
+        await cancel_all(playing)
         raise
     if any(episode.stop_reason == "env_error" for episode in episodes.values()):
-        await table.close()
+        await closing.close()
     for agent, episode in episodes.items():
         late = table.ledger.owed.get(agent, 0.0)
         if late and episode.turns:
@@ -161,7 +177,6 @@ class _Table:
         self._actions: dict[str, str] = {}
         self._left: set[str] = set()
         self._failure: Exception | SystemExit | None = None
-        self._running: Future[Any] | None = None
         self._streams = 0
         self._changed = asyncio.Condition()
 
@@ -232,20 +247,11 @@ class _Table:
             self._failure = error
         self._changed.notify_all()
 
-    async def close(self) -> None:
-        """Close the environment; if a call is still running in a thread, close it once the call returns."""
-        await close_env(self.env, self._timeout, self._running)
-
-    def close_now(self) -> None:
-        """Close the environment without awaiting, for an event loop that is stopping."""
-        close_now(self.env, self._timeout, self._running)
-
     async def _call(self, name: str, method: Any, *args: Any) -> None:
         if not self.env.blocking:
             inline_calls.time(self.env, functools.partial(method, *args))
             return
         call = ThreadCall(functools.partial(method, *args))
-        self._running = call.future
         try:
             _, error = await call.outcome(self._timeout)
         except Overdue:
@@ -308,8 +314,8 @@ class _TimeLimited:
     ) -> Generation:
         answer = self._policy.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id, **shown)
         try:
-            generation: Generation = await asyncio.wait_for(answer, self._timeout)
-        except asyncio.TimeoutError:
+            generation: Generation = await within(self._timeout, answer)
+        except Overdue:
             return Generation([], None, "length")
         return generation
 
@@ -318,7 +324,7 @@ class _TimeLimited:
     ) -> ChatReply:
         answer = self._policy.reply(messages, max_tokens=max_tokens, request_id=request_id, **offered)
         try:
-            reply: ChatReply = await asyncio.wait_for(answer, self._timeout)
-        except asyncio.TimeoutError:
+            reply: ChatReply = await within(self._timeout, answer)
+        except Overdue:
             return ChatReply("", notes={"timeout": self._timeout})
         return reply

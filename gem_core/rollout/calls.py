@@ -17,17 +17,21 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_core._util import threads
 from gem_core._util.messages import error_line, error_place
+from gem_core._util.owners import after_calls, calls_of, running_call
 from gem_core._util.threads import MAX_THREADS, CallOutcome, ThreadCall
-from gem_core._util.waiting import Overdue
+from gem_core._util.waiting import Overdue, within
 from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
 from gem_core.observations import encodable, encodable_observation, render_observation
 from gem_core.wrapper import Wrapper
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +91,9 @@ def _close_late(building: Future[Any]) -> None:
 def start_closing(env: Env) -> Future[None]:
     """Start closing an environment in a separate daemon thread; a failure is logged.
 
-    The shared threads are not used, because a close that never returns would block one of them forever. While
-    the interpreter exits, no thread can start, so this function closes the environment itself.
+    If threads still run calls of the environment, abandoned ones included, it is closed when the last of them
+    returns. The shared threads are not used, because a close that never returns would block one of them
+    forever. While the interpreter exits, no thread can start, so this function closes the environment itself.
 
     Returns:
         A future that is done once the close has returned or failed.
@@ -106,34 +111,63 @@ def start_closing(env: Env) -> Future[None]:
     if sys.is_finalizing():  # an unfinished episode is being destroyed
         close()
     else:
-        threading.Thread(target=close, name="gem-env-close", daemon=True).start()
+        thread = threading.Thread(target=close, name="gem-env-close", daemon=True)
+        after_calls(env.unwrapped, thread.start)
     return closed
 
 
-async def close_env(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
+async def close_env(env: Env, timeout: float | None = None) -> None:
     """Close an environment off the event loop; a close that fails or hangs is logged, not raised.
+
+    If a call of the environment is still running in a thread, this function returns at once, and the
+    environment is closed when the call returns.
 
     Args:
         env: The environment. It is closed even if the caller is canceled.
         timeout: Maximum number of seconds to wait; None means `CLOSE_TIMEOUT`.
-        running: The last call into the environment. If it is still running in a thread, this function
-            returns at once, and the environment is closed when the call returns.
     """
-    if running is not None and not running.done():
-        running.add_done_callback(lambda _: start_closing(env))
-        return
-    limit = CLOSE_TIMEOUT if timeout is None else timeout
+    in_use = running_call(env.unwrapped) is not None
     closed = asyncio.wrap_future(start_closing(env))
-    if not (await asyncio.wait({closed}, timeout=limit))[0]:
+    limit = CLOSE_TIMEOUT if timeout is None else timeout
+    if not in_use and not (await asyncio.wait({closed}, timeout=limit))[0]:
         _log_hung(env, limit)
 
 
-def close_now(env: Env, timeout: float | None = None, running: Future[Any] | None = None) -> None:
-    """Close an environment as `close_env` does, but without awaiting, for an event loop that is stopping."""
-    if running is not None and not running.done():
-        running.add_done_callback(lambda _: start_closing(env))
-    else:
-        close_all([env], CLOSE_TIMEOUT if timeout is None else timeout)
+class ClosedOnError:
+    """Closes an environment if its ``async with`` block raises or is canceled, in any way and only once.
+
+    Args:
+        env: The environment.
+
+    Attributes:
+        timeout: Maximum number of seconds to wait for the close; None means `CLOSE_TIMEOUT`.
+    """
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._closed = False
+        self.timeout: float | None = None
+
+    async def close(self) -> None:
+        """Close the environment as `close_env` does."""
+        if not self._closed:
+            self._closed = True
+            await close_env(self._env, self.timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None or self._closed:
+            return
+        if isinstance(error, Exception | asyncio.CancelledError):
+            await self.close()
+        else:  # the event loop is stopping, so nothing can be awaited
+            self._closed = True
+            if running_call(self._env.unwrapped) is not None:
+                start_closing(self._env)
+            else:
+                close_all([self._env], CLOSE_TIMEOUT if self.timeout is None else self.timeout)
 
 
 def close_all(
@@ -160,7 +194,7 @@ def _log_hung(env: Env, seconds: float) -> None:
 
 
 class EnvCalls:
-    """Resets, steps, and closes one environment.
+    """Resets and steps one environment.
 
     Args:
         env: The environment. It runs as coroutines on the event loop if it has its own `areset` or `astep`,
@@ -174,7 +208,6 @@ class EnvCalls:
         self._executor = executor
         self._timeout = timeout
         self._async_form = _has_async_form(env)
-        self._running: Future[Any] | None = None
 
     async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
         """Reset the environment and return the first observation as the model sees it."""
@@ -207,25 +240,18 @@ class EnvCalls:
             raise EnvError("step() returned both terminated and truncated as True")
         return CheckedStep(observation, float(reward), *ends, json_info)
 
-    async def close(self) -> None:
-        """Close the environment; if a call is still running in a thread, close it once the call returns."""
-        await close_env(self._env, self._timeout, self._running)
-
-    def close_now(self) -> None:
-        """Close the environment without awaiting, for an event loop that is stopping."""
-        close_now(self._env, self._timeout, self._running)
-
     async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         error: Exception | SystemExit | None
         try:
             method = getattr(self._env, f"a{name}" if self._async_form else name)
             if self._async_form:
-                value, error = await _outcome(method(*args, **kwargs), self._timeout)
+                with calls_of(self._env.unwrapped):
+                    value, error = await _outcome(functools.partial(method, *args, **kwargs), self._timeout)
             elif not self._env.blocking:
                 return inline_calls.time(self._env, functools.partial(method, *args, **kwargs))
             else:
-                call = ThreadCall(functools.partial(method, *args, **kwargs), self._executor)
-                self._running = call.future
+                with calls_of(self._env.unwrapped):
+                    call = ThreadCall(functools.partial(method, *args, **kwargs), self._executor)
                 value, error = await call.outcome(self._timeout)
         except Overdue as overdue:
             raise EnvError(f"{name}() did not return within {self._timeout:g} s") from overdue
@@ -284,19 +310,16 @@ inline_calls = InlineCalls()
 """The timer of this process."""
 
 
-async def _outcome(answer: Awaitable[Any], timeout: float | None) -> CallOutcome[Any]:
+async def _outcome(call: Callable[[], Awaitable[Any]], timeout: float | None) -> CallOutcome[Any]:
     """Return result and exception as values, so the environment's `TimeoutError` differs from `Overdue`."""
 
     async def outcome() -> CallOutcome[Any]:
         try:
-            return await answer, None
+            return await call(), None
         except (Exception, SystemExit) as error:
             return None, error
 
-    try:
-        return await asyncio.wait_for(outcome(), timeout)
-    except asyncio.TimeoutError:
-        raise Overdue from None
+    return await (outcome() if timeout is None else within(timeout, outcome()))
 
 
 def _has_async_form(env: Env) -> bool:

@@ -11,11 +11,11 @@ episodes of a run share one.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
@@ -127,7 +127,7 @@ class AppendContext:
         self._render = chat_renderer(tokenizer, chat_template, template_kwargs)
         self._system_prompt = system_prompt
         self._formats: dict[str, MessageFormat] = {}
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._format("user")
         # Episodes of a group share their first prompt, many environments repeat a few messages, and short
         # answers repeat.

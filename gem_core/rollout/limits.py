@@ -29,8 +29,9 @@ class EpisodeLimits:
             contain a valid move by accident; "pass" sends the text.
         step_timeout: Maximum number of seconds for the constructor, a reset, or a step of a blocking
             environment, counted from the moment a thread starts the call, and for closing any environment.
-            None means no limit (30 s for a close). A thread cannot be stopped: the call continues in it, and
-            the environment is closed when the call returns.
+            The time in which a call waits for a place of a bounded resource, such as the sandbox, does not
+            count. None means no limit (30 s for a close). A thread cannot be stopped: the call continues in
+            it, and the environment is closed when the call returns.
         on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, and it
             is excluded from statistics and loss; "retry" first plays it again, with the same seed and a
             fresh environment. Masking alone favors tasks that seldom fail, which are often the short ones.

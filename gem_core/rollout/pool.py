@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gem_core._util.checks import check_int
 from gem_core.core import Env
@@ -17,7 +17,7 @@ from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
-from gem_core.rollout.calls import build_env, close_all, jsonable, start_closing
+from gem_core.rollout.calls import build_env, close_all, close_env, jsonable, start_closing
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, require_images, run_episode
 from gem_core.rollout.trajectory import Episode
@@ -218,7 +218,7 @@ class EnvPool:
         *,
         fresh: bool,
     ) -> list[Episode]:
-        source = EnvChoice.of(task)
+        source, how = EnvChoice.of(task), reset_arguments(task)
         try:
             env = None if fresh else self._take(source.call)
             if env is None:
@@ -226,17 +226,22 @@ class EnvPool:
                 env = await self._build(source, limits.step_timeout)
         except EnvError as error:
             return [_unbuilt(task, context, str(error), arguments)]
-        if isinstance(env, MultiAgentEnv) and not one_agent:
-            players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
-            policies = {agent: player[0] for agent, player in players.items()}
-            contexts = {agent: player[1] for agent, player in players.items()}
-            agents = await run_agents(
-                env, policies, contexts, limits, wrappers=self._wrappers, **reset_arguments(task), **arguments
-            )
-            episodes = list(agents.values())
-        else:
-            episode = await run_episode(env, policy, context, limits, **reset_arguments(task), **arguments)
-            episodes = [episode]
+        playing: Coroutine[Any, Any, Episode | dict[str, Episode]]
+        try:  # a coroutine that has begun closes the environment itself if it raises
+            if isinstance(env, MultiAgentEnv) and not one_agent:
+                players = {agent: others.get(agent, (policy, context)) for agent in env.possible_agents}
+                policies = {agent: player[0] for agent, player in players.items()}
+                contexts = {agent: player[1] for agent, player in players.items()}
+                playing = run_agents(
+                    env, policies, contexts, limits, wrappers=self._wrappers, **how, **arguments
+                )
+            else:
+                playing = run_episode(env, policy, context, limits, **how, **arguments)
+        except BaseException:  # such as an argument that does not exist
+            await close_env(env, limits.step_timeout)
+            raise
+        played = await playing
+        episodes = [played] if isinstance(played, Episode) else list(played.values())
         if all(episode.stop_reason != "env_error" for episode in episodes):  # otherwise env is closed already
             self._keep(source.call, env)
         return episodes

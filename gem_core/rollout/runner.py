@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from gem_core._util.checks import check_int
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
-from gem_core.rollout.calls import EnvCalls, jsonable
+from gem_core.rollout.calls import ClosedOnError, EnvCalls, jsonable
 from gem_core.rollout.context import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
@@ -105,71 +105,71 @@ async def run_episode(
         ConfigError: An argument is out of range, or environment, policy, and context are incompatible.
         PolicyError: The policy returned an invalid generation, such as more than the requested tokens.
     """
-    require_one_agent(env, "run_episode")
-    limits.check_limits()
-    if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
-        raise ConfigError(
-            "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the three"
+    async with ClosedOnError(env) as closing:
+        require_one_agent(env, "run_episode")
+        limits.check_limits()
+        closing.timeout = limits.step_timeout
+        if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
+            raise ConfigError(
+                "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the "
+                "three"
+            )
+        check_int("max_response_tokens", max_response_tokens, 1, optional=True)
+        if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
+            raise ConfigError(
+                "max_total_tokens and max_response_tokens count tokens, which an episode in messages does "
+                "not have; omit them, because the endpoint has its own limit"
+            )
+        require_images(env, policy, context)
+        spec = env.spec
+        episode = Episode(
+            env_id=spec.id if spec else "",
+            seed=seed,
+            turns=[],
+            terminated=False,
+            truncated=False,
+            stop_reason="truncated",
+            context_mode=context.mode,
+            env_kwargs=jsonable(spec.kwargs) if spec else {},
+            metadata=jsonable(metadata or {}),
         )
-    check_int("max_response_tokens", max_response_tokens, 1, optional=True)
-    if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
-        raise ConfigError(
-            "max_total_tokens and max_response_tokens count tokens, which an episode in messages does not "
-            "have; omit them, because the endpoint has its own limit"
-        )
-    require_images(env, policy, context)
-    spec = env.spec
-    episode = Episode(
-        env_id=spec.id if spec else "",
-        seed=seed,
-        turns=[],
-        terminated=False,
-        truncated=False,
-        stop_reason="truncated",
-        context_mode=context.mode,
-        env_kwargs=jsonable(spec.kwargs) if spec else {},
-        metadata=jsonable(metadata or {}),
-    )
-    named = request_id is not None
-    request_id = request_id or uuid.uuid4().hex
-    bound: Any = policy
-    if isinstance(policy, EnvPlayer):
-        bound = policy.bind(env, request_id if named or policy.kind == "random" else None)
-    calls = EnvCalls(env, executor, limits.step_timeout)
-    token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
-    spans = start_spans(episode, request_id)
-    failure: BaseException | None = None
-    try:
-        if isinstance(context, MessagesContext) and context.native_tools:
-            hide_instructions(env)
-        observation = await calls.reset(seed, options)
-        dialogue = _dialogue(env, bound, context, token_limits, request_id)
-        steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
-        grows = context.mode == "append" and not (max_total_tokens is None and max_response_tokens is None)
-        most_turns = limits.max_turns or (None if grows else MAX_TURNS)
-        await _play(episode, observation, steps, dialogue, limits, most_turns, on_turn)
-    except (EnvError, DataError) as error:  # DataError: an image that cannot be read
-        _end(episode, "env_error", error=str(error))
-        await calls.close()
-    except (Exception, asyncio.CancelledError) as error:
-        failure = error
-        await calls.close()
-        raise
-    except BaseException as error:  # the event loop is stopping and plays no other episode
-        failure = error
-        calls.close_now()
-        raise
-    finally:
-        forget = getattr(policy, "forget_request", None)
-        if forget is not None:
-            forget(request_id)
-        episode.trainable = episode.error is None and bool(episode.turns)
-        if spans is not None:
-            spans.end(failure)
-    if episode.error is not None and log_errors:
-        name = episode.env_id or type(env).__name__
-        logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
-    return episode
+        named = request_id is not None
+        request_id = request_id or uuid.uuid4().hex
+        bound: Any = policy
+        if isinstance(policy, EnvPlayer):
+            bound = policy.bind(env, request_id if named or policy.kind == "random" else None)
+        calls = EnvCalls(env, executor, limits.step_timeout)
+        token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
+        spans = start_spans(episode, request_id)
+        failure: BaseException | None = None
+        try:
+            if isinstance(context, MessagesContext) and context.native_tools:
+                hide_instructions(env)
+            observation = await calls.reset(seed, options)
+            dialogue = _dialogue(env, bound, context, token_limits, request_id)
+            steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
+            grows = context.mode == "append" and not (
+                max_total_tokens is None and max_response_tokens is None
+            )
+            most_turns = limits.max_turns or (None if grows else MAX_TURNS)
+            await _play(episode, observation, steps, dialogue, limits, most_turns, on_turn)
+        except (EnvError, DataError) as error:  # DataError: an image that cannot be read
+            _end(episode, "env_error", error=str(error))
+            await closing.close()
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            forget = getattr(policy, "forget_request", None)
+            if forget is not None:
+                forget(request_id)
+            episode.trainable = episode.error is None and bool(episode.turns)
+            if spans is not None:
+                spans.end(failure)
+        if episode.error is not None and log_errors:
+            name = episode.env_id or type(env).__name__
+            logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
+        return episode
 
 
 def require_images(

@@ -12,6 +12,7 @@ incomplete last line, and the next writer removes it.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -45,8 +46,8 @@ class TraceWriter(Closing):
             omits the texts.
 
     Raises:
-        OSError: The file cannot be opened or written; the error names the file. If the disk is full, all
-            earlier lines stay complete.
+        OSError: The file cannot be opened or written, or was removed in the meantime; the error names it. If
+            the disk is full, all earlier lines stay complete.
     """
 
     def __init__(self, path: str | Path, *, decode: Callable[[list[int]], str] | None = None) -> None:
@@ -71,6 +72,8 @@ class TraceWriter(Closing):
             record["token_text"] = self._token_text(episode)
         line = _line(record)
         with _named_errors(self.path), _locked(self._file):
+            if not os.path.samestat(os.stat(self.path), os.fstat(self._file)):
+                raise FileNotFoundError(errno.ENOENT, "the file was replaced by another one")
             start = os.fstat(self._file).st_size
             written = 0
             try:

@@ -16,21 +16,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
-import threading
-import weakref
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import renew_after_fork
+from gem_core._util.places import Attempts
 from gem_core.errors import GemError
 from gem_core.sandbox.levels import strongest
 from gem_core.sandbox.limits import ProgramLimits
 from gem_core.sandbox.process import Process
-from gem_core.sandbox.program import Sandbox
+from gem_core.sandbox.program import Sandbox, cores
 
 CPU_SECONDS = 2.0
 _LIMITS = ProgramLimits(
@@ -73,9 +71,9 @@ class Calls:
         self._file = file
         self._packages = tuple(packages)
         self._module = f"trusted_{file.stem.strip('_')}"
-        self._lock = threading.Lock()
+        self._starts = Attempts()
         self._sandbox: Sandbox | None = None
-        _instances.add(self)
+        renew_after_fork(self)
 
     def __call__(self, function: str, *args: Any, limits: ProgramLimits = _LIMITS) -> Any:
         """Return the result of ``function(*args)``. Arguments and result must be JSON values.
@@ -104,34 +102,35 @@ class Calls:
 
     def close(self) -> None:
         """End the sandbox; the next call starts a new one."""
-        with self._lock:
-            if self._sandbox is not None:
-                self._sandbox.close()
-            self._sandbox = None
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.close()
 
     def _open(self) -> Sandbox:
-        with self._lock:
-            if self._sandbox is None:
-                self._sandbox = self._start()
-            return self._sandbox
+        sandbox = self._sandbox
+        if sandbox is None:
+            with self._starts.one():
+                if self._sandbox is None:
+                    self._sandbox = self._start()
+                sandbox = self._sandbox
+        return sandbox
 
     def _start(self) -> Sandbox:
         check = strongest()
         if check.level != "namespace":
             _warn(check.reason)
         if sys.platform != "linux":  # no fork servers, so each call starts an interpreter, which is slow
-            return Process(packages=True)
+            return Process(packages=True, trusted=True)
         from gem_core.sandbox.namespace import ForkedProcess, Namespace  # Linux only
 
         modules = {self._module: self._file.read_text(encoding="utf-8")}
-        workers = min(_WORKERS, len(os.sched_getaffinity(0)))
+        workers = min(_WORKERS, cores())
         if check.level == "namespace":
             return Namespace(packages=self._packages, workers=workers, modules=modules)
         return ForkedProcess(modules=modules, workers=workers)
 
-    def _forget(self) -> None:
-        """Forget the sandbox in a forked child: it belongs to the parent, and its lock may be held."""
-        self._lock = threading.Lock()
+    def forget_parent(self) -> None:
+        """Forget the sandbox in a forked child, because it belongs to the parent."""
         self._sandbox = None
 
 
@@ -142,14 +141,3 @@ def _warn(reason: str) -> None:
         "is not available on this machine: %s",
         reason,
     )
-
-
-_instances: weakref.WeakSet[Calls] = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for calls in list(_instances):
-        calls._forget()
-
-
-after_fork(_forget_all)

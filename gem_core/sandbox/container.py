@@ -35,7 +35,7 @@ from gem_core.errors import SandboxError
 from gem_core.sandbox.conversation import ENGINE_CODES, START_SECONDS, Conversation
 from gem_core.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED
 from gem_core.sandbox.limits import ProgramLimits
-from gem_core.sandbox.program import Program, Sandbox
+from gem_core.sandbox.program import Program, Sandbox, cores, program_places
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import relative
 
@@ -52,10 +52,13 @@ _LEAST_MEMORY = 64 * 2**20
 _PROCESSES = 4096
 _QUEUED_SIGNALS = 256
 _GUEST = Path(__file__).with_name("guest") / "container.py"
+_places = program_places(cores())
 
 
 class Container(Sandbox):
     """Runs programs at level `container`; safe to use from any thread.
+
+    At most four programs per core run at a time; others wait.
 
     Args:
         image: Name of an image on this machine. None uses GEM_CORE_SANDBOX_IMAGE.
@@ -89,6 +92,10 @@ class Container(Sandbox):
         Path(self._profile).write_text(json.dumps(_profile()), encoding="utf-8")
 
     def run_program(self, program: Program) -> RunResult:
+        with _places.held():
+            return self._run_program(program)
+
+    def _run_program(self, program: Program) -> RunResult:
         limits = program.limits
         name = f"gem-core-{uuid.uuid4().hex}"
         code = _GUEST.read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gem_core._util.places import GivenUp, current_clock
 from gem_core.errors import SandboxError
 
 START_SECONDS = 60.0
@@ -25,6 +26,8 @@ ENGINE_CODES = (125, 126, 127)
 _END_SECONDS = 2.0
 _STDERR_BYTES = 2**16
 _CHUNK = 2**16
+_GLANCE = 0.2
+"""Seconds after which a wait for an answer checks whether anybody waits for it."""
 
 
 def answer_to(text: bytes | str, identity: str) -> dict[str, Any] | None:
@@ -94,7 +97,10 @@ class Conversation:
     def exchange(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
         """Return the answer to a request; None if it does not arrive, is too long, or is not one to it.
 
-        An exchange that is interrupted, for instance by a `KeyboardInterrupt`, ends the container.
+        An exchange that raises, for instance a `KeyboardInterrupt`, ends the container.
+
+        Raises:
+            GivenUp: Nobody waits for the answer anymore.
         """
         if not self._end.alive:
             return None
@@ -135,7 +141,10 @@ class Conversation:
             poll.register(descriptor, select.POLLIN)
         line, rest = bytearray(), memoryview(data)
         while (left := end - time.monotonic()) > 0:
-            for descriptor, _ in poll.poll(left * 1000):
+            if (clock := current_clock()) is not None and clock.given_up:
+                self._stuck = True
+                raise GivenUp
+            for descriptor, _ in poll.poll(min(left, _GLANCE) * 1000):
                 if descriptor == self._give:
                     rest = self._send(rest)
                     if not rest:

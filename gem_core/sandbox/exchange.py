@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Sequence
 
+from gem_core._util.places import stopping
 from gem_core.sandbox.fork_server import ForkServer
 from gem_core.sandbox.program import Program
 from gem_core.sandbox.result import RunResult, ending_of, head
@@ -27,12 +28,22 @@ class Channel:
         self.server = server
         self.over = False
 
+    def stop(self) -> None:
+        """Let the server kill the child, which then sends its exit code."""
+        self.over = True
+        with contextlib.suppress(OSError):
+            self.link.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         self.link.close()
 
 
 def exchange(channel: Channel, program: Program, *, session: bool) -> RunResult:
-    """Send a program to the child and wait until it ends."""
+    """Send a program to the child and wait until it ends.
+
+    Raises:
+        GivenUp: The current call was given up, and the program was stopped.
+    """
     limits, fetch = program.limits, program.fetch
     request = {
         "session": session,
@@ -48,9 +59,14 @@ def exchange(channel: Channel, program: Program, *, session: bool) -> RunResult:
         contents = (*program.encoded(), b"", b"", packed)
         descriptors = [_memory_file(stack, data) for data in contents]
         start = time.perf_counter()
-        with contextlib.suppress(OSError):  # the child has ended, which the following lines detect
-            socket.send_fds(channel.link, [json.dumps(request).encode()], descriptors)
-        exit_code, timed_out = _wait(channel, limits.wall_seconds)
+        try:
+            with stopping(channel.stop):
+                with contextlib.suppress(OSError):  # the child has ended, which the following lines detect
+                    socket.send_fds(channel.link, [json.dumps(request).encode()], descriptors)
+                exit_code, timed_out = _wait(channel, limits.wall_seconds)
+        except BaseException:
+            channel.over = True  # its next answer would be that to this program
+            raise
         seconds = time.perf_counter() - start
         stdout, more_out = head(os.pread(descriptors[2], size + 1, 0), size)
         stderr, more_err = head(os.pread(descriptors[3], size + 1, 0), size)
@@ -75,9 +91,7 @@ def _wait(channel: Channel, seconds: float) -> tuple[int | None, bool]:
     if poll.poll(seconds * 1000):
         exit_code = _exit_code(channel)
         return exit_code, False
-    channel.over = True
-    with contextlib.suppress(OSError):
-        channel.link.shutdown(socket.SHUT_WR)  # the server kills the child and sends its exit code
+    channel.stop()
     if not poll.poll(_KILL_SECONDS * 1000):
         channel.server.close()  # it hangs; everything that it started ends with the server
     _exit_code(channel)

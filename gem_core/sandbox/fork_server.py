@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +32,12 @@ _FIRST_IDS, _IDS = (1_879_048_192, 1), 60_000
 _PROGRAMS = ("/bin", "/usr/bin", "/etc/alternatives")
 _FOLDERS = ("app", "tests", "logs", "solution")
 """Folders that a shell expects; they link to folders inside the writable one."""
+_SETTINGS = {
+    "user.max_user_namespaces": "0",
+    "kernel.unprivileged_userns_clone": "0",
+    "kernel.apparmor_restrict_unprivileged_userns": "1",
+}
+"""Settings of Linux, each with the value that forbids namespaces to users other than root, or to all."""
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache")
 
 
@@ -68,7 +74,9 @@ class ForkServer:
         if not message:
             raise SandboxError("the fork server did not start")
         if problem := json.loads(message).get("error"):
-            raise SandboxError(f"level {self.level!r} is not available on this machine: {problem}")
+            obstacles = "; ".join(_obstacles()) if self._isolated else ""
+            why = f"{problem} ({obstacles})" if obstacles else problem
+            raise SandboxError(f"level {self.level!r} is not available on this machine: {why}")
 
     def _map_ids(self) -> int:
         """Map user ids for the children; return their number, or 0 if the caller is not root."""
@@ -116,6 +124,20 @@ class ForkServer:
         """Forget the server in a forked child, because it belongs to the parent."""
         self._close_sockets()
         self.process.returncode = 0  # the parent waits for it
+
+
+def _obstacles() -> Iterator[str]:
+    """Yield the settings of this machine that forbid user namespaces, or may forbid them."""
+    for name, forbids in _SETTINGS.items():
+        with contextlib.suppress(OSError):
+            value = Path("/proc/sys", name.replace(".", "/")).read_text().strip()
+            if value == forbids:
+                yield f"the sysctl {name} is {value}"
+    if not os.path.exists("/proc/self/ns/user"):
+        yield "the kernel has no user namespaces, or /proc is not mounted"
+    with contextlib.suppress(OSError):
+        if "\nSeccomp:\t2" in Path("/proc/self/status").read_text():
+            yield "this process has a seccomp filter, such as Docker's default profile, which may refuse them"
 
 
 def configure(

@@ -6,13 +6,13 @@ import contextlib
 import io
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.places import Places
 from gem_core.sandbox.program import Program, Sandbox
 from gem_core.sandbox.result import Ending, RunResult
 from gem_core.sandbox.workspace import own_folder, read_files, write_files
@@ -31,7 +31,7 @@ class InProcess(Sandbox):
     level = "none"
     alive = True
     """Sessions of this level cannot end by themselves."""
-    _lock = threading.Lock()
+    _turn = Places(1)
 
     def __init__(self, variables: dict[str, Any] | None = None) -> None:
         self._variables = variables
@@ -40,7 +40,7 @@ class InProcess(Sandbox):
         out, err = io.StringIO(), io.StringIO()
         size = program.limits.output_bytes
         variables = {"__name__": "__main__"} if self._variables is None else self._variables
-        with self._lock, own_folder() as folder:
+        with self._turn.held(), own_folder() as folder:
             write_files(folder, program.files)
             start = time.perf_counter()
             with (

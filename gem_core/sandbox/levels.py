@@ -17,18 +17,19 @@ A container takes half a second to start, so it must be requested by name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import tempfile
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_names
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import after_fork
+from gem_core._util.places import Attempts
 from gem_core.errors import GemError, SandboxError
-from gem_core.sandbox.program import Sandbox
+from gem_core.sandbox.program import Program, Sandbox
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,12 @@ escapes = tries(open, {path!r}), tries(os.kill, {pid}, 0) and {pid} != 1, tries(
 print("proof", *map(int, escapes))
 """
 
-_lock = threading.RLock()
+_Key: TypeAlias = tuple[Any, ...]
+
 _checks: dict[str, LevelCheck] = {}
-_shared: dict[tuple[Any, ...], Sandbox] = {}
+_checking = Attempts()
+_shared: dict[_Key, Sandbox] = {}
+_starts: dict[_Key, Attempts] = {}
 
 
 def self_check(*, again: bool = False) -> dict[str, LevelCheck]:
@@ -121,7 +125,7 @@ def self_check(*, again: bool = False) -> dict[str, LevelCheck]:
     Args:
         again: Whether to repeat tests that this process has already made.
     """
-    with _lock:
+    with _checking.one():
         for name in LEVELS:
             if again or name not in _checks:
                 _checks[name] = _check(name)
@@ -130,11 +134,28 @@ def self_check(*, again: bool = False) -> dict[str, LevelCheck]:
 
 def strongest() -> LevelCheck:
     """Return the level that `open_sandbox` uses by default, and why it is not a stronger one."""
-    with _lock:
-        if "namespace" not in _checks:
-            _checks["namespace"] = _check("namespace")
-        check = _checks["namespace"]
+    if "namespace" not in _checks:
+        with _checking.one():
+            if "namespace" not in _checks:
+                _checks["namespace"] = _check("namespace")
+    check = _checks["namespace"]
     return check if check.available else LevelCheck("process", True, check.reason)
+
+
+@contextlib.contextmanager
+def weak_programs_held() -> Iterator[list[Program]]:
+    """On a machine without level ``namespace``, run no program at level ``process`` while the block runs.
+
+    Each such program of this process fails instead. The package's own programs, such as those that compare
+    formulas, still run.
+
+    Yields:
+        The programs held back so far.
+    """
+    from gem_core.sandbox.process import programs_held
+
+    with programs_held(lambda: strongest().level == "process") as held:
+        yield held
 
 
 def open_sandbox(
@@ -160,28 +181,28 @@ def open_sandbox(
         MissingDependency: A package is not installed.
     """
     check_names((name for name in (level, min_level) if name is not None), LEVELS, kind="sandbox level")
-    with _lock:
-        reason = ""
-        if level is None:
-            level, _, why = strongest()
-            reason = f" ({why})" if level == "process" else ""
-        if min_level is not None and LEVELS[level].strength < LEVELS[min_level].strength:
-            raise SandboxError(
-                f"min_level={min_level!r}, but only level {level!r} is requested or available{reason}"
-            )
-        key = (level, tuple(packages), workers, programs, os.getpid())
-        if key not in _shared:
-            _shared[key] = _make(level, packages, workers, programs)
-        return _shared[key]
+    reason = ""
+    if level is None:
+        level, _, why = strongest()
+        reason = f" ({why})" if level == "process" else ""
+    if min_level is not None and LEVELS[level].strength < LEVELS[min_level].strength:
+        raise SandboxError(
+            f"min_level={min_level!r}, but only level {level!r} is requested or available{reason}"
+        )
+    key = (level, tuple(packages), workers, programs)
+    sandbox = _shared.get(key)
+    if sandbox is None:
+        with _starts.setdefault(key, Attempts()).one():
+            sandbox = _shared.get(key)
+            if sandbox is None:
+                sandbox = _shared[key] = _make(level, packages, workers, programs)
+    return sandbox
 
 
 def close_sandboxes() -> None:
     """Close every sandbox that `open_sandbox` returned; the next call creates new ones."""
-    with _lock:
-        sandboxes = [sandbox for key, sandbox in _shared.items() if key[-1] == os.getpid()]
-        _shared.clear()
-    for sandbox in sandboxes:
-        sandbox.close()
+    while _shared:
+        _shared.popitem()[1].close()
 
 
 def _make(level: str, packages: Sequence[str], workers: int | None, programs: bool = False) -> Sandbox:
@@ -223,11 +244,4 @@ def _check(name: str) -> LevelCheck:
     return LevelCheck(name, True, f"{reason}; {sandbox.about}" if sandbox.about else reason)
 
 
-def _forget() -> None:
-    """Drop shared sandboxes in a forked child, because they belong to the parent."""
-    global _lock
-    _lock = threading.RLock()
-    _shared.clear()
-
-
-after_fork(_forget)
+after_fork(_shared.clear)  # they belong to the parent

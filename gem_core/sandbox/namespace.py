@@ -23,23 +23,19 @@ from __future__ import annotations
 import atexit
 import contextlib
 import itertools
-import os
 import sys
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import ForkSafeLock, renew_after_fork
+from gem_core._util.places import Attempts, Places, on_clock
 from gem_core.errors import SandboxError
 from gem_core.sandbox.exchange import Channel, exchange
 from gem_core.sandbox.fork_server import ForkServer, configure, configure_process
-from gem_core.sandbox.program import Program, Runner, Sandbox
+from gem_core.sandbox.program import Program, Runner, Sandbox, cores, program_places
 from gem_core.sandbox.result import RunResult
-
-_AT_ONCE = 4
-"""Concurrent programs per fork server; more than one, because some wait more than they compute."""
 
 
 class Namespace(Sandbox):
@@ -49,7 +45,7 @@ class Namespace(Sandbox):
         packages: Distributions that programs can import, with their requirements. They are imported once,
             before the programs.
         workers: Number of fork servers. Four times as many programs run concurrently; others wait. None uses
-            one per core.
+            one per core. A program that nobody waits for anymore does not start, or is stopped.
         disk_bytes: Size of a program's writable folder, in bytes.
         programs: Whether the machine's programs (``/usr/bin``) can be run, as a shell requires.
         modules: Source of trusted modules by name. Each fork server runs a module once, then calls its
@@ -76,18 +72,20 @@ class Namespace(Sandbox):
         self._start(configure(packages, disk_bytes, programs, modules), workers)
 
     def _start(self, config: dict[str, Any], workers: int | None) -> None:
-        workers = workers or len(os.sched_getaffinity(0))
+        workers = workers or cores()
         self._config = config
-        self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(_AT_ONCE * workers)
+        self._lock = ForkSafeLock()
+        self._slots = program_places(workers)
+        self._starts = [Attempts() for _ in range(workers)]
         self._turn = itertools.count()
         self._servers: list[ForkServer | None] = [None] * workers
         self._closed = False
         self._servers[0] = ForkServer(self._config)
         _open.add(self)
+        renew_after_fork(self)
 
     def run_program(self, program: Program) -> RunResult:
-        with self._slots:
+        with self._slots.held():
             channel = self._channel()
             try:
                 return exchange(channel, program, session=False)
@@ -114,26 +112,36 @@ class Namespace(Sandbox):
         """Return a channel to a child of the next fork server, replacing a server that died."""
         place = next(self._turn) % len(self._servers)
         for _ in range(3):
-            with self._lock:
-                if self._closed:
-                    raise SandboxError("the sandbox is closed")
-                server = self._servers[place]
-                if server is None or not server.alive():
-                    if server is not None:
-                        server.close()
-                    server = self._servers[place] = ForkServer(self._config)
+            server = self._servers[place]
+            if server is None or not server.alive():
+                server = self._started(place)
             with contextlib.suppress(OSError):
                 return Channel(server.channel(), server)
         raise SandboxError("the fork server ends as soon as it starts")
 
-    def forget(self) -> None:
+    def _started(self, place: int) -> ForkServer:
+        """Return a server that is alive; start one if necessary, which may take long."""
+        with self._starts[place].one():
+            server = self._servers[place]
+            if server is not None and server.alive():
+                return server
+            if server is not None:
+                server.close()
+            server = None if self._closed else ForkServer(self._config)
+            with self._lock:
+                if server is not None and not self._closed:
+                    self._servers[place] = server
+                    return server
+            if server is not None:
+                server.close()
+            raise SandboxError("the sandbox is closed")
+
+    def forget_parent(self) -> None:
         """Forget the fork servers in a forked child, because they belong to the parent."""
         for server in self._servers:
             if server is not None:
                 server.forget()
         self._servers = [None] * len(self._servers)
-        self._lock = threading.Lock()
-        self._slots = threading.BoundedSemaphore(_AT_ONCE * len(self._servers))
 
 
 class ForkedProcess(Namespace):
@@ -159,7 +167,8 @@ class Session(Runner):
     def __init__(self, owner: Namespace) -> None:
         self._owner = owner
         self._channel: Channel | None = None
-        self._lock = threading.Lock()
+        self._turn = Places(1)
+        renew_after_fork(self)
 
     @property
     def alive(self) -> bool:
@@ -167,7 +176,7 @@ class Session(Runner):
         return self._channel is not None
 
     def run_program(self, program: Program) -> RunResult:
-        with self._lock, self._owner._slots:
+        with self._turn.held(), self._owner._slots.held():
             if self._channel is None:
                 self._channel = self._owner._channel()
             over = True
@@ -180,9 +189,13 @@ class Session(Runner):
             return result
 
     def close(self) -> None:
-        """End the process."""
-        with self._lock:
+        """End the process, after the program that it runs."""
+        with on_clock(None), self._turn.held():  # also in a call that was given up
             self._end()
+
+    def forget_parent(self) -> None:
+        """Forget the process in a forked child, because it belongs to the parent."""
+        self._end()
 
     def _end(self) -> None:
         channel, self._channel = self._channel, None
@@ -198,10 +211,4 @@ def _close_all() -> None:
         sandbox.close()
 
 
-def _forget_all() -> None:
-    for sandbox in list(_open):
-        sandbox.forget()
-
-
 atexit.register(_close_all)
-after_fork(_forget_all)

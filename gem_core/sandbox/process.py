@@ -24,36 +24,55 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gem_core._util import orphans
+from gem_core._util.places import stopping
 from gem_core.sandbox.limits import ONE_THREAD, ProgramLimits
-from gem_core.sandbox.program import Program, Sandbox
+from gem_core.sandbox.program import Program, Sandbox, cores, program_places
 from gem_core.sandbox.result import RunResult, ending_of, head
 from gem_core.sandbox.workspace import own_folder, read_files, write_files
 
 _LAUNCHER = str(Path(__file__).with_name("guest") / "launch.py")
+_places = program_places(cores())
+
+
+class _Hold:
+    """State of `programs_held`; an object, because the checker watches the attributes of modules."""
+
+    def __init__(self) -> None:
+        self.applies: Callable[[], bool] = lambda: False
+        self.programs: list[Program] = []
+
+
+_hold = _Hold()
 
 
 class Process(Sandbox):
-    """Runs programs at level `process`.
+    """Runs programs at level `process`, at most four per core at a time; others wait.
 
     Args:
         packages: Whether programs can import every installed package (slower to start).
+        trusted: Whether `programs_held` does not hold back the programs, because they are this package's own.
     """
 
     level = "process"
     default_limits = ProgramLimits()
 
-    def __init__(self, *, packages: bool = False) -> None:
+    def __init__(self, *, packages: bool = False, trusted: bool = False) -> None:
         self._packages = packages
+        self._trusted = trusted
 
     def run_program(self, program: Program) -> RunResult:
+        if not self._trusted and _hold.applies():
+            _hold.programs.append(program)
+            return RunResult("", "the program was not run\n", "failed", 1, 0.0, False, self.level)
         limits = program.limits
         size = limits.output_bytes
         wire = ",".join(map(str, limits.kernel_limits()))
         code, stdin = program.encoded()
-        with own_folder() as outside:
+        with _places.held(), own_folder() as outside:
             inside = outside / "work"
             inside.mkdir()
             write_files(inside, program.files)
@@ -91,14 +110,37 @@ class Process(Sandbox):
         return RunResult(text_out, text_err, ending, exit_code, seconds, cut, self.level, fetched, timed_out)
 
 
+@contextlib.contextmanager
+def programs_held(applies: Callable[[], bool]) -> Iterator[list[Program]]:
+    """Hold back the programs of this process at this level while the block runs; each one fails unrun.
+
+    Args:
+        applies: Whether to hold back a program; called for each one.
+
+    Yields:
+        The programs held back so far.
+    """
+    before = _hold.applies, _hold.programs
+    _hold.applies, _hold.programs = applies, []
+    try:
+        yield _hold.programs
+    finally:
+        _hold.applies, _hold.programs = before
+
+
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for the program, then kill the rest of its process group; return whether the time ran out."""
-    try:
-        orphans.end_with_us(process.pid)
-        timed_out = not _ended_within(process, seconds)
-    finally:  # also on KeyboardInterrupt, so that no process is left behind
+
+    def stop() -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # before reaping, while the number cannot be reused
+
+    try:
+        orphans.end_with_us(process.pid)
+        with stopping(stop):
+            timed_out = not _ended_within(process, seconds)
+    finally:  # also on KeyboardInterrupt, so that no process is left behind
+        stop()
         orphans.release(process.pid)
         process.wait()
     return timed_out

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gem_core._util.places import Places
 from gem_core.errors import SandboxError
 from gem_core.sandbox.limits import ISOLATED, ProgramLimits
 from gem_core.sandbox.result import RunResult
+
+_AT_ONCE = 4
+"""Concurrent programs per core; more than one, because some wait more than they compute."""
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def program_places(workers: int) -> Places:
+    """Return the places for programs on a number of cores."""
+    return Places(_AT_ONCE * workers)
 
 
 @dataclass(frozen=True)
@@ -57,6 +72,7 @@ class Runner(ABC):
         Raises:
             SandboxError: The program could not be started.
             OSError: The machine cannot start another process or write a temporary file.
+            GivenUp: Nobody waits for the result anymore; the program did not start, or was stopped.
         """
         return self.run_program(Program(code, stdin, files or {}, fetch, limits or self.default_limits))
 

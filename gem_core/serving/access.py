@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gem_core._util.urls import is_loopback
 from gem_core.errors import ConfigError
 
 OPEN_PATHS = ("/health",)
@@ -119,16 +119,6 @@ class Access:
             if not self.local and (page[0], page[1] or port) == (host[0], host[1] or port):
                 return
         raise Refusal(403, f"requests from pages of {origin[0][:200]!r} are not allowed")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or name stands for this machine only."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _parse(authority: str) -> tuple[str, str | None] | None:

@@ -1,26 +1,30 @@
 """A client for JSON over HTTP with persistent connections, a time limit, and retries with backoff.
 
-It uses only the standard library and is thread-safe. Error messages contain neither the query string nor the
-headers, because these may contain keys.
+It uses only the standard library and is thread-safe; `gem_core._util.proxies` chooses the proxy. Error
+messages contain neither the query string nor the headers, because these may contain keys.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import functools
 import http.client
 import json
-import os
 import random
+import socket
 import ssl
-import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gem_core._util.checks import check_number
 from gem_core._util.foreign_json import read_json
+from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core._util.messages import error_line
+from gem_core._util.places import Places, pause, stopping
+from gem_core._util.proxies import proxy_for, via
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, ServiceError, WrongServer
 
@@ -67,12 +71,12 @@ class HttpClient:
         self.timeout, self.retries, self.backoff = float(timeout), int(retries), float(backoff)
         self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"
         self._path = parts.path.rstrip("/")
-        self._proxy = _proxy_for(parts)
+        self._proxy = _Proxy.of(url)
         self._headers = {"Accept": "application/json", "User-Agent": "gem-core", **(headers or {})}
-        self._free = threading.BoundedSemaphore(connections)
+        self._free = Places(connections)
         self._idle: list[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
-        self._owner = os.getpid()
+        self._lock = ForkSafeLock()
+        renew_after_fork(self)
 
     def get(self, path: str, query: Mapping[str, str]) -> Any:
         """Send a GET request and return its JSON answer.
@@ -80,6 +84,7 @@ class HttpClient:
         Raises:
             ServiceError: There is no answer, or its status means a temporary failure.
             WrongServer: The answer is another error or not JSON.
+            GivenUp: Nobody waits for the answer anymore.
         """
         return self._ask("GET", f"{path}?{urllib.parse.urlencode(query)}", None)
 
@@ -89,6 +94,7 @@ class HttpClient:
         Raises:
             ServiceError: There is no answer, or its status means a temporary failure.
             WrongServer: The answer is another error or not JSON.
+            GivenUp: Nobody waits for the answer anymore.
         """
         return self._ask("POST", path, json.dumps(body).encode())
 
@@ -98,20 +104,26 @@ class HttpClient:
             while self._idle:
                 self._idle.pop().close()
 
+    def forget_parent(self) -> None:
+        """Forget the connections in a forked child, because they belong to the parent."""
+        self._idle = []
+
     def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         address = f"{self.where}{self._path}{path.partition('?')[0]}"
+        by = via(self._proxy and self._proxy.url)
         attempt = 0
         while True:
             reply: _HttpReply | None = None
             try:
-                with self._free:
+                with self._free.held():
                     reply = self._once(method, self._path + path, body)
                 if reply.status < 300:
                     return read_json(reply.body)
-                problem = f"{address} answered with status {reply.status}{_excerpt(reply.body)}"
+                problem = f"{address} answered{by} with status {reply.status}{_excerpt(reply.body)}"
                 again = reply.status in _WORTH_A_RETRY
             except (OSError, http.client.HTTPException) as error:
-                problem, again = f"{address} does not answer ({error_line(error, 160)})", _may_pass(error)
+                problem = f"{address} does not answer{by} ({error_line(error, 160)})"
+                again = _may_pass(error)
             except ValueError:
                 problem, again = f"{address} did not answer with JSON", False
             if not again:
@@ -119,8 +131,8 @@ class HttpClient:
             if attempt >= self.retries:
                 tries = f", after {attempt + 1} attempts" if attempt else ""
                 raise ServiceError(f"{problem}{tries}")
-            pause = self.backoff * 2**attempt * (1 + random.random() / 2)
-            time.sleep(min(_LONGEST_PAUSE, max(pause, reply.wait if reply else 0.0)))
+            seconds = self.backoff * 2**attempt * (1 + random.random() / 2)
+            pause(min(_LONGEST_PAUSE, max(seconds, reply.wait if reply else 0.0)))
             attempt += 1
 
     def _once(self, method: str, path: str, body: bytes | None) -> _HttpReply:
@@ -128,19 +140,27 @@ class HttpClient:
         while True:
             connection, used = self._connection()
             try:
-                return self._exchange(connection, method, path, body, end)
+                with stopping(functools.partial(_interrupt, connection)):
+                    reply = self._exchange(connection, method, path, body, end)
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
-                if not used:  # otherwise the server had closed an idle connection; try again
+                if not used:
                     raise
+                continue  # the server had closed an idle connection
             except BaseException:
                 connection.close()
                 raise
+            if connection.sock is not None:
+                with self._lock:
+                    self._idle.append(connection)
+            return reply
 
     def _exchange(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, end: float
     ) -> _HttpReply:
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        if self._proxy and not self._secure:
+            path, headers = self.where + path, {**headers, **self._proxy.headers}
         connection.timeout = _left(end)
         if connection.sock is not None:
             connection.sock.settimeout(_left(end))
@@ -163,24 +183,19 @@ class HttpClient:
         wait = response.headers.get("Retry-After", "")
         if response.will_close:
             connection.close()
-        else:
-            with self._lock:
-                self._idle.append(connection)
         return _HttpReply(response.status, b"".join(parts), float(wait) if wait.isdecimal() else 0.0)
 
     def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
         """Return a connection, and whether it was used before."""
         with self._lock:
-            if self._owner != os.getpid():  # forked: the connections belong to the parent
-                self._owner, self._idle = os.getpid(), []
             if self._idle:
                 return self._idle.pop(), True
-        host, port = self._proxy or (self._host, self._port)
+        host, port = (self._proxy.host, self._proxy.port) if self._proxy else (self._host, self._port)
         if not self._secure:
             return http.client.HTTPConnection(host, port), False
         connection = http.client.HTTPSConnection(host, port, context=ssl.create_default_context())
         if self._proxy:
-            connection.set_tunnel(self._host, self._port or 443)
+            connection.set_tunnel(self._host, self._port or 443, self._proxy.headers)
         return connection, False
 
 
@@ -191,13 +206,38 @@ class _HttpReply(NamedTuple):
     """Value of ``Retry-After`` in seconds."""
 
 
-def _proxy_for(parts: urllib.parse.SplitResult) -> tuple[str, int] | None:
-    """Return the HTTPS proxy that the environment variables name for a host."""
-    address = urllib.request.getproxies().get("https") if parts.scheme == "https" else None
-    if not address or urllib.request.proxy_bypass(parts.hostname or ""):
-        return None
-    proxy = urllib.parse.urlsplit(address)
-    return (proxy.hostname, proxy.port or 8080) if proxy.hostname else None
+def _interrupt(connection: http.client.HTTPConnection) -> None:
+    """Let the thread that waits for an answer see the end of the connection."""
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)  # without a last message of TLS
+
+
+class _Proxy(NamedTuple):
+    url: str
+    host: str
+    port: int
+    headers: dict[str, str]
+    """Headers with the user and the password of the proxy."""
+
+    @classmethod
+    def of(cls, url: str) -> _Proxy | None:
+        """Return the proxy through which to reach an address; None if it is reached directly.
+
+        Raises:
+            ConfigError: The proxy speaks another protocol than HTTP.
+        """
+        proxy = proxy_for(url)
+        if proxy is None:
+            return None
+        parts = urllib.parse.urlsplit(proxy)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ConfigError(f"the proxy {without_secrets(proxy)}: expected http://host:port")
+        headers = {}
+        if parts.username is not None:
+            user = urllib.parse.unquote(f"{parts.username}:{parts.password or ''}")
+            headers["Proxy-Authorization"] = f"Basic {base64.b64encode(user.encode()).decode()}"
+        return cls(proxy, parts.hostname, parts.port or 80, headers)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -10,16 +10,18 @@ that keeps connections open keeps them on this one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import ForkSafeLock, after_fork
+from gem_core._util.places import stopping
 
 T = TypeVar("T")
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None
 
 
@@ -43,27 +45,61 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     Raises:
         RuntimeError: Called on the background loop itself, which would deadlock.
+        GivenUp: The call of the caller was given up, and `work` was canceled.
     """
     if threading.current_thread().name == "gem-tools":
         work.close()
         raise RuntimeError("loop.run() was called from a coroutine on the background loop; await it instead")
     future = submit(work)
     try:
-        return future.result()
+        with stopping(future.cancel):
+            return future.result()
     except BaseException:  # KeyboardInterrupt: cancel the call
         future.cancel()
         raise
 
 
 async def on_background(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` on the background loop; canceling the caller cancels `work`."""
-    return await asyncio.wrap_future(submit(work))
+    """Await `work` on the background loop.
+
+    Raises:
+        asyncio.CancelledError: The caller was canceled. This cancels `work`, and is raised when it has ended.
+    """
+    home, away = asyncio.get_running_loop(), background()
+    ended: asyncio.Future[None] = home.create_future()
+    tasks: list[asyncio.Task[T]] = []
+
+    def start() -> None:
+        tasks.append(away.create_task(work))
+        tasks[0].add_done_callback(tell)
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop of the caller is closed
+            home.call_soon_threadsafe(ended.set_result, None)
+
+    def cancel() -> None:
+        tasks[0].cancel()
+
+    away.call_soon_threadsafe(start)
+    canceled: asyncio.CancelledError | None = None
+    while not ended.done():
+        try:
+            await asyncio.wait({ended})
+        except asyncio.CancelledError as error:
+            canceled = error
+            away.call_soon_threadsafe(cancel)
+        except BaseException:  # the loop of the caller is stopping
+            away.call_soon_threadsafe(cancel)
+            raise
+    if canceled is not None:
+        raise canceled
+    return tasks[0].result()
 
 
 def _forget() -> None:
     """Forget the loop in a forked child, because its thread belongs to the parent."""
-    global _loop, _lock
-    _loop, _lock = None, threading.Lock()
+    global _loop
+    _loop = None
 
 
 after_fork(_forget)

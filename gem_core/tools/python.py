@@ -9,6 +9,7 @@ from textwrap import dedent
 from typing import Any
 
 from gem_core._util.checks import check_int, check_number
+from gem_core._util.places import Places
 from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
 from gem_core.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
@@ -98,17 +99,21 @@ class PythonTool(Tool):
         self.timeout = timeout
 
     async def call(self, arguments: Mapping[str, Any], state: ToolState) -> ToolResult:
-        return await call_in(TOOL_THREADS, functools.partial(self._call, arguments["code"], state))
+        if self._keep and state.live is None:
+            state.live = _Kept()
+        return await call_in(
+            TOOL_THREADS, functools.partial(self._call, arguments["code"], state, state.live)
+        )
 
     def end(self, state: ToolState) -> None:
         if state.live is not None:
-            session, state.live = state.live, None
-            TOOL_THREADS.submit(session.close)  # waits for a program that is still running
+            kept, state.live = state.live, None
+            TOOL_THREADS.submit(kept.close)  # waits for a program that is still running
 
-    def _call(self, code: str, state: ToolState) -> ToolResult:
+    def _call(self, code: str, state: ToolState, kept: _Kept | None) -> ToolResult:
         code = dedent(code)
-        if self._keep:
-            result = self._run_in_session(code, state)
+        if kept is not None:
+            result = self._run_in_session(code, state, kept)
         else:
             sandbox = self._open(packages=mentioned_packages(code)) if self._offers else self._sandbox
             result = self._run(sandbox, code, state)
@@ -120,19 +125,23 @@ class PythonTool(Tool):
         result: RunResult = where.run(code, files={**self._files, **own}, limits=self._limits)
         return result
 
-    def _run_in_session(self, code: str, state: ToolState) -> RunResult:
-        past = state.data.setdefault("programs", [])
-        if state.live is None:
-            state.live = self._sandbox.session()
-            for program in past:  # the episode was restored, or the process was stopped
-                self._run(state.live, program, state)
-        result = self._run(state.live, code, state)
-        if state.live.alive:
-            past.append(code)
-        else:  # stopped, or ended by the program: recreate without this program
-            state.live.close()
-            state.live = None
-        return result
+    def _run_in_session(self, code: str, state: ToolState, kept: _Kept) -> RunResult:
+        with kept.turn.held():
+            past = state.data.setdefault("programs", [])
+            keep = False
+            try:
+                if kept.session is None:
+                    kept.session = self._sandbox.session()
+                    for program in past:  # the episode was restored, or the process was stopped
+                        self._run(kept.session, program, state)
+                result = self._run(kept.session, code, state)
+                keep = kept.session.alive
+            finally:
+                if not keep:  # stopped, or ended by the program: recreate without this program
+                    kept.end()
+            if keep:
+                past.append(code)
+            return result
 
     def _text(self, result: RunResult) -> str:
         error = result.stderr.strip()
@@ -146,3 +155,20 @@ class PythonTool(Tool):
             error = f"The program was ended by signal {-result.exit_code}."
         parts = [part for part in (result.stdout.strip("\n"), error) if part]
         return "\n".join(parts) or "The program printed nothing."
+
+
+class _Kept:
+    """The session of an episode; its programs run one at a time."""
+
+    def __init__(self) -> None:
+        self.turn = Places(1)
+        self.session: Any = None
+
+    def close(self) -> None:
+        with self.turn.held():
+            self.end()
+
+    def end(self) -> None:
+        if self.session is not None:
+            session, self.session = self.session, None
+            session.close()

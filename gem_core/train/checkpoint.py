@@ -8,20 +8,26 @@ temporary name, and renamed when it is complete and on disk.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 
 from gem_core.errors import CheckpointError
 from gem_core.rollout.vision import is_processor, tokenizer_of
-from gem_core.train.output import reason, replace_folder
+from gem_core.train.output import RememberingFile, reason, replace_folder
 
 STATE_NAME = "trainer_state.pt"
+FORMAT = 1
+"""Version of the content of ``trainer_state.pt``."""
+_PARTS = {
+    "config": dict, "learners": dict, "torch_rng": torch.Tensor, "history": list, "before": dict, "step": int,
+}  # fmt: skip
 _NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -50,7 +56,8 @@ def save_checkpoint(
         for agent, (model, processor) in models.items():
             model.save_pretrained(agent_folder(folder, agent))
             save_processor(processor, agent_folder(folder, agent))
-        torch.save({**state, "step": step}, folder / STATE_NAME)
+        with contextlib.closing(RememberingFile(folder / STATE_NAME)) as file:
+            torch.save({**state, "step": step, "format": FORMAT}, cast("IO[bytes]", file))
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)
     return target
@@ -106,10 +113,31 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     """Return the trainer's state in a checkpoint.
 
     Raises:
-        CheckpointError: The state cannot be read.
+        CheckpointError: The state cannot be read, or has another format.
+    """
+    path = checkpoint / STATE_NAME
+    with reading(checkpoint):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or "format" not in state:
+        raise CheckpointError(f"cannot read {path}: it holds no state of a training run")
+    if state["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path} has the format {state['format']!r}, and this version of gem-core reads format {FORMAT}; "
+            "continue with the version that wrote it, or use another folder or --no-resume"
+        )
+    if lacks := [name for name, kind in _PARTS.items() if not isinstance(state.get(name), kind)]:
+        raise CheckpointError(f"{path} is damaged: it lacks {', '.join(lacks)}")
+    return state
+
+
+@contextlib.contextmanager
+def reading(checkpoint: Path) -> Iterator[None]:
+    """Report each error in the ``with`` block, which reads the trainer's state, as one of its file.
+
+    Raises:
+        CheckpointError: An error of any type, because torch lets every error of its unpickler through.
     """
     try:
-        state: dict[str, Any] = torch.load(checkpoint / STATE_NAME, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch lets any error of its unpickler through
+        yield
+    except Exception as error:
         raise CheckpointError(f"cannot read {checkpoint / STATE_NAME}: {reason(error)}") from error
-    return state

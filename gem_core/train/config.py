@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.checks import check_choice, check_int, check_number, check_path, defaults, expected
 from gem_core._util.urls import data_without_secrets
-from gem_core.advantages.registry import TRUNCATIONS, Need, Supply, Truncation, get_estimator
+from gem_core.advantages.declaration import Need
+from gem_core.advantages.registry import TRUNCATIONS, Supply, Truncation, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -262,18 +263,24 @@ class TrainConfig(EpisodeLimits):
         return {name: data_without_secrets(value) for name, value in options.items()}
 
     def differences(self, recorded: Mapping[str, Any]) -> list[str]:
-        """Return the fields whose values would make a resumed run differ from the recorded one."""
+        """Return the options with which a resumed run would differ from the recorded one.
+
+        An option that the record lacks had its default. One that only the record has, because another version
+        wrote it, may have any effect.
+        """
         free = {"out", "resume", "save_every", "keep_checkpoints"}
         free |= {"curve", "tensorboard", "wandb", "threads", "device"}
-        mine = self.to_dict().items()
-        return [name for name, value in mine if name not in free and recorded.get(name) != value]
+        mine, then = self.to_dict(), {**defaults(TrainConfig), **recorded}
+        changed = [name for name, value in mine.items() if name not in free and then[name] != value]
+        return changed + [f"{name}, which this version lacks" for name in then if name not in mine]
 
     def prepare_folder(self) -> Path:
         """Create the folder of the run and check that it is writable.
 
         Raises:
-            ConfigError: The folder cannot be created or written.
+            ConfigError: The folder cannot be created or written, or its path is not UTF-8.
         """
+        check_path("out", self.out)
         folder = Path(self.out)
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -100,10 +100,12 @@ class ConsoleReporter(TrainReporter):
                 for name in ("success", "return", "turns")
             ]
             self.note(f"{env_id}, sampled policy: {', '.join(changes)}")
-        self.note(f"learning curve  {outcome.folder / 'curve.png'}")
+        if self._config.curve:
+            self.note(f"learning curve  {outcome.folder / 'curve.png'}")
         self.note(f"episodes        {outcome.folder / 'episodes.txt'}")
         traces = outcome.folder / "traces.jsonl"
-        self.note(f"traces          {traces}   (gem-core view {traces})")
+        if traces.exists():  # without evaluations and traces of training, there are none
+            self.note(f"traces          {traces}   (gem-core view {traces})")
         self.note(f"checkpoint      {outcome.checkpoint}")
 
     def close(self) -> None:

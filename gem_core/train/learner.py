@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -15,14 +15,14 @@ import torch
 from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.inputs import checked_advantages
-from gem_core.advantages.registry import Need, get_estimator
+from gem_core.advantages.registry import get_estimator
 from gem_core.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
-from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
+from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
+from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
-from gem_core.tasks import EnvChoice
 from gem_core.train.config import TrainConfig
 from gem_core.train.objective import Batch, make_batch, policy_loss, score_tokens, token_weights
 
@@ -172,22 +172,18 @@ class Learner:
     ) -> list[npt.NDArray[np.float64]]:
         """Return the advantages of the turns of each episode, given the critic's values of the turns."""
         config, estimator = self.config, get_estimator(self.config.estimator)
-        inputs: dict[Need, Callable[[], Any]] = {
-            "group_ids": lambda: [episode.metadata["group"] for episode in episodes],
-            "env_ids": lambda: [EnvChoice(episode.env_id, episode.env_kwargs).label for episode in episodes],
-            "agent_ids": lambda: [(episode.env_id, episode.agent) for episode in episodes],
-            "baselines": lambda: [episode.metadata["baseline"] for episode in episodes],
-            "values": lambda: values,
-            "lengths": lambda: [[len(turn.response_ids) for turn in episode.turns] for episode in episodes],
-            "state_keys": lambda: [episode.state_keys() for episode in episodes],
-            "reward_components": lambda: trainable_reward_components(episodes),
-        }
+        played = [EpisodeTurns.of(episode, config.needs) for episode in episodes]
+        groups = [episode.metadata["group"] for episode in episodes]
         arguments = {"gamma": config.gamma, **config.estimator_options}
-        arguments |= {need: inputs[need]() for need in config.needs}
+        arguments |= estimator_inputs(played, config.needs, groups)
+        if "baselines" in config.needs:
+            arguments["baselines"] = [episode.metadata["baseline"] for episode in episodes]
+        if "values" in config.needs:
+            arguments["values"] = values
         if "lam" in estimator.options:
             arguments["lam"] = config.lam
         rewards = trainable_turn_rewards(episodes)
-        result = estimator.reference()(rewards, **arguments)
+        result = estimator(rewards, **arguments)
         return checked_advantages(config.estimator, result, [len(of_episode) for of_episode in rewards])
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from gem_core._util.files import write_atomically
 from gem_core.errors import MissingDependency
 from gem_core.observations import readable_text
 from gem_core.rollout import Episode
@@ -137,9 +139,9 @@ def save_figure(figure: Any, path: Path) -> None:
     figure.canvas.draw()
     width, height = figure.canvas.get_width_height()
     image = Image.frombytes("RGBA", (width, height), bytes(figure.canvas.buffer_rgba())).convert("RGB")
-    temporary = path.with_name(f".{path.name}.png")
-    image.quantize(128, dither=Image.Dither.NONE).save(temporary, optimize=True)
-    temporary.replace(path)
+    file = io.BytesIO()
+    image.quantize(128, dither=Image.Dither.NONE).save(file, "png", optimize=True)
+    write_atomically(path, [file.getvalue()])
 
 
 def plot_curve(outcome: TrainOutcome, title: str, path: Path) -> None:

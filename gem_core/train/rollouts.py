@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from gem_core._util.messages import unknown
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy
-from gem_core.rollout.concurrency import play_tasks
+from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.train.config import TrainConfig
 
@@ -81,7 +80,7 @@ class Rollouts:
         self._envs = EnvPool(config.wrappers or ())
         for source in _every_source(config):
             self._envs.prepare(source, [context for _, context in players.values()])
-        self._loop = asyncio.new_event_loop()
+        self._loop = EpisodeLoop()
 
     def play(self, tasks: Sequence[TaskRow], players: Players, *, name: str) -> list[Episode]:
         """Play all tasks concurrently and return the episodes in the order of the tasks.
@@ -103,7 +102,7 @@ class Rollouts:
             await self._envs.reserve(tasks[:at_once], self.config.step_timeout)
             return await play_tasks(tasks, one, at_once=at_once)
 
-        played = self._loop.run_until_complete(play_groups())
+        played = self._loop.run(play_groups())
         return [episode for episodes in played for episode in episodes]
 
     async def _play(self, task: TaskRow, players: Players, request_id: str) -> list[Episode]:
@@ -132,22 +131,10 @@ class Rollouts:
 
     def close(self) -> None:
         """Close the environments and the event loop."""
-        # After an interrupt or a failure of the model, some episodes are unfinished; canceling them
-        # closes their environments.
-        while tasks := asyncio.all_tasks(self._loop):
-            for task in tasks:
-                task.cancel()
-            with contextlib.suppress(KeyboardInterrupt):  # asyncio raises it again in the awaiting call
-                self._loop.run_until_complete(_wait_until_done(tasks))
-        self._envs.close()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+        self._envs.close()
 
 
 def _every_source(config: TrainConfig) -> list[EnvChoice]:
     """Return the environments of training and evaluation, without duplicates."""
     return list({source.label: source for source in (*config.sources, *config.eval_sources)}.values())
-
-
-async def _wait_until_done(tasks: Collection[asyncio.Task[Any]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)

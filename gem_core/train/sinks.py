@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import uuid
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_core.errors import CheckpointError, MissingDependency
+from gem_core._util.files import append_line
+from gem_core.errors import MissingDependency
 from gem_core.train.config import TrainConfig
 from gem_core.train.output import write_text
 
@@ -28,7 +28,6 @@ class MetricSinks:
     def __init__(self, config: TrainConfig, folder: Path, history: Sequence[dict[str, float]]) -> None:
         self._path = folder / "metrics.jsonl"
         write_text(self._path, "".join(json.dumps(metrics) + "\n" for metrics in history))
-        self._file = self._path.open("a", encoding="utf-8")
         self._tensorboard = self._wandb = None
         if config.tensorboard:
             self._tensorboard = _tensorboard(folder, len(history) + 1)
@@ -39,13 +38,9 @@ class MetricSinks:
         """Append the metrics of one step.
 
         Raises:
-            CheckpointError: The disk is full; earlier lines are intact.
+            OSError: The disk is full, or the file was removed; the error names it. Earlier lines are intact.
         """
-        try:
-            self._file.write(json.dumps(metrics) + "\n")
-            self._file.flush()
-        except OSError as error:
-            raise CheckpointError(f"cannot write {self._path}: {error.strerror}") from error
+        append_line(self._path, json.dumps(metrics))
         step = int(metrics["step"])
         if self._tensorboard is not None:
             for name, value in metrics.items():
@@ -55,8 +50,6 @@ class MetricSinks:
 
     def close(self) -> None:
         """Close all sinks."""
-        with contextlib.suppress(OSError):  # a line lost to a full disk, already reported by `write`
-            self._file.close()
         if self._tensorboard is not None:
             self._tensorboard.close()
         if self._wandb is not None:

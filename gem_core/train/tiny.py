@@ -27,7 +27,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
-from gem_core._util.checks import check_int, check_number, expected
+from gem_core._util.checks import check_int, check_number, check_path, expected
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.core import Env
 from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
@@ -169,7 +169,12 @@ def save_tiny(
 
     Returns:
         SHA-256 of the files in the folder, also recorded in its ``gem_tiny.json``.
+
+    Raises:
+        ConfigError: The folder holds something else, or its path is not UTF-8.
+        CheckpointError: It cannot be written.
     """
+    check_path("folder", folder)
     target = Path(folder)
     if target.exists() and not (target / RECORD_NAME).exists() and any(target.iterdir()):
         raise ConfigError(f"{target} exists and is not a tiny model; choose a new folder")

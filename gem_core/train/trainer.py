@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from gem_core._util.files import claimed, read_json_lines
+from gem_core._util.files import append_line, claimed, read_json_lines
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.loading import pick_device
-from gem_core.errors import CheckpointError, EnvError
+from gem_core.errors import CheckpointError, DataError, EnvError, TraceError
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import (
     CutTurns,
@@ -42,6 +42,7 @@ from gem_core.train.checkpoint import (
     drop_checkpoints,
     list_checkpoints,
     load_state,
+    reading,
     remove_unfinished,
     save_checkpoint,
 )
@@ -77,10 +78,13 @@ def train(config: TrainConfig, reporter: TrainReporter | None = None) -> TrainOu
         Metrics of every step and of both evaluations, and the last checkpoint.
 
     Raises:
-        ConfigError: The folder cannot be written, another run is using it, or a limit does not fit the
-            model.
+        ConfigError: The folder cannot be written, is removed during the run, or another run is using it, or
+            a limit does not fit the model.
         ModelError: The model or its tokenizer cannot be loaded.
-        CheckpointError: A checkpoint cannot be written or does not belong to this run.
+        CheckpointError: A checkpoint cannot be read or written, or does not belong to this run.
+        DataError: The evaluations of the interrupted run are damaged.
+        TraceError: Its traces are damaged.
+        OSError: A file of the run cannot be written; the error names it.
         EnvError: All episodes of a step, of one of its environments (`SourceLedger`), or of an environment's
             evaluation before training were untrainable; the state before that step has been saved.
         MissingDependency: A package that the run needs is not installed.
@@ -108,7 +112,7 @@ class Trainer:
         self.reporter = reporter
         resources.callback(reporter.close)
         self.folder = config.prepare_folder()
-        resources.enter_context(claimed(self.folder, "training run"))
+        self.claim = resources.enter_context(claimed(self.folder, "training run"))
         remove_unfinished(self.folder)
         require_packages(config)
         pick_device(config.device)
@@ -153,7 +157,8 @@ class Trainer:
         self.progress = Progress()
         self.ledger = SourceLedger()
         if state is not None:
-            self._restore(state)
+            with reading(checkpoints[-1]):
+                self._restore(state)
         else:  # checkpoints of a replaced run must not be mistaken for checkpoints of this one
             drop_checkpoints(self.folder)
         write_text(self.folder / "config.json", json.dumps(config.to_dict(), indent=2) + "\n")
@@ -323,14 +328,18 @@ class Trainer:
             "turns": [len(episode.turns) for episode in episodes],
             "error": [bool(episode.error) for episode in episodes],
         }
-        with (self.folder / EVALUATIONS_NAME).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(self.folder / EVALUATIONS_NAME, json.dumps(line))
 
     def _keep_evaluations_of_the_past(self) -> None:
         """Drop the evaluations that the resumed run will repeat."""
         path = self.folder / EVALUATIONS_NAME
-        rows = read_json_lines(path) if path.exists() else []
-        kept = [json.dumps(row) + "\n" for row in rows if self._is_past(row["step"], evaluation=True)]
+        rows = read_json_lines(path) if self.progress.step and path.exists() else []
+        kept = []
+        for number, row in enumerate(rows, start=1):
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise DataError(f"{path}, line {number} is not an evaluation")
+            if self._is_past(row["step"], evaluation=True):
+                kept.append(json.dumps(row) + "\n")
         write_text(path, "".join(kept))
 
     def _is_past(self, step: int, *, evaluation: bool) -> bool:
@@ -341,6 +350,7 @@ class Trainer:
         return step <= done
 
     def _trace(self, episodes: Sequence[Episode], file: str = TRACES_NAME) -> None:
+        self.claim.check()  # the writer would create the folder again
         with contextlib.ExitStack() as files:
             traces = {
                 agent: files.enter_context(TraceWriter(self.folder / file, decode=learner.tokenizer.decode))
@@ -356,7 +366,11 @@ class Trainer:
             return
         kept = []
         for episode in read_traces(path) if self.progress.step else ():
-            step, evaluation = episode.metadata["step"], episode.metadata["request"].startswith(_EVALUATION)
+            try:
+                step, request = int(episode.metadata["step"]), str(episode.metadata["request"])
+            except (KeyError, TypeError, ValueError):
+                raise TraceError(f"{path} holds an episode that does not belong to a training run") from None
+            evaluation = request.startswith(_EVALUATION)
             if self._is_past(step, evaluation=evaluation):
                 kept.append(episode)
         try:
@@ -369,6 +383,7 @@ class Trainer:
 
     def _save(self) -> None:
         progress = self.progress
+        self.claim.check()
         save_checkpoint(
             self.folder,
             progress.step,

@@ -12,14 +12,13 @@ import numpy as np
 
 from gem_core._util.checks import check_choice
 from gem_core._util.messages import unknown
+from gem_core.advantages.declaration import NEEDS, Need
 from gem_core.advantages.inputs import checked_advantages, real
 from gem_core.advantages.registry import (
-    NEEDS,
     PREFIX,
     SCOPES,
     TRUNCATIONS,
     Estimator,
-    Need,
     Scope,
     Supply,
     Truncation,
@@ -29,9 +28,7 @@ from gem_core.advantages.registry import (
 from gem_core.advantages.returns import returns
 from gem_core.advantages.stats import FloatArray, ReturnStats
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode
-from gem_core.rollout.trajectory import reported_components, tabulate_components
-from gem_core.tasks import EnvChoice
+from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -39,78 +36,6 @@ if TYPE_CHECKING:
     from gem_core.advantages.tensors import Advantages
     from gem_core.repro import Recipe
     from gem_core.trainers.plugin import SupportedTrainer
-
-
-@dataclass(frozen=True)
-class EpisodeTurns:
-    """The data about an episode's turns that estimators need, small enough to send between ranks.
-
-    Attributes:
-        rewards: Reward of each turn.
-        lengths: Number of response tokens of each turn.
-        env_id: Environment with its arguments; empty for an episode that GEM did not play.
-        agent_id: Environment and agent that was played; see `Episode.agent`.
-        truncated: Whether the episode was truncated.
-        state_keys: Key of the state in which each turn began; empty if no estimator needs it.
-        reward_components: Components of the reward of each turn by name; empty if no estimator needs them.
-    """
-
-    rewards: list[float]
-    lengths: list[int]
-    env_id: str = ""
-    agent_id: tuple[str, str] = ("", "")
-    truncated: bool = False
-    state_keys: list[str] = field(default_factory=list)
-    reward_components: list[dict[str, float]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, episode: Episode, needs: Collection[Need]) -> EpisodeTurns:
-        """Return the data about an episode's turns, with no turns if the episode is not trainable.
-
-        Args:
-            episode: The episode, or its outline with what `needs` names (`without_tokens`).
-            needs: What the estimator needs; see `EstimatorChoice.needs`.
-        """
-        turns = episode.turns if episode.trainable else []
-        return cls(
-            [turn.reward for turn in turns],
-            [len(turn.response_ids) for turn in turns],
-            EnvChoice(episode.env_id, episode.env_kwargs).label,
-            (episode.env_id, episode.agent),
-            episode.truncated,
-            episode.state_keys() if turns and "state_keys" in needs else [],
-            reported_components(episode) if turns and "reward_components" in needs else [],
-        )
-
-
-def estimator_inputs(
-    episodes: Sequence[EpisodeTurns], needs: Collection[Need], group_ids: Sequence[Hashable] | None = None
-) -> dict[Need, Any]:
-    """Return the inputs of an estimator that are known from the episodes.
-
-    Args:
-        episodes: Episodes with turns.
-        needs: What the estimator needs.
-        group_ids: Group of each episode.
-
-    Raises:
-        ConfigError: No step of an environment reported components of its reward, which the estimator needs.
-    """
-    inputs: dict[Need, Any] = {
-        "lengths": [episode.lengths for episode in episodes],
-        "env_ids": [episode.env_id for episode in episodes],
-        "agent_ids": [episode.agent_id for episode in episodes],
-        "state_keys": [episode.state_keys for episode in episodes],
-    }
-    if group_ids is not None:
-        inputs["group_ids"] = group_ids
-    if "reward_components" in needs:
-        inputs["reward_components"] = tabulate_components(
-            [episode.rewards for episode in episodes],
-            [episode.reward_components for episode in episodes],
-            [episode.env_id for episode in episodes],
-        )
-    return {need: inputs[need] for need in needs if need in inputs}
 
 
 @dataclass(frozen=True)
@@ -128,7 +53,7 @@ class EstimatorChoice:
     """
 
     name: str
-    estimator: Estimator
+    estimator: Estimator[..., Any]
     gamma: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
     scope: Scope = "trained"
@@ -244,18 +169,14 @@ class EstimatorChoice:
                 raise ConfigError("truncation='mask' needs to know which rows were truncated")
             kept = [row is None or not row.truncated for row in played]
             response_mask = response_mask * response_mask.new_tensor(kept)[:, None]
-        function = self.estimator.tensors()
-        result: Advantages
         if episodes is None:
-            result = function(token_rewards, response_mask, turn_ids=turn_ids, **arguments)
-        else:
-            from gem_core.advantages.turn_rows import by_episode
+            return self.estimator.tensors(token_rewards, response_mask, turn_ids, **arguments)
+        from gem_core.advantages.turn_rows import by_episode
 
-            assert turns is not None
-            result = by_episode(
-                function, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
-            )
-        return result
+        assert turns is not None
+        return by_episode(
+            self.estimator, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
+        )
 
     def compute_turns(
         self, episodes: Sequence[EpisodeTurns], group_ids: Sequence[Hashable], **further: Any
@@ -290,8 +211,7 @@ class EstimatorChoice:
         if numbers:
             groups = [group_ids[number] for number in numbers]
             inputs = estimator_inputs([episodes[number] for number in numbers], self.needs, groups)
-            function = self.estimator.reference()
-            computed = function(rewards, gamma=self.gamma, **self.options, **inputs, **further)
+            computed = self.estimator(rewards, gamma=self.gamma, **self.options, **inputs, **further)
             checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
             for number, of_turns in zip(numbers, checked, strict=True):
                 advantages[number] = of_turns

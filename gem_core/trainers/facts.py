@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.advantages.stats import ReturnStats
 from gem_core.rollout import Episode, Row, RowKind, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.rows import Spans, turn_ids_of
-from gem_core.trainers.estimators import EpisodeTurns
 
 if TYPE_CHECKING:
     import torch

@@ -6,11 +6,11 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Sequence
 
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.advantages.stats import ReturnStats
 from gem_core.eval.summary import evaluation_metrics
 from gem_core.rollout import Episode, episode_metrics, without_tokens
-from gem_core.trainers.estimators import EpisodeTurns
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 
 
 def pack_outline(episode: Episode, needs: Collection[Need] = ()) -> str:

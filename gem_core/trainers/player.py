@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-import threading
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gem_core._util.forks import ForkSafeLock
 from gem_core.engines.stop_ids import response_stops
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
@@ -131,7 +131,7 @@ class EpisodePlayer:
 
 _writers: dict[str, dict[str, TraceWriter]] = {}
 """Trace writers by folder and split, shared by all players of the process, each perhaps in its own thread."""
-_writing = threading.Lock()
+_writing = ForkSafeLock()
 
 
 def _shared_writers(options: RolloutOptions, tokenizer: Any) -> dict[str, TraceWriter]:

@@ -87,7 +87,7 @@ class SupportedTrainer:
         if not re.fullmatch(r">=[\d.]+,<[\d.]+", self.versions):
             raise ConfigError(f"versions={self.versions!r}: expected a range such as '>=1.2,<2'")
 
-    def supplies_for(self, estimator: Estimator) -> tuple[Supply, ...]:
+    def supplies_for(self, estimator: Estimator[..., Any]) -> tuple[Supply, ...]:
         """Return what the trainer supplies to an estimator."""
         if estimator.uses_stats and self.supplies_to_stats is not None:
             return self.supplies_to_stats

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gem_core._util.foreign_json import read_json
+from gem_core._util.forks import ForkSafeLock
 from gem_core.core import Split
 from gem_core.errors import ConfigError, GemError
 from gem_core.tasks import (
@@ -28,7 +28,7 @@ EVAL_TASKS = 256
 
 _built: set[tuple[str, str]] = set()
 """Environments, with their wrappers, that this process has already built once."""
-_building = threading.Lock()
+_building = ForkSafeLock()
 
 
 def pack_task(task: TaskRow) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from gem_core._util.places import Clock, GivenUp, on_clock
 from gem_core._util.threads import PoolCall, ThreadPool
 from gem_core.core import Env
 from gem_core.vector.backend import GRACE, Call, SlotReply, WorkerBackend, build_slots
@@ -30,9 +32,9 @@ class ThreadBackend(WorkerBackend):
         self._slots: list[Slot | None] = [*build_slots(plans, probes)]
         self._pool = ThreadPool(workers, "gem-env")
         self._done: queue.SimpleQueue[SlotReply | None] = queue.SimpleQueue()
-        # guards _slots and _began: a call is either delivered or abandoned, never both
+        # guards _slots and _clocks: a call is either delivered or abandoned, never both
         self._lock = threading.Lock()
-        self._began: dict[int, float] = {}  # start time of each running call, by index of the slot
+        self._clocks: dict[int, Clock] = {}  # of the running calls, by index of the slot
         self._pool_calls: dict[int, PoolCall] = {}  # the last calls, by index of the slot
 
     def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
@@ -66,7 +68,7 @@ class ThreadBackend(WorkerBackend):
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True, timeout=GRACE)
         with self._lock:
-            idle = [slot for i, slot in enumerate(self._slots) if slot and i not in self._began]
+            idle = [slot for i, slot in enumerate(self._slots) if slot and i not in self._clocks]
             self._slots = [None] * len(self._slots)
         for slot in idle:
             slot.close()
@@ -77,13 +79,16 @@ class ThreadBackend(WorkerBackend):
     def _call(self, slot: Slot, call: Call) -> None:
         """Run a call in a thread and deliver the result, unless the slot was abandoned meanwhile."""
         index, method, args = call
+        clock = Clock()
         with self._lock:
-            self._began[index] = time.monotonic()
-        result = slot.call(method, args)
+            self._clocks[index] = clock
+        result = None
+        with contextlib.suppress(GivenUp), on_clock(clock):
+            result = slot.call(method, args)
         with self._lock:
             abandoned = self._slots[index] is not slot
             if not abandoned:
-                del self._began[index]
+                del self._clocks[index]
                 self._done.put((index, result))
         if abandoned:
             slot.close()
@@ -103,18 +108,20 @@ class ThreadBackend(WorkerBackend):
         ends = [] if end is None else [end]
         if self._timeout is not None:
             with self._lock:
-                ends.append(min(self._began.values(), default=now) + self._timeout)
+                left = [clock.left(self._timeout) for clock in self._clocks.values()]
+            ends.append(now + min(left, default=self._timeout))
         return max(0.0, min(ends) - now) if ends else None
 
     def _abandon_overdue(self) -> None:
         if self._timeout is None:
             return
-        now = time.monotonic()
         with self._lock:
-            overdue = [i for i, began in self._began.items() if now >= began + self._timeout]
+            overdue = [i for i, clock in self._clocks.items() if clock.seconds >= self._timeout]
+            clocks = [self._clocks.pop(i) for i in overdue]
             for index in overdue:
-                del self._began[index]
                 self._slots[index] = None
+        for clock in clocks:
+            clock.give_up()
         for index in overdue:
             self._pool.abandon(self._pool_calls[index])
             repeat = self._lose([index], f"TimeoutError: no result within {self._timeout:g} s")

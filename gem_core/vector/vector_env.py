@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from gem_core._util.checks import check_int
 from gem_core._util.closing import Closing
+from gem_core._util.threads import ThreadPool, call_in
 from gem_core.core import Env, Info, Observation, ResetOptions, StepResult
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded
 from gem_core.vector.backend import InlineBackend
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from gem_core.spec import EnvSpec
     from gem_core.vector.backend import Backend, Call
+
+WAITING_THREADS = ThreadPool(512, "gem-vector")
+"""Threads in which the async forms of all vector envs wait; they do not keep the interpreter from exiting."""
 
 _Result = TypeVar("_Result")
 _BEFORE_RESET = "the vector env has not been reset; call reset() for all environments first"
@@ -271,7 +274,7 @@ class VectorEnv(Closing):
     # -- parts --------------------------------------------------------------------------------
 
     async def _off_loop(self, call: Callable[[], _Result]) -> _Result:
-        return call() if self.backend == "inline" else await asyncio.to_thread(call)
+        return call() if self.backend == "inline" else await call_in(WAITING_THREADS, call)
 
     def _missing(self, min_ready: int) -> int:
         """Return the number of results that `recv` has yet to return."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
+from gem_core._util.waiting import Overdue, within
 from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, render_observation
@@ -60,7 +61,8 @@ class Tools(Wrapper):
         max_calls: Maximum number of calls that are run per response; the observation says that further ones
             were not made.
         together: Whether to run the calls of a response at the same time instead of one after the other.
-        timeout: Maximum number of seconds per call; None uses the tool's own limit.
+        timeout: Maximum number of seconds per call, from the moment that it has a place: the time in which it
+            waits behind other calls does not count. None uses the tool's own limit.
         max_result_chars: Maximum length of a result; the middle of a longer one is cut out. None means no
             limit.
         instructions: Whether the first observation explains how to call the tools. Use False for a chat
@@ -252,10 +254,10 @@ class Tools(Wrapper):
         state.scope = getattr(self.env, "tool_scope", None)
         state.env = self.env.unwrapped
         try:
-            return await asyncio.wait_for(tool.call(call.arguments, state), self.timeout)
+            return await within(self.timeout, tool.call(call.arguments, state))
+        except Overdue:
+            return ToolResult(f"{tool.name} did not answer within {self.timeout:g} seconds.", ok=False)
         except Exception as error:  # a failure of the tool, not of the model: the episode continues
-            if isinstance(error, asyncio.TimeoutError) and self.timeout is not None:
-                return ToolResult(f"{tool.name} did not answer within {self.timeout:g} seconds.", ok=False)
             reason = error_line(error)
             return ToolResult(f"{tool.name} failed: {reason[:500]}", ok=False)
 

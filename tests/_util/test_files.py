@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import errno
 import os
+import re
+import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from gem_core._util.files import claimed, is_claimed, read_json_lines, write_atomically
-from gem_core.errors import ConfigError
+from gem_core._util.files import append_line, claimed, is_claimed, read_json_lines, write_atomically
+from gem_core.errors import ConfigError, DataError
 
 
 def test_text_and_bytes_in_a_new_folder(tmp_path):
@@ -104,4 +107,77 @@ def test_a_line_that_is_being_written_is_skipped(tmp_path):
     assert read_json_lines(tmp_path / "rows") == [{"a": 1}, [2]]
     (tmp_path / "rows").write_text('{"a"\n[2]\n')
     with pytest.raises(ValueError, match="Expecting"):
+        read_json_lines(tmp_path / "rows")
+
+
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path):
+    path = tmp_path / ("é" * 127 + "x")  # 255 bytes
+    write_atomically(path, ["text"])
+    assert path.read_text() == "text"
+    assert os.listdir(tmp_path) == [path.name]
+    longer = tmp_path / ("é" * 128)
+    with pytest.raises(OSError, match="File name too long") as error:
+        write_atomically(longer, ["text"])
+    assert error.value.filename == str(longer)
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("call", ["open", "os.fsync", "os.replace"])
+def test_an_error_names_the_target_whatever_fails(tmp_path, monkeypatch, number, call):
+    def fails(path, *args, **kwargs):
+        raise OSError(number, os.strerror(number), *([str(path)] if isinstance(path, Path) else []))
+
+    monkeypatch.setattr(f"gem_core._util.files.{call}", fails, raising=False)
+    monkeypatch.setattr(Path, "unlink", fails)  # as on a read-only file system
+    with pytest.raises(OSError, match=re.escape(os.strerror(number))) as error:
+        write_atomically(tmp_path / "file", ["text"])
+    assert error.value.filename == str(tmp_path / "file")
+
+
+def test_text_with_bytes_of_a_path_is_written(tmp_path):
+    write_atomically(tmp_path / "file", ["in " + os.fsdecode(b"caf\xe9") + ", é"])
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "in caf\\udce9, é"
+
+
+def test_a_line_is_only_added_to_a_file_that_exists(tmp_path):
+    with pytest.raises(FileNotFoundError, match="rows"):
+        append_line(tmp_path / "rows", "1")
+    (tmp_path / "rows").touch()
+    append_line(tmp_path / "rows", "é")
+    append_line(tmp_path / "rows", "2")
+    assert (tmp_path / "rows").read_text(encoding="utf-8") == "é\n2\n"
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _move(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def _replace(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.mkdir()
+
+
+@pytest.mark.parametrize("change", [_remove, _move, _replace])
+def test_a_folder_that_vanishes_during_a_run_is_an_error(tmp_path, change):
+    def run(folder: Path, error: Exception | None = None) -> None:
+        with claimed(folder, "training") as claim:
+            claim.check()
+            change(folder)
+            if error is not None:
+                raise error
+
+    with pytest.raises(ConfigError, match="one was removed or moved during the training"):
+        run(tmp_path / "a" / "one")
+    with pytest.raises(ZeroDivisionError):  # not hidden by the check
+        run(tmp_path / "b" / "two", ZeroDivisionError())
+
+
+@pytest.mark.parametrize("line", [b"{", b"\xff", b"not JSON", b"[" * 5000])
+def test_a_damaged_line_is_named(tmp_path, line):
+    (tmp_path / "rows").write_bytes(b"1\n" + line + b"\n3\n")
+    with pytest.raises(DataError, match=r"rows, line 2 is damaged: "):
         read_json_lines(tmp_path / "rows")

@@ -151,6 +151,101 @@ def test_a_canceled_caller_abandons_its_call(pool: ThreadPool) -> None:
     assert asyncio.run(play()) == "free"
 
 
+def test_a_call_that_leaves_the_queue_never_runs(pool: ThreadPool) -> None:
+    gate, ran = threading.Event(), list[int]()
+
+    async def play() -> list[object]:
+        hung = [pool.submit(gate.wait, 30) for _ in range(2)]
+        wait_until(lambda: all(call.running() for call in hung))
+        tasks = [asyncio.create_task(call_in(pool, functools.partial(ran.append, n))) for n in range(20)]
+        raw = [pool.submit(ran.append, n) for n in range(20, 40)]
+        await asyncio.sleep(0)
+        for task in (*tasks[:10], *tasks[11:]):
+            task.cancel()
+        for future in raw[1:]:
+            future.cancel()
+        await asyncio.sleep(0)
+        assert len(pool._waiting) == 2  # no one holds the others anymore
+        assert running() == 2
+        gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    results = asyncio.run(play())
+    wait_until(lambda: len(ran) == 2)
+    assert sorted(ran) == [10, 20]
+    assert sum(isinstance(result, asyncio.CancelledError) for result in results) == 19
+
+
+class NoThreads:
+    """Lets no thread start, as a machine at its limit of processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allowed = 0
+        self._start = threading.Thread.start
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: self.start(thread))
+
+    def start(self, thread: threading.Thread) -> None:
+        if thread.name == "gem-test" and not self.allowed:
+            raise RuntimeError("can't start new thread")
+        self.allowed -= thread.name == "gem-test"
+        self._start(thread)
+
+
+def test_a_thread_that_cannot_start_fails_its_call_and_nothing_else(
+    pool: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, ran = NoThreads(monkeypatch), list[str]()
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="can't start"):
+            pool.submit(ran.append, "late")
+        with pytest.raises(RuntimeError, match="can't start"):
+            ThreadCall(lambda: ran.append("late"), pool)
+    limit.allowed = 2
+    assert pool.submit(lambda: "works").result(10) == "works"
+    gate = threading.Event()
+    calls = [pool.submit(gate.wait, 10) for _ in range(2)]
+    wait_until(lambda: all(call.running() for call in calls))
+    gate.set()
+    pool.shutdown(timeout=10)
+    wait_until(lambda: running() == 0)
+    assert ran == []
+
+
+def test_calls_whose_thread_cannot_be_replaced_fail(
+    pool: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, gate = NoThreads(monkeypatch), threading.Event()
+    limit.allowed = 2
+    hung = [pool.submit(gate.wait, 10) for _ in range(2)]
+    wait_until(lambda: all(call.running() for call in hung))
+    behind = [pool.submit(lambda: "behind") for _ in range(3)]
+    pool.abandon(hung[0])
+    assert not any(call.done() for call in behind)  # the other thread may still run them
+    pool.abandon(hung[1])
+    for call in behind:
+        with pytest.raises(RuntimeError, match="can't start"):
+            call.result(10)
+    limit.allowed = 1
+    assert pool.submit(lambda: "recovered").result(10) == "recovered"
+    gate.set()
+    pool.shutdown(timeout=10)
+    wait_until(lambda: running() == 0)
+
+
+def test_a_thread_that_returns_takes_the_place_of_one_that_cannot_start(
+    pool: ThreadPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, gates = NoThreads(monkeypatch), [threading.Event(), threading.Event()]
+    limit.allowed = 2
+    hung = [pool.submit(gate.wait, 10) for gate in gates]
+    wait_until(lambda: all(call.running() for call in hung))
+    behind = pool.submit(lambda: "behind")
+    pool.abandon(hung[0])
+    gates[0].set()
+    assert behind.result(10) == "behind"
+    gates[1].set()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_starts_with_fresh_threads(pool: ThreadPool) -> None:
     assert pool.submit(lambda: 1).result(10) == 1

@@ -183,7 +183,7 @@ def needs_of(name: str, data: dict[str, Any], options: dict[str, Any]) -> dict[s
 
 def numpy_form(name: str, data: dict[str, Any], gamma: float = 1.0, **options: Any) -> Any:
     needs = needs_of(name, data, options)
-    return get_estimator(name).reference()(data["rewards"], gamma=gamma, **needs, **options)
+    return get_estimator(name)(data["rewards"], gamma=gamma, **needs, **options)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
@@ -227,7 +227,7 @@ def compare_with_tensors(name: str, options: dict[str, Any], device: str, dtype:
     """Compare both forms on numbers that the dtype can represent."""
     data, masked = rounded(batch(1), dtype), {3, 10}
     tokens = on_tokens(data, masked, device, dtype)
-    result = get_estimator(name).tensors()(
+    result = get_estimator(name).tensors(
         tokens["rewards"],
         tokens["ids"] >= 0,
         turn_ids=tokens["ids"],
@@ -295,7 +295,7 @@ def test_turn_rows_get_the_advantages_of_episode_rows(name: str, options: dict[s
     given = {**per_row, "values": values, "reward_components": components}
     needs = [need for need in get_estimator(name).needs_with(options) if need != "lengths"]
     result = by_episode(
-        get_estimator(name).tensors(),
+        get_estimator(name),
         rewards,
         mask,
         episodes=[row for row, _ in turns],
@@ -363,13 +363,12 @@ def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None
     rewards, groups = [[0.0, 0.0], [0.0], [1.0], [0.0]], ["failed", "failed", "mixed", "mixed"]
     wanted = [[0.0, 0.0], [0.0], [1.0], [-1.0]]
     with np.errstate(all="raise"):
-        found = advantages.maxrl(rewards, groups)
+        found = advantages.maxrl(rewards, group_ids=groups)
     assert [of_episode.tolist() for of_episode in found] == wanted
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages import tensors
 
     table = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
-    result = tensors.maxrl(table, torch.ones(4, 2), groups)
+    result = advantages.maxrl.tensors(table, torch.ones(4, 2), group_ids=groups)
     assert result.advantages.tolist() == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]]
 
 
@@ -385,13 +384,13 @@ def test_the_advantages_of_a_group_sum_to_0(name: str) -> None:
 
 def test_small_cases_by_hand() -> None:
     rewards, pair = [[1.0, 0.0], [0.0]], ["a", "a"]
-    assert advantages.mt_grpo(rewards, pair, compared="return")[0].tolist() == [0.5, 0.0]
-    np.testing.assert_allclose(advantages.mt_grpo(rewards, pair)[0], [1.0, 0.0], atol=1e-6)
-    assert advantages.opo(rewards, pair, [[1, 2], [1]])[0].tolist() == [0.25, 0.25]
-    assert advantages.maxrl(rewards, pair)[1].tolist() == [-1.0]
-    assert advantages.dr_grpo(rewards, pair)[1].tolist() == [-0.5]
-    assert advantages.remax(rewards, [0.25, 0.25])[0].tolist() == [0.75, -0.25]
-    assert advantages.rae(rewards, ["x", "y"])[0].tolist() == [0.0, 0.0]
+    assert advantages.mt_grpo(rewards, group_ids=pair, compared="return")[0].tolist() == [0.5, 0.0]
+    np.testing.assert_allclose(advantages.mt_grpo(rewards, group_ids=pair)[0], [1.0, 0.0], atol=1e-6)
+    assert advantages.opo(rewards, group_ids=pair, lengths=[[1, 2], [1]])[0].tolist() == [0.25, 0.25]
+    assert advantages.maxrl(rewards, group_ids=pair)[1].tolist() == [-1.0]
+    assert advantages.dr_grpo(rewards, group_ids=pair)[1].tolist() == [-0.5]
+    assert advantages.remax(rewards, baselines=[0.25, 0.25])[0].tolist() == [0.75, -0.25]
+    assert advantages.rae(rewards, agent_ids=["x", "y"])[0].tolist() == [0.0, 0.0]
     assert advantages.update_role_baselines({"x": 1.0}, rewards, ["x", "y"], decay=0.5) == {
         "x": 1.0,
         "y": 0.0,
@@ -407,13 +406,19 @@ def test_small_cases_by_hand() -> None:
             lambda: advantages.rebn([[1.0]], statistics="env", env_ids=["a"], stats=advantages.ReturnStats()),
             "cannot be combined with stats",
         ),
-        (lambda: advantages.opo([[1.0]], ["a"]), "lengths: missing"),
-        (lambda: advantages.opo([[1.0]], ["a"], [[0]]), "at least one response token"),
-        (lambda: advantages.maxrl([[-1.0]], ["a"]), "maxrl: episode 0 has the return -1.0"),
-        (lambda: advantages.gigpo([[1.0]], ["a"], [["s", "t"]]), "state_keys: episode 0: 2 entries"),
-        (lambda: advantages.gdpo([[1.0]], ["a"], [[1.0]]), "reward_components: expected one array of shape"),
-        (lambda: advantages.remax([[1.0]], [math.inf]), "baselines: expected a sequence of finite"),
-        (lambda: advantages.grpo([[1.0]], ["a"], truncated=[]), "truncated: 0 entries for 1"),
+        (lambda: advantages.opo([[1.0]], group_ids=["a"]), "lengths: missing"),
+        (lambda: advantages.opo([[1.0]], group_ids=["a"], lengths=[[0]]), "at least one response token"),
+        (lambda: advantages.maxrl([[-1.0]], group_ids=["a"]), "maxrl: episode 0 has the return -1.0"),
+        (
+            lambda: advantages.gigpo([[1.0]], group_ids=["a"], state_keys=[["s", "t"]]),
+            "state_keys: episode 0: 2 entries",
+        ),
+        (
+            lambda: advantages.gdpo([[1.0]], group_ids=["a"], reward_components=[[1.0]]),
+            "reward_components: expected one array of shape",
+        ),
+        (lambda: advantages.remax([[1.0]], baselines=[math.inf]), "baselines: expected a sequence of finite"),
+        (lambda: advantages.grpo([[1.0]], group_ids=["a"], truncated=[]), "truncated: 0 entries for 1"),
     ],
 )
 def test_wrong_arguments(call: Any, message: str) -> None:

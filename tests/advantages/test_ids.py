@@ -40,18 +40,22 @@ SAME = [
 ]
 """Forms of ids that make the first two and the last two episodes a group."""
 ESTIMATORS = {
-    "grpo": lambda ids: advantages.grpo(REWARDS, ids),
-    "dr_grpo": lambda ids: advantages.dr_grpo(REWARDS, ids),
-    "rloo": lambda ids: advantages.rloo(REWARDS, ids),
-    "opo": lambda ids: advantages.opo(REWARDS, ids, [[3], [1], [2], [1, 1]]),
-    "maxrl": lambda ids: advantages.maxrl(REWARDS, ids),
-    "mt_grpo": lambda ids: advantages.mt_grpo(REWARDS, ids),
+    "grpo": lambda ids: advantages.grpo(REWARDS, group_ids=ids),
+    "dr_grpo": lambda ids: advantages.dr_grpo(REWARDS, group_ids=ids),
+    "rloo": lambda ids: advantages.rloo(REWARDS, group_ids=ids),
+    "opo": lambda ids: advantages.opo(REWARDS, group_ids=ids, lengths=[[3], [1], [2], [1, 1]]),
+    "maxrl": lambda ids: advantages.maxrl(REWARDS, group_ids=ids),
+    "mt_grpo": lambda ids: advantages.mt_grpo(REWARDS, group_ids=ids),
     "reinforce_plus_plus_baseline": lambda ids: advantages.reinforce_plus_plus_baseline(
-        REWARDS, ids, [[3], [1], [2], [1, 1]]
+        REWARDS, group_ids=ids, lengths=[[3], [1], [2], [1, 1]]
     ),
-    "gdpo": lambda ids: advantages.gdpo(REWARDS, ids, [[[1.0]], [[0.0]], [[1.0]], [[1.0], [0.5]]]),
-    "gigpo": lambda ids: advantages.gigpo(REWARDS, ids, [["s"], ["s"], ["s"], ["s", "t"]]),
-    "rae": lambda ids: advantages.rae(REWARDS, ids),
+    "gdpo": lambda ids: advantages.gdpo(
+        REWARDS, group_ids=ids, reward_components=[[[1.0]], [[0.0]], [[1.0]], [[1.0], [0.5]]]
+    ),
+    "gigpo": lambda ids: advantages.gigpo(
+        REWARDS, group_ids=ids, state_keys=[["s"], ["s"], ["s"], ["s", "t"]]
+    ),
+    "rae": lambda ids: advantages.rae(REWARDS, agent_ids=ids),
     "rebn group": lambda ids: advantages.rebn(REWARDS, statistics="group", group_ids=ids),
     "rebn env": lambda ids: advantages.rebn(REWARDS, statistics="env", env_ids=ids),
 }
@@ -127,14 +131,14 @@ def test_tensors_that_are_no_ids_are_rejected() -> None:
         (torch.tensor([1, 2]), "2 entries for 4 episodes"),
     ):
         with pytest.raises(ConfigError, match=message):
-            advantages.grpo(REWARDS, ids)
+            advantages.grpo(REWARDS, group_ids=ids)
 
 
 def test_keys_of_states_are_ids() -> None:
     groups = ["a", "a", "b", "b"]
-    wanted = values(advantages.gigpo(REWARDS, groups, [["s"], ["s"], ["s"], ["s", "t"]]))
+    wanted = values(advantages.gigpo(REWARDS, group_ids=groups, state_keys=[["s"], ["s"], ["s"], ["s", "t"]]))
     keys = [np.array([1]), (np.int64(1),), [1], np.array([1, 2])]
-    assert values(advantages.gigpo(REWARDS, groups, keys)) == wanted
+    assert values(advantages.gigpo(REWARDS, group_ids=groups, state_keys=keys)) == wanted
     for wrong, message in (
         ([[1], [1], [1], [1, None]], "episode 3, turn 1 has the id None"),
         ([[1], [1.5], [1], [1, 2]], "episode 1, turn 0 has the id 1.5"),
@@ -143,13 +147,13 @@ def test_keys_of_states_are_ids() -> None:
         (["s", "s", "s", "t"], "state_keys: episode 0 is a str"),
     ):
         with pytest.raises(ConfigError, match=message):
-            advantages.gigpo(REWARDS, groups, wrong)
+            advantages.gigpo(REWARDS, group_ids=groups, state_keys=wrong)
 
 
 def test_baselines_of_roles_are_found_by_value() -> None:
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
     baselines = {torch.tensor(7): 0.5, np.int64(8): 0.25}
-    found = values(advantages.rae(REWARDS, torch.tensor([7, 7, 8, 8]), role_baselines=baselines))
+    found = values(advantages.rae(REWARDS, agent_ids=torch.tensor([7, 7, 8, 8]), role_baselines=baselines))
     assert found == [[0.5], [-0.5], [0.75], [1.25, 1.25]]
     assert update_role_baselines(baselines, REWARDS, list(torch.tensor([7, 7, 8, 8])), decay=0.5) == {
         7: 0.375,
@@ -161,7 +165,7 @@ def test_baselines_of_roles_are_found_by_value() -> None:
     "truncated", [[False, True, False, False], np.array([0, 1, 0, 0]), [0.0, 1.0, 0, np.False_]]
 )
 def test_flags_may_be_bools_or_zeros_and_ones(truncated: Any) -> None:
-    found = values(advantages.dr_grpo(REWARDS, [1, 1, 1, 1], truncated=truncated))
+    found = values(advantages.dr_grpo(REWARDS, group_ids=[1, 1, 1, 1], truncated=truncated))
     assert found[1] == [0.0]
     assert found[0] == pytest.approx([1 - 3.5 / 3])
 
@@ -184,18 +188,17 @@ def test_other_flags_are_rejected(truncated: Any) -> None:
     with pytest.raises(ConfigError, match="truncated"):
         advantages.rebn(REWARDS, truncated=truncated)
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages import tensors
 
     with pytest.raises(ConfigError, match="truncated"):
-        tensors.rebn(torch.ones(4, 2), torch.ones(4, 2), truncated=truncated)
+        advantages.rebn.tensors(torch.ones(4, 2), torch.ones(4, 2), truncated=truncated)
 
 
 @pytest.mark.parametrize("gamma", ["0.9", None, True, [0.9], 1.5, math.nan, "x", np.array([0.9, 0.9]), 1j])
 def test_a_discount_that_is_no_number_is_rejected(gamma: Any) -> None:
     for call in (
         lambda: advantages.rebn(REWARDS, gamma=gamma),
-        lambda: advantages.rae(REWARDS, [1, 1, 2, 2], gamma=gamma),
-        lambda: advantages.gae(REWARDS, REWARDS, gamma=gamma),
+        lambda: advantages.rae(REWARDS, agent_ids=[1, 1, 2, 2], gamma=gamma),
+        lambda: advantages.gae(REWARDS, values=REWARDS, gamma=gamma),
         lambda: advantages.returns(REWARDS, gamma),
     ):
         with pytest.raises(ConfigError, match="gamma"):

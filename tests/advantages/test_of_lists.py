@@ -11,7 +11,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core import advantages  # noqa: E402
-from gem_core.advantages import tensors  # noqa: E402
 from gem_core.advantages.registry import Estimator  # noqa: E402
 from gem_core.advantages.turn_rows import by_episode  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
@@ -77,9 +76,9 @@ def flat(result: Any) -> list[float]:
 
 
 def test_every_input_reaches_the_estimator_as_lists_of_the_rows_with_turns() -> None:
-    needs: Any = ("lengths", *ROWS)
-    own = Estimator("own", everything, needs=needs, options=("factor",), critic_learns="return")
-    result = own.tensors()(REWARDS, MASK, factor=2.0, gamma=0.5, **ROWS)
+    own = Estimator(everything, critic_learns="return")
+    assert (set(own.needs), own.options) == ({"lengths", *ROWS}, ("factor",))
+    result = own.tensors(REWARDS, MASK, factor=2.0, gamma=0.5, **ROWS)
     assert flat(result.advantages) == pytest.approx(
         [value for of_row in WANTED for value in of_row], rel=1e-5
     )
@@ -95,7 +94,7 @@ def test_turn_rows() -> None:
             for one in zip(turn_rewards, lengths, strict=True)
         ]
 
-    form = Estimator("weighted", weighted, needs=("group_ids", "lengths")).tensors()
+    form = Estimator(weighted)
     mask = torch.tensor([[1, 1], [1, 0], [0, 0], [1, 1]])
     found = by_episode(
         form, mask * 1.5, mask, episodes=["a", "b", "b", "a"], turns=[1, 0, 1, 0], group_ids=[1, 1, 1, 1]
@@ -118,7 +117,7 @@ def test_a_result_that_is_not_one_number_per_turn_is_an_error(result: Any, messa
         return result
 
     with pytest.raises(ConfigError, match=message):
-        tensors.of_lists(odd)(REWARDS, MASK)
+        Estimator(odd).tensors(REWARDS, MASK)
 
 
 @functools.wraps(advantages.gae)
@@ -128,19 +127,19 @@ def wrapped_gae(*args: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("wrapper", [wrapped_gae, functools.partial(advantages.gae)])
 def test_a_wrapper_of_gae_gives_the_critic_the_targets_of_gae(wrapper: Any) -> None:
-    wanted = tensors.gae(REWARDS, MASK, VALUES, gamma=0.5, lam=0.5)
-    assert not torch.equal(wanted.returns, tensors.reinforce(REWARDS, MASK, gamma=0.5).returns)
-    form = tensors.OnTensors(wrapper, critic_learns="advantage")
-    for found in (
-        form(REWARDS, MASK, VALUES, gamma=0.5, lam=0.5),
-        form(REWARDS, MASK, values=VALUES, gamma=0.5, lam=0.5),
-    ):
-        torch.testing.assert_close(found.returns, wanted.returns)
-        torch.testing.assert_close(found.advantages, wanted.advantages)
-    of_returns = tensors.OnTensors(wrapper, critic_learns="return")(REWARDS, MASK, VALUES, gamma=0.5)
-    torch.testing.assert_close(of_returns.returns, tensors.reinforce(REWARDS, MASK, gamma=0.5).returns)
-    with pytest.raises(ConfigError, match="takes values: pass critic_learns='advantage'"):
-        tensors.OnTensors(wrapper)
+    wanted = advantages.gae.tensors(REWARDS, MASK, values=VALUES, gamma=0.5, lam=0.5)
+    assert not torch.equal(wanted.returns, advantages.reinforce.tensors(REWARDS, MASK, gamma=0.5).returns)
+    own = Estimator(wrapper, critic_learns="advantage")
+    found = own.tensors(REWARDS, MASK, values=VALUES, gamma=0.5, lam=0.5)
+    torch.testing.assert_close(found.returns, wanted.returns)
+    torch.testing.assert_close(found.advantages, wanted.advantages)
+    learns_returns = Estimator(wrapper, critic_learns="return")
+    of_returns = learns_returns.tensors(REWARDS, MASK, values=VALUES, gamma=0.5)
+    torch.testing.assert_close(
+        of_returns.returns, advantages.reinforce.tensors(REWARDS, MASK, gamma=0.5).returns
+    )
+    with pytest.raises(ConfigError, match="critic_learns=None: expected advantage or return with the need"):
+        Estimator(wrapper)
 
 
 def test_a_wrapper_of_rebn_reports_the_statistics_that_it_used() -> None:
@@ -149,5 +148,9 @@ def test_a_wrapper_of_rebn_reports_the_statistics_that_it_used() -> None:
         return advantages.rebn(*args, **kwargs)
 
     stats = advantages.ReturnStats(9, 1.0, 4.0)
-    form = tensors.OnTensors(own, collected_stats=True)
-    assert form(REWARDS, MASK, stats=stats).stats == tensors.rebn(REWARDS, MASK, stats=stats).stats == stats
+    form = Estimator(own, collected_stats=True).tensors
+    assert (
+        form(REWARDS, MASK, stats=stats).stats
+        == advantages.rebn.tensors(REWARDS, MASK, stats=stats).stats
+        == stats
+    )

@@ -42,11 +42,11 @@ def test_reference_agrees(case):
     close(gs, wanted["returns"])
     close(advantages.reinforce(rewards, gamma=gamma), wanted["returns"])
     close(advantages.rebn(rewards, gamma=gamma, **statistics), wanted["rebn"])
-    close(advantages.grpo(rewards, groups, gamma=gamma, **statistics), wanted["grpo"])
-    close(advantages.rloo(rewards, groups, gamma=gamma), wanted["rloo"])
+    close(advantages.grpo(rewards, group_ids=groups, gamma=gamma, **statistics), wanted["grpo"])
+    close(advantages.rloo(rewards, group_ids=groups, gamma=gamma), wanted["rloo"])
     gae = advantages.gae(
         rewards,
-        [episode["values"] for episode in episodes],
+        values=[episode["values"] for episode in episodes],
         gamma=gamma,
         lam=case["lam"],
         bootstrap=[episode["bootstrap"] for episode in episodes],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import inspect
+import pickle
 import subprocess
 import sys
 
@@ -13,7 +13,7 @@ import pytest
 from gem_core import advantages
 from gem_core._util import entry_points as loading
 from gem_core.advantages import registry
-from gem_core.advantages.registry import Estimator, get_estimator, list_estimators, register_estimator
+from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
 
 BUILTIN = [
@@ -32,7 +32,7 @@ def own_table(monkeypatch):
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_builtin_estimators_take_gamma_and_their_needs_by_keyword(name):
-    estimator = get_estimator(name)
+    declared = get_estimator(name)
     given = {
         "group_ids": ["a", "a"],
         "agent_ids": ["a", "a"],
@@ -42,16 +42,16 @@ def test_builtin_estimators_take_gamma_and_their_needs_by_keyword(name):
         "state_keys": [["s"], ["s", "t"]],
         "reward_components": [[[1.0, 0.0]], [[0.0, 0.0], [0.5, 0.5]]],
     }
-    arguments = {need: given[need] for need in estimator.needs}
-    advantages_of_turns = estimator.reference()([[1.0], [0.0, 0.5]], gamma=0.9, **arguments)
+    arguments = {need: given[need] for need in declared.needs}
+    advantages_of_turns = declared([[1.0], [0.0, 0.5]], gamma=0.9, **arguments)
     assert [len(episode) for episode in advantages_of_turns] == [1, 2]
-    assert estimator.reference() is getattr(advantages, name)
+    assert declared is getattr(advantages, name)
 
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_builtin_tensor_forms_take_the_same_keywords(name):
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    estimator = get_estimator(name)
+    declared = get_estimator(name)
     given = {
         "group_ids": [0, 0],
         "agent_ids": [0, 0],
@@ -61,40 +61,52 @@ def test_builtin_tensor_forms_take_the_same_keywords(name):
         "state_keys": [["s"], ["s"]],
         "reward_components": torch.ones(2, 3, 2),
     }
-    arguments = {need: given[need] for need in estimator.needs}
-    if estimator.uses_stats:
+    arguments = {need: given[need] for need in declared.needs}
+    if declared.uses_stats:
         arguments |= {"stats": advantages.ReturnStats(5, 0.0, 1.0), "process_group": None}
-    result = estimator.tensors()(torch.ones(2, 3), torch.ones(2, 3), turn_ids=None, gamma=0.9, **arguments)
+    result = declared.tensors(torch.ones(2, 3), torch.ones(2, 3), turn_ids=None, gamma=0.9, **arguments)
     assert result.advantages.shape == (2, 3)
 
 
-def forms_of(estimator):
-    """Return the numpy form and, if torch is installed, the form for tensors."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    return [estimator.reference(), *([estimator.tensors()] if has_torch else [])]
+@pytest.mark.parametrize("name", BUILTIN)
+def test_a_builtin_estimator_documents_every_argument(name):
+    declared = get_estimator(name)
+    text, parameters = inspect.getdoc(declared), inspect.signature(declared).parameters
+    assert len(parameters) >= 3
+    assert [argument for argument in parameters if f"\n    {argument}: " not in text] == []
+    assert all(f"\n{section}:\n" in text for section in ("Args", "Returns", "Raises"))
+    assert parameters["gamma"].default == 1.0
+    assert {p.kind for p in list(parameters.values())[1:]} == {inspect.Parameter.KEYWORD_ONLY}
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_both_forms_take_the_options_of_a_config(name):
-    estimator = get_estimator(name)
-    for form in forms_of(estimator):
-        assert set(estimator.options) <= inspect.signature(form).parameters.keys()
-    estimator.check_options(estimator.options)
+def test_an_unknown_option_is_answered_with_the_closest(name):
+    declared = get_estimator(name)
+    declared.check_options(declared.options)
     with pytest.raises(
         ConfigError, match=rf"option 'algorithm.x.dof' of {name}\. (Did you mean|Available: )"
     ):
-        estimator.check_options(["dof"], prefix="algorithm.x.")
+        declared.check_options(["dof"], prefix="algorithm.x.")
+
+
+def test_what_the_signature_says():
+    rebn, gdpo, rae = map(get_estimator, ("rebn", "gdpo", "rae"))
+    assert rebn.needs == ()
+    assert rebn.options == ("statistics", "weight", "ddof", "eps", "min_std")
+    assert rebn.needs_with({"statistics": "env"}) == ("env_ids",)
+    assert rebn.default("statistics") == "batch"
+    assert gdpo.needs == ("group_ids", "reward_components")
+    assert (rae.needs, rae.options) == (("agent_ids",), ())
+    assert [name for name in BUILTIN if get_estimator(name).uses_stats] == [
+        "gdpo", "rebn", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
+    ]  # fmt: skip
+    assert all(get_estimator(name).takes_turns for name in BUILTIN)
+    assert not Estimator(plain).takes_turns
 
 
 @pytest.mark.parametrize("name", BUILTIN)
-def test_both_forms_document_every_argument_and_discount_by_the_same_default(name):
-    estimator = get_estimator(name)
-    for form in forms_of(estimator):
-        text, parameters = inspect.getdoc(form), inspect.signature(form).parameters
-        assert [argument for argument in parameters if f"\n    {argument}: " not in text] == []
-        assert all(f"\n{section}:\n" in text for section in ("Args", "Returns", "Raises"))
-        assert "As above" not in text
-        assert parameters["gamma"].default == 1.0
+def test_a_process_receives_an_estimator_as_a_name(name):
+    assert pickle.loads(pickle.dumps(get_estimator(name))) is get_estimator(name)
 
 
 def test_list_holds_the_builtin_ones():
@@ -107,21 +119,20 @@ def test_an_unknown_name_is_answered_with_the_closest():
 
 
 def test_registering():
-    own = Estimator("own", lambda rewards, gamma=1.0: rewards, "nowhere:function")
-    register_estimator(own)
-    register_estimator(own)
-    assert get_estimator("own").reference()([[1.0]]) == [[1.0]]
-    with pytest.raises(ConfigError, match="'own': entry point 'nowhere:function' cannot be imported"):
-        own.tensors()
-    with pytest.raises(ConfigError, match="'own' is already registered"):
-        register_estimator(Estimator("own", max, max))
-    with pytest.raises(ConfigError, match=r"'module\.function' is not of the form"):
-        register_estimator(Estimator("other", "module.function", max))
+    own = estimator("the rewards")(plain)
+    assert get_estimator("plain") is own
+    assert own.description == "the rewards"
+    assert own([[1.0]]) == [[1.0]]
+    again = estimator("the same function, in a module that is loaded again")(plain)
+    assert get_estimator("plain") is again
+    with pytest.raises(ConfigError, match="'rebn' is already registered as <estimator rebn>"):
+        estimator(name="rebn")(plain)
+    assert get_estimator("rebn") is advantages.rebn
 
 
 def test_installed_packages_register_through_their_entry_point(monkeypatch):
     def load():
-        register_estimator(Estimator("theirs", max, max))
+        estimator(name="theirs")(plain)
 
     class Installed:
         name = "theirs"
@@ -133,7 +144,7 @@ def test_installed_packages_register_through_their_entry_point(monkeypatch):
         return [Installed()] if group == "gem_core.advantages" else []
 
     monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
-    assert get_estimator("theirs").reference() is max
+    assert get_estimator("theirs").function is plain
     assert "theirs" in list_estimators()
 
 
@@ -142,13 +153,13 @@ def test_without_torch_the_pip_command_is_given(monkeypatch):
     for module in ("gem_core.advantages.tensors", "gem_core.advantages.turns"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[train\]'"):
-        get_estimator("rebn").tensors()
+        get_estimator("rebn").tensors(None, None)
 
 
 def test_names_and_numpy_forms_load_no_torch():
     code = (
         "import sys; from gem_core.advantages.registry import get_estimator; "
-        "get_estimator('rebn').reference()([[1.0], [0.0]]); print('torch' in sys.modules)"
+        "get_estimator('rebn')([[1.0], [0.0]]); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -158,58 +169,62 @@ def plain(turn_rewards, *, gamma=1.0):
     return turn_rewards
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"needs": ("groups",)}, "unknown need 'groups' of estimator 'bad'"),
-        ({"option_needs": {"by": {"env": "envs"}}}, "unknown need 'envs' of estimator 'bad'"),
-        ({"needs": ("group_ids",)}, "no argument 'group_ids'; its arguments are turn_rewards, gamma"),
-        ({"options": ("scale",)}, "plain takes no argument 'scale'"),
-        ({"reference_function": lambda rewards: rewards}, "takes no argument 'gamma'"),
-        ({"reference_function": 5}, "5 is not a function"),
-        ({"reference_function": None}, "None is not a function"),
-        ({"tensor_function": 5}, "5 is not a function"),
-        ({"tensor_function": plain}, "plain takes no argument 'turn_ids'"),
-        ({"needs": ("values",)}, "critic_learns=None: expected advantage or return with the need 'values'"),
-        ({"critic_learns": "advantage"}, "critic_learns='advantage': expected None without"),
-        ({"uses_stats": True}, "uses statistics of the batch, so it needs its own tensor_function"),
-        ({"reference_function": "module.function"}, "is not of the form 'module:attribute'"),
-    ],
-)  # fmt: skip
-def test_a_wrong_estimator_fails_where_it_is_made(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        Estimator(**{"name": "bad", "reference_function": plain} | arguments)
+def no_gamma(rewards):
+    return rewards
 
 
-@pytest.mark.parametrize("form", ["reference_function", "tensor_function"])
+def needs_groups(rewards, *, groups, gamma=1.0):
+    return rewards
+
+
+def learns(rewards, *, values, gamma=1.0):
+    return rewards
+
+
+def by_group(rewards, *, by="batch", group_ids=None, gamma=1.0):
+    return rewards
+
+
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("function", "arguments", "message"),
     [
-        ("gem_core.advantages:rebm", "there is no 'rebm' in gem_core.advantages. Did you mean rebn"),
-        ("gem_core.nothing:rebn", "cannot be imported"),
-        ("gem_core.advantages:__all__", "is not a function"),
-        ("builtins:max", None),
-        ("gem_core.tasks:make_tasks", "make_tasks takes no argument 'gamma'"),
+        (no_gamma, {}, "'no_gamma' takes no argument 'gamma'; its arguments are rewards"),
+        (needs_groups, {}, "requires 'groups', which no trainer supplies: expected a default, or one of gr"),
+        (by_group, {"option_needs": {"by": {"env": "envs"}}}, "unknown need 'envs' of estimator 'by_group'"),
+        (by_group, {"option_needs": {"of": {"env": "group_ids"}}}, "unknown option 'of' of estimator"),
+        (by_group, {"option_needs": {"by": {"env": "env_ids"}}}, "unknown argument 'env_ids' of estimator"),
+        (5, {"name": "five"}, "estimator 'five': 5 is not a function"),
+        (None, {"name": "nothing"}, "None is not a function"),
+        (learns, {}, "critic_learns=None: expected advantage or return with the need 'values'"),
+        (learns, {"critic_learns": "values"}, "critic_learns='values': expected advantage or return"),
+        (plain, {"critic_learns": "advantage"}, "critic_learns='advantage': expected None without"),
     ],
 )
-def test_a_form_that_a_text_names_wrongly_fails_clearly(form, named, message):
-    made = Estimator(**{"name": "half", "reference_function": plain, form: named})
-    load = made.reference if form == "reference_function" else made.tensors
-    if message is None:
-        assert load()
-        return
-    with pytest.raises(ConfigError, match=rf"estimator 'half'.*{message}"):
-        load()
+def test_a_wrong_declaration_fails_where_it_is_made(function, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        estimator(**arguments)(function)
+    assert list_estimators() == BUILTIN
 
 
-def test_every_builtin_estimator_has_both_forms():
+def test_a_static_checker_finds_a_wrong_keyword_of_either_form(tmp_path):
+    pytest.importorskip("mypy.api", reason="needs mypy")
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    for name in BUILTIN:
-        assert get_estimator(name).reference().__name__ == get_estimator(name).tensors().__name__ == name
+    from mypy import api
+
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "import torch\nfrom gem_core.advantages import grpo, rebn\nx = torch.zeros(1, 2)\n"
+        "rebn.tensors(x, x, turn_ids=x, gamma=0.9, weight='episode')\nrebn([[1.0]], gamma=0.9)\n"
+        "rebn.tensors(x, x, gama=0.9)\nrebn([[1.0]], ddoff=1)\ngrpo.tensors(x, x, gamma=0.9)\n"
+        "rebn.tensors(x, x, weight='turns')\n"
+    )
+    text, _, _ = api.run(["--strict", "--no-incremental", "--follow-imports=silent", str(file)])
+    lines = [int(line.split(":")[1]) for line in text.splitlines() if ": error:" in line]
+    assert lines == [6, 7, 8, 9], text
 
 
 def test_names_in_the_config_of_a_trainer():
-    register_estimator(Estimator("mine", plain))
+    estimator(name="mine")(plain)
     everywhere = {f"gem_{name}": name for name in [*BUILTIN, "mine"]}
     assert registry.names_in_trainer() == {**everywhere, **{name: name for name in [*BUILTIN, "mine"]}}
     beside = registry.names_in_trainer(("grpo", "gae"))

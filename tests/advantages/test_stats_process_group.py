@@ -8,7 +8,8 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 import torch.multiprocessing as mp  # noqa: E402
 
-from gem_core.advantages import tensors  # noqa: E402
+from gem_core import advantages  # noqa: E402
+from gem_core.advantages import Estimator  # noqa: E402
 from gem_core.advantages.stats import ReturnStats  # noqa: E402
 from gem_core.errors import GemError  # noqa: E402
 
@@ -70,7 +71,7 @@ def run(name, rank=None, **options):
     if rank is not None:
         arguments = {key: part_of(value, rank) for key, value in arguments.items()}
         inputs = [part_of(tensor, rank) for tensor in inputs]
-    return getattr(tensors, name.partition(",")[0])(*inputs, **arguments)
+    return getattr(advantages, name.partition(",")[0]).tensors(*inputs, **arguments)
 
 
 def listed(turn_rewards, *, group_ids, gamma=1.0):
@@ -88,26 +89,30 @@ def worker(rank, folder):
     try:
         group = dist.group.WORLD
         rewards, mask = (tensor.chunk(WORLD)[rank] for tensor in whole_batch())
-        results = {"merged": tensors.rebn(rewards, mask, gamma=0.9, ddof=1, process_group=group)}
+        results = {"merged": advantages.rebn.tensors(rewards, mask, gamma=0.9, ddof=1, process_group=group)}
         collected = ReturnStats(10 + rank, float(rank), 50.0)
-        results["collected"] = tensors.rebn(rewards, mask, stats=collected, process_group=group).stats
-        results["no turns here"] = tensors.rebn(rewards, mask & bool(rank), process_group=group).stats
+        results["collected"] = advantages.rebn.tensors(
+            rewards, mask, stats=collected, process_group=group
+        ).stats
+        results["no turns here"] = advantages.rebn.tensors(
+            rewards, mask & bool(rank), process_group=group
+        ).stats
         spoilt = rewards.clone()
         if rank == 1:
             spoilt[-1, -1] = float("nan")
             mask[-1, -1] = True
         try:
-            tensors.rebn(spoilt, mask, process_group=group)
+            advantages.rebn.tensors(spoilt, mask, process_group=group)
         except GemError as error:
             results["error"] = f"{type(error).__name__}: {error}"
         try:
-            tensors.rebn(rewards, mask.numpy() if rank else mask, process_group=group)
+            advantages.rebn.tensors(rewards, mask.numpy() if rank else mask, process_group=group)
         except GemError as error:
             results["no tensor"] = f"{type(error).__name__}: {error}"
         for name in CALLS:
             results[name] = run(name, rank, process_group=group)
         mine = [part_of(tensor, rank) for tensor in four_turns()]
-        results["listed"] = tensors.of_lists(listed)(
+        results["listed"] = Estimator(listed).tensors(
             *mine, group_ids=part_of(GROUPS, rank), process_group=group
         )
         wrong = {
@@ -122,7 +127,7 @@ def worker(rank, folder):
             except GemError as error:
                 results[name] = f"{type(error).__name__}: {error}"
         try:
-            tensors.rebn(*mine, process_group=group, **({"env_ids": [*"abcde"]} if rank else {}))
+            advantages.rebn.tensors(*mine, process_group=group, **({"env_ids": [*"abcde"]} if rank else {}))
         except GemError as error:
             results["ids on one rank"] = f"{type(error).__name__}: {error}"
         torch.save(results, f"{folder}/{rank}.pt")
@@ -138,7 +143,7 @@ def ranks(tmp_path_factory):
 
 
 def test_two_ranks_equal_one_process(ranks):
-    one = tensors.rebn(*whole_batch(), gamma=0.9, ddof=1)
+    one = advantages.rebn.tensors(*whole_batch(), gamma=0.9, ddof=1)
     both = torch.cat([rank["merged"].advantages for rank in ranks])
     torch.testing.assert_close(both, one.advantages, rtol=0, atol=1e-6)
     assert ranks[0]["merged"].stats == ranks[1]["merged"].stats
@@ -152,7 +157,7 @@ def test_statistics_of_the_collected_turns_are_merged_in_their_place(ranks):
 
 def test_a_rank_without_turns_participates(ranks):
     rewards, mask = whole_batch()
-    wanted = tensors.rebn(rewards[4:], mask[4:]).stats
+    wanted = advantages.rebn.tensors(rewards[4:], mask[4:]).stats
     assert ranks[0]["no turns here"] == ranks[1]["no turns here"] == wanted
 
 
@@ -177,7 +182,7 @@ def test_groups_that_are_split_over_ranks_equal_one_process(ranks, name):
 
 def test_an_estimator_of_lists_sees_the_episodes_of_all_ranks(ranks):
     rewards, mask = four_turns()
-    one = tensors.of_lists(listed)(rewards, mask, group_ids=GROUPS)
+    one = Estimator(listed).tensors(rewards, mask, group_ids=GROUPS)
     torch.testing.assert_close(torch.cat([rank["listed"].advantages for rank in ranks]), one.advantages)
     first = rewards[0, 1:11].double().sum()
     assert one.advantages[0, 1] == pytest.approx(4 - float(first), abs=1e-6)

@@ -48,11 +48,13 @@ def all_estimators(case: dict[str, Any], given: Rows, dtype: torch.dtype, explic
     bootstrap = torch.tensor([episode["bootstrap"] for episode in case["episodes"]])
     values = torch.tensor(given.values, dtype=torch.float64)
     return {
-        "rebn": tensors.rebn(rewards, mask, **discount, **statistics),
-        "returns": tensors.reinforce(rewards, mask, **discount),
-        "grpo": tensors.grpo(rewards, mask, groups, **discount, **statistics),
-        "rloo": tensors.rloo(rewards, mask, groups, **discount),
-        "gae": tensors.gae(rewards, mask, values, **discount, lam=case["lam"], bootstrap=bootstrap.double()),
+        "rebn": reference.rebn.tensors(rewards, mask, **discount, **statistics),
+        "returns": reference.reinforce.tensors(rewards, mask, **discount),
+        "grpo": reference.grpo.tensors(rewards, mask, group_ids=groups, **discount, **statistics),
+        "rloo": reference.rloo.tensors(rewards, mask, group_ids=groups, **discount),
+        "gae": reference.gae.tensors(
+            rewards, mask, values=values, **discount, lam=case["lam"], bootstrap=bootstrap.double()
+        ),
     }
 
 
@@ -99,10 +101,12 @@ def test_equals_the_reference_on_any_tokens(episodes, gamma, ddof, data):
     for row, turns_in_row in enumerate(parsed):
         for turn, (positions, _) in enumerate(turns_in_row):
             tokens[row, positions] = wanted[row][turn]
-    result = tensors.rebn(torch.tensor(rewards), torch.tensor(mask), gamma=gamma, ddof=ddof)
+    result = reference.rebn.tensors(torch.tensor(rewards), torch.tensor(mask), gamma=gamma, ddof=ddof)
     assert_close(result.advantages, tokens)
     ids = tensors.turn_ids_from_mask(torch.tensor(mask))
-    explicit = tensors.rebn(torch.tensor(rewards), torch.tensor(mask), turn_ids=ids, gamma=gamma, ddof=ddof)
+    explicit = reference.rebn.tensors(
+        torch.tensor(rewards), torch.tensor(mask), turn_ids=ids, gamma=gamma, ddof=ddof
+    )
     assert torch.equal(explicit.advantages, result.advantages)
     assert explicit.stats == result.stats
 
@@ -118,7 +122,7 @@ def random_batch(seed: int, batch_size: int = 16, width: int = 96) -> tuple[torc
 @pytest.mark.parametrize("dtype", MASK_DTYPES)
 def test_every_mask_dtype_gives_the_same(dtype):
     rewards, mask = random_batch(0)
-    wanted, got = tensors.rebn(rewards, mask), tensors.rebn(rewards, mask.to(dtype))
+    wanted, got = reference.rebn.tensors(rewards, mask), reference.rebn.tensors(rewards, mask.to(dtype))
     assert torch.equal(got.advantages, wanted.advantages)
     assert got.stats == wanted.stats
 
@@ -127,8 +131,8 @@ def test_every_mask_dtype_gives_the_same(dtype):
 def test_every_reward_dtype_is_summed_exactly(dtype):
     rewards, mask = random_batch(1)
     rewards = (4 * rewards).to(dtype)
-    got = tensors.rebn(rewards, mask, gamma=0.9)
-    wanted = tensors.rebn(rewards.double(), mask, gamma=0.9)
+    got = reference.rebn.tensors(rewards, mask, gamma=0.9)
+    wanted = reference.rebn.tensors(rewards.double(), mask, gamma=0.9)
     assert_close(got.advantages, wanted.advantages.numpy())
     assert got.advantages.dtype == torch.float32
     assert got.stats.to_wire() == pytest.approx(wanted.stats.to_wire(), rel=1e-12)
@@ -136,21 +140,21 @@ def test_every_reward_dtype_is_summed_exactly(dtype):
 
 def test_non_contiguous_inputs():
     rewards, mask = random_batch(2)
-    wanted = tensors.rebn(rewards, mask, turn_ids=tensors.turn_ids_from_mask(mask)).advantages
+    wanted = reference.rebn.tensors(rewards, mask, turn_ids=tensors.turn_ids_from_mask(mask)).advantages
     sliced = torch.zeros(16, 200)[:, 3:195:2]
     sliced.copy_(rewards)
     transposed = mask.t().contiguous().t()
     ids = tensors.turn_ids_from_mask(mask).t().contiguous().t()
     assert not any(tensor.is_contiguous() for tensor in (sliced, transposed, ids))
-    assert torch.equal(tensors.rebn(sliced, transposed).advantages, wanted)
-    assert torch.equal(tensors.rebn(sliced, transposed, turn_ids=ids).advantages, wanted)
+    assert torch.equal(reference.rebn.tensors(sliced, transposed).advantages, wanted)
+    assert torch.equal(reference.rebn.tensors(sliced, transposed, turn_ids=ids).advantages, wanted)
 
 
 def test_inputs_are_left_alone_and_results_have_no_gradient():
     rewards, mask = random_batch(3)
     ids = tensors.turn_ids_from_mask(mask)
     copies = rewards.clone(), mask.clone(), ids.clone()
-    result = tensors.rebn(rewards.requires_grad_(), mask, turn_ids=ids)
+    result = reference.rebn.tensors(rewards.requires_grad_(), mask, turn_ids=ids)
     assert not any(tensor.requires_grad for tensor in result[:2])
     result.advantages.zero_()
     assert torch.equal(rewards.detach(), copies[0])
@@ -160,10 +164,10 @@ def test_inputs_are_left_alone_and_results_have_no_gradient():
 
 def test_a_device_that_numpy_cannot_see_gives_the_same(monkeypatch):
     rewards, mask = random_batch(4)
-    wanted = tensors.rebn(rewards, mask, gamma=0.9)
+    wanted = reference.rebn.tensors(rewards, mask, gamma=0.9)
     monkeypatch.setattr(turns, "_is_host", lambda device: False)
     for dtype in (torch.float32, torch.float64):
-        got = tensors.rebn(rewards.to(dtype), mask, gamma=0.9)
+        got = reference.rebn.tensors(rewards.to(dtype), mask, gamma=0.9)
         assert_close(got.advantages, wanted.advantages.numpy())
     assert torch.equal(tensors.turn_ids_from_mask(mask) >= 0, mask)
 
@@ -182,8 +186,8 @@ def test_the_size_of_the_blocks_does_not_matter(monkeypatch, block):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda_gives_the_same():
     rewards, mask = random_batch(5)
-    wanted = tensors.rebn(rewards, mask, gamma=0.9)
-    got = tensors.rebn(rewards.cuda(), mask.cuda(), gamma=0.9)
+    wanted = reference.rebn.tensors(rewards, mask, gamma=0.9)
+    got = reference.rebn.tensors(rewards.cuda(), mask.cuda(), gamma=0.9)
     assert got.advantages.is_cuda
     assert_close(got.advantages.cpu(), wanted.advantages.numpy())
 
@@ -192,12 +196,12 @@ def test_cuda_gives_the_same():
 def test_nothing_to_train_on_gives_zeros(shape):
     empty = torch.zeros(shape)
     for result in (
-        tensors.rebn(empty, empty),
-        tensors.reinforce(empty, empty),
-        tensors.grpo(empty, empty, [0] * shape[0]),
-        tensors.rloo(empty, empty, torch.zeros(shape[0])),
-        tensors.gae(empty, empty, empty),
-        tensors.rebn(empty, empty, turn_ids=torch.full(shape, -1)),
+        reference.rebn.tensors(empty, empty),
+        reference.reinforce.tensors(empty, empty),
+        reference.grpo.tensors(empty, empty, group_ids=[0] * shape[0]),
+        reference.rloo.tensors(empty, empty, group_ids=torch.zeros(shape[0])),
+        reference.gae.tensors(empty, empty, values=empty),
+        reference.rebn.tensors(empty, empty, turn_ids=torch.full(shape, -1)),
     ):
         assert torch.equal(result.advantages, empty)
         assert result.stats == ReturnStats()
@@ -206,23 +210,23 @@ def test_nothing_to_train_on_gives_zeros(shape):
 def test_rewards_of_untrainable_rows_and_before_the_first_turn_count_nowhere():
     rewards = torch.tensor([[math.nan, 1.0, 2.0], [math.nan, math.inf, 5.0], [0.0, 0.0, 1.0]])
     mask = torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1]])
-    result = tensors.reinforce(rewards, mask)
+    result = reference.reinforce.tensors(rewards, mask)
     assert result.advantages.tolist() == [[0, 3, 3], [0, 0, 0], [1, 1, 1]]
     ids = torch.tensor([[-1, 0, 0], [-1, 0, 1], [0, 0, 0]])  # ids of an untrainable row are ignored
-    assert torch.equal(tensors.reinforce(rewards, mask, turn_ids=ids).advantages, result.advantages)
+    assert torch.equal(reference.reinforce.tensors(rewards, mask, turn_ids=ids).advantages, result.advantages)
 
 
 def test_turns_that_touch_need_ids():
     rewards = torch.tensor([[0.0, 1.0, 0.0, 5.0]])
     mask = torch.ones(1, 4)
-    assert tensors.reinforce(rewards, mask).returns.tolist() == [[6, 6, 6, 6]]
+    assert reference.reinforce.tensors(rewards, mask).returns.tolist() == [[6, 6, 6, 6]]
     ids = torch.tensor([[0, 0, 1, 1]], dtype=torch.int32)
-    assert tensors.reinforce(rewards, mask, turn_ids=ids).returns.tolist() == [[6, 6, 5, 5]]
+    assert reference.reinforce.tensors(rewards, mask, turn_ids=ids).returns.tolist() == [[6, 6, 5, 5]]
 
 
 def test_a_turn_may_be_interrupted():
     ids = torch.tensor([[0, -1, 0, -1, 1]])
-    result = tensors.reinforce(torch.ones(1, 5), ids >= 0, turn_ids=ids)
+    result = reference.reinforce.tensors(torch.ones(1, 5), ids >= 0, turn_ids=ids)
     assert result.returns.tolist() == [[5, 0, 5, 0, 1]]
     assert result.stats.count == 2
 
@@ -231,8 +235,8 @@ def test_a_masked_out_turn_counts_in_the_statistics_and_gets_no_credit():
     ids = torch.tensor([[0, 0, -1, 1], [0, -1, 1, 1]])
     rewards = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 0.0, 7.0]])
     mask = torch.tensor([[1, 1, 0, 0], [1, 0, 1, 0]])
-    whole = tensors.rebn(rewards, ids >= 0, turn_ids=ids)
-    masked = tensors.rebn(rewards, mask, turn_ids=ids)
+    whole = reference.rebn.tensors(rewards, ids >= 0, turn_ids=ids)
+    masked = reference.rebn.tensors(rewards, mask, turn_ids=ids)
     assert masked.stats == whole.stats
     assert torch.equal(masked.advantages, whole.advantages * mask)
 
@@ -240,7 +244,7 @@ def test_a_masked_out_turn_counts_in_the_statistics_and_gets_no_credit():
 def test_given_statistics_are_used():
     rewards, mask = random_batch(6)
     collected = ReturnStats(100, 2.0, 900.0)
-    result = tensors.rebn(rewards, mask, stats=collected, eps=0.0)
+    result = reference.rebn.tensors(rewards, mask, stats=collected, eps=0.0)
     assert result.stats is collected
     assert_close(result.advantages, ((result.returns.double() - 2.0) / 3.0 * mask).numpy())
 
@@ -248,16 +252,21 @@ def test_given_statistics_are_used():
 def test_group_ids_may_be_a_tensor_or_anything_hashable():
     rewards, mask = random_batch(7)
     numbers = torch.arange(16) // 4
-    wanted = tensors.grpo(rewards, mask, numbers).advantages
-    assert torch.equal(tensors.grpo(rewards, mask, [f"uid {n}" for n in numbers.tolist()]).advantages, wanted)
-    assert torch.equal(tensors.grpo(rewards, mask, numbers.numpy().astype(object)).advantages, wanted)
+    wanted = reference.grpo.tensors(rewards, mask, group_ids=numbers).advantages
+    assert torch.equal(
+        reference.grpo.tensors(rewards, mask, group_ids=[f"uid {n}" for n in numbers.tolist()]).advantages,
+        wanted,
+    )
+    assert torch.equal(
+        reference.grpo.tensors(rewards, mask, group_ids=numbers.numpy().astype(object)).advantages, wanted
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_reward_that_is_not_finite_is_named(bad):
     rewards, mask = torch.zeros(3, 6), torch.tensor([[1, 0, 1, 1, 0, 0]] * 3)
     rewards[2, 4] = bad
-    for call in (tensors.rebn, tensors.reinforce):
+    for call in (reference.rebn.tensors, reference.reinforce.tensors):
         with pytest.raises(NonFiniteReward, match=f"row 2, turn 1: reward {bad}"):
             call(rewards, mask)
 
@@ -265,7 +274,7 @@ def test_a_reward_that_is_not_finite_is_named(bad):
 def test_a_return_that_overflows_is_named():
     rewards = torch.tensor([[0.0, 0.0, 0.0], [1.7e308, 0.0, 1.7e308]], dtype=torch.float64)
     with pytest.raises(NonFiniteReward, match="row 1"):
-        tensors.rebn(rewards, torch.tensor([[1, 0, 1]] * 2))
+        reference.rebn.tensors(rewards, torch.tensor([[1, 0, 1]] * 2))
 
 
 @pytest.mark.parametrize(
@@ -282,15 +291,15 @@ def test_turn_ids_that_break_the_rule_are_rejected(ids, message):
     mask = ids >= 0
     mask[1, :2] = True
     with pytest.raises(ConfigError, match=message):
-        tensors.rebn(torch.zeros(2, 3), mask, turn_ids=ids)
+        reference.rebn.tensors(torch.zeros(2, 3), mask, turn_ids=ids)
 
 
 ESTIMATORS = {
-    "rebn": tensors.rebn,
-    "reinforce": tensors.reinforce,
-    "grpo": lambda r, m: tensors.grpo(r, m, ["a"] * len(m)),
-    "rloo": lambda r, m: tensors.rloo(r, m, ["a"] * len(m)),
-    "gae": lambda r, m: tensors.gae(r, m, r),
+    "rebn": reference.rebn.tensors,
+    "reinforce": reference.reinforce.tensors,
+    "grpo": lambda r, m: reference.grpo.tensors(r, m, group_ids=["a"] * len(m)),
+    "rloo": lambda r, m: reference.rloo.tensors(r, m, group_ids=["a"] * len(m)),
+    "gae": lambda r, m: reference.gae.tensors(r, m, values=r),
     "turn_ids_from_mask": lambda r, m: tensors.turn_ids_from_mask(m),
 }
 
@@ -317,7 +326,7 @@ def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
     ):
         ESTIMATORS[name](rewards, mask.numpy())
     with pytest.raises(
-        ConfigError, match=r"response_mask is a list: .*gem_core.advantages.rebn\(turn_rewards"
+        ConfigError, match=r"response_mask is a list: .*the estimator itself, for example rebn\(turn_rewards"
     ):
         ESTIMATORS[name](rewards, mask.tolist())
     if name != "turn_ids_from_mask":
@@ -328,19 +337,28 @@ def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda r, m: tensors.rebn(r, m, turn_ids=[[0, 0, 0]] * 2), "turn_ids is a list"),
-        (lambda r, m: tensors.rebn(r[:, 1:], m), r"token_rewards has shape \(2, 2\)"),
-        (lambda r, m: tensors.rebn(r[0], m[0]), r"response_mask has shape \(3,\)"),
-        (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 3)), "turn_ids has dtype torch.float32"),
-        (lambda r, m: tensors.rebn(r, m, turn_ids=torch.zeros(2, 2).int()), "turn_ids has shape"),
-        (lambda r, m: tensors.rebn(r, m, gamma=2.0), "gamma=2.0: expected"),
-        (lambda r, m: tensors.rebn(r, m, ddof=3), "ddof=3: expected"),
-        (lambda r, m: tensors.grpo(r, m, [1, 2, 3]), "group_ids: 3 entries for 2 rows"),
-        (lambda r, m: tensors.rloo(r, m, torch.zeros(2, 1)), r"group_ids is .* of shape \(2, 1\)"),
-        (lambda r, m: tensors.gae(r, m, r[:1]), "values has shape"),
-        (lambda r, m: tensors.gae(r, m, r / 0), "values: not finite in row 0, turn 0"),
-        (lambda r, m: tensors.gae(r, m, r, lam=-1.0), "lam=-1.0: expected"),
-        (lambda r, m: tensors.gae(r, m, r, bootstrap=torch.zeros(3)), "bootstrap: 3 entries for 2 rows"),
+        (lambda r, m: reference.rebn.tensors(r, m, turn_ids=[[0, 0, 0]] * 2), "turn_ids is a list"),
+        (lambda r, m: reference.rebn.tensors(r[:, 1:], m), r"token_rewards has shape \(2, 2\)"),
+        (lambda r, m: reference.rebn.tensors(r[0], m[0]), r"response_mask has shape \(3,\)"),
+        (
+            lambda r, m: reference.rebn.tensors(r, m, turn_ids=torch.zeros(2, 3)),
+            "turn_ids has dtype torch.float32",
+        ),
+        (lambda r, m: reference.rebn.tensors(r, m, turn_ids=torch.zeros(2, 2).int()), "turn_ids has shape"),
+        (lambda r, m: reference.rebn.tensors(r, m, gamma=2.0), "gamma=2.0: expected"),
+        (lambda r, m: reference.rebn.tensors(r, m, ddof=3), "ddof=3: expected"),
+        (lambda r, m: reference.grpo.tensors(r, m, group_ids=[1, 2, 3]), "group_ids: 3 entries for 2 rows"),
+        (
+            lambda r, m: reference.rloo.tensors(r, m, group_ids=torch.zeros(2, 1)),
+            r"group_ids is .* of shape \(2, 1\)",
+        ),
+        (lambda r, m: reference.gae.tensors(r, m, values=r[:1]), "values has shape"),
+        (lambda r, m: reference.gae.tensors(r, m, values=r / 0), "values: not finite in row 0, turn 0"),
+        (lambda r, m: reference.gae.tensors(r, m, values=r, lam=-1.0), "lam=-1.0: expected"),
+        (
+            lambda r, m: reference.gae.tensors(r, m, values=r, bootstrap=torch.zeros(3)),
+            "bootstrap: 3 entries for 2 rows",
+        ),
     ],
 )
 def test_wrong_arguments_are_rejected(call, message):

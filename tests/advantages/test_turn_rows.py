@@ -51,7 +51,7 @@ def test_turns_get_the_credit_of_their_episode(case: dict[str, Any], name: str) 
     options: dict[str, Any] = {"gamma": case["gamma"]}
     groups = [episode["group"] for episode in case["episodes"]]
     grouped = "group_ids" in estimator.needs
-    wanted = estimator.tensors()(
+    wanted = estimator.tensors(
         torch.tensor(whole.token_rewards, dtype=torch.float64),
         torch.tensor(whole.response_mask),
         turn_ids=torch.tensor(whole.turn_ids),
@@ -62,7 +62,7 @@ def test_turns_get_the_credit_of_their_episode(case: dict[str, Any], name: str) 
     names = [f"episode {number}" for number in episodes]
     of_rows = {"group_ids": [groups[n] if n >= 0 else "pad" for n in episodes]} if grouped else {}
     found = by_episode(
-        estimator.tensors(), rewards, mask, episodes=names, turns=turns, **of_rows, **options
+        estimator, rewards, mask, episodes=names, turns=turns, **of_rows, **options
     )  # fmt: skip
     assert found.stats.count == wanted.stats.count
     for row, (episode, turn) in enumerate(zip(episodes[:-1], turns[:-1], strict=True)):
@@ -74,24 +74,26 @@ def test_turns_get_the_credit_of_their_episode(case: dict[str, Any], name: str) 
 
 
 def test_a_row_with_a_mask_of_any_type_and_a_return_beyond_float32() -> None:
-    tensors = get_estimator("reinforce").tensors()
+    estimator = get_estimator("reinforce")
     rewards = torch.tensor([[0.0, 1e40], [0.0, 2.0]], dtype=torch.float64)
     mask = torch.tensor([[0.0, 1.0], [0.0, 1.0]], dtype=torch.bfloat16)
-    found = by_episode(tensors, rewards, mask, episodes=["a", "b"], turns=[0, 0], gamma=1.0)
+    found = by_episode(estimator, rewards, mask, episodes=["a", "b"], turns=[0, 0], gamma=1.0)
     assert found.advantages.tolist() == [[0.0, float("inf")], [0.0, 2.0]]
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    tensors = get_estimator("rebn").tensors()
+    estimator = get_estimator("rebn")
     two = torch.ones(2, 3)
     with pytest.raises(ConfigError, match="episodes: 1 entries for 2 rows"):
-        by_episode(tensors, two, two, episodes=["a"], turns=[0, 1])
+        by_episode(estimator, two, two, episodes=["a"], turns=[0, 1])
     with pytest.raises(ConfigError, match=r"row 0: response_mask holds 2.0"):
-        by_episode(tensors, two, two * 2, episodes=["a", "b"], turns=[0, 0])
+        by_episode(estimator, two, two * 2, episodes=["a", "b"], turns=[0, 0])
     with pytest.raises(ConfigError, match=r"response_mask is a numpy.ndarray"):
-        by_episode(tensors, two, two.numpy(), episodes=["a", "b"], turns=[0, 0])
+        by_episode(estimator, two, two.numpy(), episodes=["a", "b"], turns=[0, 0])
     with pytest.raises(NonFiniteReward, match=r"\[1\]\[0\]|row 1"):
-        by_episode(tensors, two * torch.tensor([[1.0], [torch.nan]]), two, episodes=["a", "b"], turns=[0, 0])
+        by_episode(
+            estimator, two * torch.tensor([[1.0], [torch.nan]]), two, episodes=["a", "b"], turns=[0, 0]
+        )
 
 
 TWO = torch.ones(4, 1)
@@ -102,7 +104,7 @@ GROUPS = ["p", "p", "q", "q"]
 def of_groups(**changes: Any) -> list[float]:
     arguments = {"episodes": ["p0", "p1", "q0", "q1"], "turns": [0] * 4, "group_ids": GROUPS, **changes}
     mask = arguments.pop("mask", TWO)
-    found = by_episode(get_estimator("dr_grpo").tensors(), OUTCOMES, mask, **arguments)
+    found = by_episode(get_estimator("dr_grpo"), OUTCOMES, mask, **arguments)
     result: list[float] = found.advantages[:, 0].tolist()
     return result
 
@@ -126,7 +128,7 @@ def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
     rewards = torch.tensor([[4.0], [9.0], [1.0], [2.0], [9.0]])
     mask = torch.tensor([[1], [0], [1], [1], [0]])
     found = by_episode(
-        get_estimator("reinforce").tensors(),
+        get_estimator("reinforce"),
         rewards,
         mask,
         episodes=["a", "a", "b", "a", None],
@@ -171,7 +173,7 @@ def test_rows_that_collide_contradict_or_leave_a_gap_are_named(changes: dict[str
 
 
 def test_baselines_of_an_episode_must_agree() -> None:
-    estimator, rows_of_one = get_estimator("remax").tensors(), {"episodes": ["a", "a"], "turns": [0, 1]}
+    estimator, rows_of_one = get_estimator("remax"), {"episodes": ["a", "a"], "turns": [0, 1]}
     two = torch.ones(2, 1)
     found = by_episode(estimator, two, two, baselines=torch.tensor([0.5, 0.5]), **rows_of_one)
     assert found.advantages[:, 0].tolist() == [1.5, 0.5]

@@ -95,6 +95,17 @@ def read_row(
     return made
 
 
+class Faulty:
+    """An estimator whose form for tensors is changed."""
+
+    def __init__(self, estimator: Any, change: Callable[[Any], Any]) -> None:
+        self._estimator = estimator
+        self.tensors = change(estimator.tensors)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._estimator, name)
+
+
 def estimator_patch(module: Any, change: Callable[[Any], Any]) -> Patch:
     """Return a fault in the estimator that a module of an adapter looks up."""
 
@@ -102,8 +113,7 @@ def estimator_patch(module: Any, change: Callable[[Any], Any]) -> Patch:
         original = module.get_estimator
 
         def changed(name: str) -> Any:
-            estimator = original(name)
-            return replace(estimator, tensor_function=change(estimator.tensors()))
+            return Faulty(original(name), change)
 
         monkeypatch.setattr(module, "get_estimator", changed)
 
@@ -113,7 +123,7 @@ def estimator_patch(module: Any, change: Callable[[Any], Any]) -> Patch:
 def per_token(function: Any) -> Any:
     """Discount per response token instead of per turn."""
 
-    def changed(rewards: torch.Tensor, mask: torch.Tensor, *, turn_ids: Any = None, **options: Any) -> Any:
+    def changed(rewards: torch.Tensor, mask: torch.Tensor, turn_ids: Any = None, **options: Any) -> Any:
         on = mask != 0
         each = torch.where(on, on.long().cumsum(1) - 1, -1)
         return function(rewards, mask, turn_ids=each, **options)
@@ -129,7 +139,7 @@ def sample_std(function: Any) -> Any:
 def subsampled(function: Any) -> Any:
     """Compute the statistics of every other row only."""
 
-    def changed(rewards: torch.Tensor, mask: torch.Tensor, *, turn_ids: Any = None, **options: Any) -> Any:
+    def changed(rewards: torch.Tensor, mask: torch.Tensor, turn_ids: Any = None, **options: Any) -> Any:
         half = None if turn_ids is None else turn_ids[::2]
         stats = function(rewards[::2], mask[::2], turn_ids=half, **options).stats
         return function(rewards, mask, turn_ids=turn_ids, stats=stats, **options)

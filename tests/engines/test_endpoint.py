@@ -532,3 +532,23 @@ def test_calls_beyond_the_token_limit_are_cut():
     long = {**CALL, "function": {"name": "python", "arguments": json.dumps({"code": "x" * 5000})}}
     reply = answered({"content": "So:", "tool_calls": [long]})
     assert (reply.text, reply.finish_reason, reply.tool_calls) == ("So:", "length", ())
+
+
+def test_an_endpoint_on_this_machine_does_not_need_the_proxy(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "socks5://127.0.0.1:9")  # where nothing answers
+    with StubEndpoint(lambda request: "five it is") as endpoint:
+        assert ask(endpoint.url)[0].text == "five it is"
+
+
+def test_other_endpoints_are_reached_through_the_proxy_which_errors_name(monkeypatch):
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with StubEndpoint(lambda request: "five it is") as proxy:
+        address = proxy.url.removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", address)
+        assert ask("http://server.example:8000/v1")[0].text == "five it is"
+    with pytest.raises(
+        ServiceError, match=rf"server.example:8000/v1/ through the proxy {address} does not answer"
+    ):
+        ask("http://server.example:8000/v1", patience=Patience(0.1))

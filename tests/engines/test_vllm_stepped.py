@@ -27,6 +27,10 @@ class StubEngine:
         self.params.append(params)
         self.most = max(self.most, len(self.open))
 
+    def abort_request(self, request_ids: list[str]) -> None:
+        for name in request_ids:
+            del self.open[name]
+
     def step(self) -> list[Any]:
         self.steps += 1
         if self.steps == self.fails_at:
@@ -100,3 +104,48 @@ def test_stop_strings_need_the_text_of_a_response() -> None:
 
 def test_an_error_of_the_engine_reaches_every_episode() -> None:
     assert [str(answer) for answer in play(StubEngine(fails_at=1))] == ["the engine broke"] * 3
+
+
+@pytest.mark.parametrize("turns", range(1, 8))
+def test_a_canceled_episode_leaves_the_engine_and_the_others_alone(turns: int) -> None:
+    engine = StubEngine()
+    policy = SteppedVllmPolicy(engine, {})
+
+    async def main() -> list[Any]:
+        asked = [
+            asyncio.ensure_future(policy.generate([number, 2, 3, 4], max_tokens=4, request_id=str(number)))
+            for number in range(3)
+        ]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked[1].cancel()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+        return answers
+
+    first, second, third = asyncio.run(main())
+    assert (first.token_ids, third.token_ids) == ([0, 2, 3, 4], [2, 2, 3, 4])
+    assert isinstance(second, asyncio.CancelledError) or second.token_ids == [1, 2, 3, 4]
+    assert not engine.open
+
+
+def test_all_episodes_that_are_canceled_leave_an_empty_engine() -> None:
+    engine = StubEngine()
+    policy = SteppedVllmPolicy(engine, {})
+
+    async def main() -> None:
+        asked = [
+            asyncio.ensure_future(policy.generate([number, 2, 3, 4], max_tokens=4, request_id=str(number)))
+            for number in range(3)
+        ]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # also the one that steps the engine
+            task.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    asyncio.run(main())
+    assert engine.steps >= 1
+    assert not engine.open

@@ -52,7 +52,7 @@ def test_a_run_and_what_it_leaves(tmp_path):
                        setup=PolicySetup(policy, MessagesContext()))  # fmt: skip
     assert (outcome.played, len(outcome.episodes)) == (24, 24)
     summary = json.loads((tmp_path / "summary.json").read_text())
-    assert summary == outcome.summary
+    assert summary == {**outcome.summary, "schema_version": 1}
     assert list(summary["envs"]) == [EASY, CODE]
     of_easy = summary["envs"][EASY]
     assert (of_easy["tasks"], of_easy["episodes"]) == (6, 12)

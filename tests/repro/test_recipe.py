@@ -16,12 +16,8 @@ import gem_verl.repro
 import pytest
 
 from gem_core import registration
-from gem_core.advantages.registry import (
-    Estimator,
-    get_estimator,
-    list_estimators,
-    register_estimator,
-)
+from gem_core.advantages import estimator as declare
+from gem_core.advantages import get_estimator, list_estimators
 from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.errors import ConfigError, GemError
 from gem_core.eval.viewer import write_page
@@ -178,8 +174,8 @@ def loaded_writer(trainer: str) -> Any:
 def test_an_estimator_that_the_trainer_would_reject_is_not_written(
     trainer: str, changed: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    register_estimator(Estimator("grpo_passk", _own))
-    register_estimator(Estimator("needs_values", _own, needs=("values",), critic_learns="return"))
+    declare(name="grpo_passk")(_own)
+    declare(name="needs_values", critic_learns="return")(_with_values)
     with pytest.raises(ConfigError, match=message):
         loaded_writer(trainer)(recipe(PLAIN, **changed), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -190,7 +186,7 @@ def test_an_estimator_that_the_trainer_would_reject_is_not_written(
 def test_what_is_written_is_what_the_trainer_supplies(trainer: str, estimator: str, tmp_path: Path) -> None:
     if trainer == "roll":
         pytest.importorskip("yaml", reason="needs PyYAML, in which ROLL's config is written")
-    register_estimator(Estimator("own", _own, needs=("group_ids",), options=("shift",)))
+    declare(name="own")(_with_groups)
     changed: dict[str, Any] = {"estimator": estimator}
     changed |= {"estimator_options": {"shift": 0.5}} if estimator == "own" else {}
     found = get_estimator(estimator)
@@ -212,7 +208,15 @@ def test_what_is_written_is_what_the_trainer_supplies(trainer: str, estimator: s
     assert estimator != "own" or "shift" in text
 
 
-def _own(turn_rewards: Any, *, gamma: float = 1.0, **needs: Any) -> Any:
+def _own(turn_rewards: Any, *, gamma: float = 1.0) -> Any:
+    return turn_rewards
+
+
+def _with_values(turn_rewards: Any, *, values: Any, gamma: float = 1.0) -> Any:
+    return turn_rewards
+
+
+def _with_groups(turn_rewards: Any, *, group_ids: Any, gamma: float = 1.0, shift: float = 0.0) -> Any:
     return turn_rewards
 
 

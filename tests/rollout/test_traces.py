@@ -209,3 +209,15 @@ def test_a_closed_writer_says_so(tmp_path: Path) -> None:
     traces.close()
     with pytest.raises(ValueError, match="is closed"):
         traces.write(episode(0))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_vanishes_is_an_error(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "traces.jsonl"
+    with TraceWriter(path) as traces:
+        traces.write(episode(0))
+        path.unlink()
+        if replaced:
+            path.touch()
+        with pytest.raises(FileNotFoundError, match=r"traces\.jsonl"):
+            traces.write(episode(1))

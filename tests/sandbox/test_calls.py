@@ -126,14 +126,13 @@ def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
     before = threading.active_count()
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(lambda n: call("add", n, 1), range(12))) == list(range(1, 13))
-    call._lock.acquire()  # another thread is about to start the sandbox
-    child = os.fork()
-    if not child:
-        try:
-            os._exit(0 if call("add", 20, 22) == 42 else 1)
-        finally:
-            os._exit(2)
-    call._lock.release()
+    with call._starts.one():  # another thread is about to start the sandbox
+        child = os.fork()
+        if not child:
+            try:
+                os._exit(0 if call("add", 20, 22) == 42 else 1)
+            finally:
+                os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
     assert call("add", 1, 1) == 2
     assert threading.active_count() <= before + 1

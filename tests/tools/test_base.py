@@ -128,21 +128,41 @@ async def _run_inside(tool, state):
     return loop.run(tool.call({}, state))
 
 
-def test_canceling_reaches_the_background_loop():
-    ended = threading.Event()
+@pytest.mark.parametrize("turns", range(4))
+@pytest.mark.parametrize("work", ["waits", "computes", "fails"])
+def test_a_canceled_call_has_ended_on_the_background_loop_before_its_caller_goes_on(work, turns):
+    begun = ended = 0
 
-    async def forever():
+    async def call():
+        nonlocal begun, ended
+        begun += 1
         try:
-            await asyncio.Event().wait()
+            if work == "waits":
+                await asyncio.sleep(60)
+            await asyncio.sleep(0)
+            if work == "fails":
+                raise ValueError
         finally:
-            ended.set()
+            try:
+                await asyncio.sleep(0.005)
+            finally:
+                ended += 1
 
     async def play():
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(loop.on_background(forever()), 0.05)
+        async def wait():
+            await loop.on_background(call())
+
+        task = asyncio.ensure_future(wait())
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        canceled = task.cancel()
+        await asyncio.wait({task})
+        assert begun == ended
+        assert task.cancelled() == canceled
+        if not canceled:
+            task.exception()
 
     asyncio.run(play())
-    assert ended.wait(10)
 
 
 SCHEMA = {

@@ -219,7 +219,7 @@ def test_the_parts_of_rebn_multiply_to_rebn():
 def test_normalized_gae_has_mean_0_and_deviation_1():
     rewards, values = [[0.0, 1.0], [0.25]], [[0.5, 0.25], [0.125]]
     module("studies.estimators").register()
-    estimate = get_estimator("normalized_gae").reference()
+    estimate = get_estimator("normalized_gae")
     advantages, plain = (
         [value for episode in function(rewards, values=values, gamma=0.9, lam=0.5) for value in episode]
         for function in (estimate, gae)

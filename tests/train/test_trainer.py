@@ -15,8 +15,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
-from gem_core.advantages import gdpo  # noqa: E402
-from gem_core.advantages.registry import Estimator, register_estimator  # noqa: E402
+from gem_core.advantages import estimator, gdpo  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
@@ -167,8 +166,10 @@ def test_a_reward_with_components_and_masked_truncation(tiny_folder, tmp_path):
     )
     expected = gdpo(
         [episode.rewards for episode in episodes],
-        [episode.metadata["group"] for episode in episodes],
-        [[list(turn.info["reward_components"].values()) for turn in episode.turns] for episode in episodes],
+        group_ids=[episode.metadata["group"] for episode in episodes],
+        reward_components=[
+            [list(turn.info["reward_components"].values()) for turn in episode.turns] for episode in episodes
+        ],
         gamma=config.gamma,
         truncated=[episode.truncated for episode in episodes],
     )
@@ -231,8 +232,7 @@ def test_a_registered_estimator_says_what_the_critic_learns(learns, tiny_folder,
     original = Learner._update
     monkeypatch.setattr(Learner, "_update", update)
     name = f"own_with_{learns}"
-    needs = ("values", "env_ids")
-    register_estimator(Estimator(name, centered, needs=needs, options=("shift",), critic_learns=learns))
+    estimator(name=name, critic_learns=learns)(centered)
     config = TrainConfig(
         **options(
             tiny_folder, tmp_path, estimator=name, estimator_options={"shift": 2.0}, steps=1, eval_episodes=0,
@@ -240,7 +240,7 @@ def test_a_registered_estimator_says_what_the_critic_learns(learns, tiny_folder,
         )
     )  # fmt: skip
     train(config)
-    assert config.needs == needs
+    assert config.needs == ("env_ids", "values")
     episodes = traced(tmp_path, 1)
     # The critic begins with one value for all states, its bias.
     rewards = [reward for episode in episodes for reward in episode.rewards]

@@ -6,13 +6,13 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from gem_core.advantages import returns
-from gem_core.advantages.registry import Estimator, register_estimator
+from gem_core.advantages import estimator, returns
 
 NAME = "against_the_best"
 MODULE = "tests.trainers.own_estimator"
 
 
+@estimator()
 def against_the_best(
     turn_rewards: Sequence[Sequence[float]],
     *,
@@ -26,6 +26,3 @@ def against_the_best(
         group: max(g[0] for g, of in zip(gs, group_ids, strict=True) if of == group) for group in group_ids
     }
     return [scale * (g - best[group]) for g, group in zip(gs, group_ids, strict=True)]
-
-
-register_estimator(Estimator(NAME, against_the_best, needs=("group_ids",), options=("scale",)))

@@ -247,6 +247,32 @@ def test_async_calls_leave_the_loop_free_and_lose_nothing_when_canceled(backend:
     assert {i: result[0] for i, result in asyncio.run(play()).items()} == {1: "turn 2"}
 
 
+@pytest.mark.parametrize("call", ["await envs.astep(['hang'])", "await envs.arecv()"])
+def test_an_environment_that_hangs_does_not_keep_the_program_from_ending(call: str) -> None:
+    code = f"""
+import asyncio
+from gem_core.vector import make_vec
+from tests.vector.envs import OBEDIENT
+
+async def main():
+    envs = make_vec(OBEDIENT, 1, backend="thread")
+    await envs.areset(seed=0)
+    if "recv" in {call!r}:
+        envs.send({{0: "hang"}})
+    async def wait():
+        {call}
+    waiting = asyncio.ensure_future(wait())
+    await asyncio.wait({{waiting}}, timeout=0.1)
+    assert not waiting.done()
+    waiting.cancel()
+
+asyncio.run(main())
+print("ended")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.returncode) == ("ended\n", 0), ended.stderr
+
+
 def test_recv_with_a_time_limit_returns_what_there_is() -> None:
     with obedient(2, backend="thread") as envs:
         envs.reset()

@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gem_core._util.foreign_json import read_json
+from gem_core._util.proxies import proxy_for, via
+from gem_core._util.waiting import Overdue, within
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.address import Address, ServerError, SessionLost, access_headers
 from gem_core.errors import ConfigError, EnvError, MissingDependency
@@ -33,7 +35,7 @@ _OUR_FAULT = (
 _REASONS = {aiohttp.WSCloseCode.MESSAGE_TOO_BIG: "the message is too long"}
 """Meanings of codes that servers send without a text."""
 _CLOSED = "the session is closed"
-_tasks: set[asyncio.Task[None]] = set()
+_tasks: set[asyncio.Task[object]] = set()
 
 
 class ClientSession:
@@ -49,7 +51,7 @@ class ClientSession:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] | None = None
         self._ended: str | None = None
-        self._keep(self._receive())
+        _keep(self._receive())
 
     @classmethod
     async def open(cls, address: Address, token: str | None, timeout: float) -> ClientSession:
@@ -59,7 +61,8 @@ class ClientSession:
             ConfigError: The server rejects the token or has no environment there.
             SessionLost: There is no connection; a later attempt may succeed.
         """
-        where = f"{address.host}:{address.port}"
+        proxy = proxy_for(address.url)
+        where = f"{address.host}:{address.port}{via(proxy)}"
         trace = aiohttp.TraceConfig()
         trace.on_request_redirect.append(_no_redirect)
         http = aiohttp.ClientSession(
@@ -68,16 +71,19 @@ class ClientSession:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         try:
-            socket = await asyncio.wait_for(
+            socket = await within(
+                timeout,
                 http.ws_connect(
                     URL(f"{address.url}/ws", encoded=True), headers=access_headers(token),
                     ssl=address.tls or True, autoping=True, max_msg_size=MAX_MESSAGE, decode_text=False,
-                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
+                    timeout=aiohttp.ClientWSTimeout(ws_close=1.0), proxy=proxy,
                 ),
-                timeout,
+                unused=lambda socket: _keep(socket.close()),
             )  # fmt: skip
         except BaseException as error:
-            await http.close()
+            _keep(http.close())  # with its connection, also one that was opened when the caller was canceled
+            if isinstance(error, Overdue):
+                raise SessionLost(f"no connection to {where} within {timeout:g} s") from None
             if isinstance(error, aiohttp.WSServerHandshakeError):
                 raise _rejected(error) from error
             if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
@@ -110,15 +116,14 @@ class ClientSession:
         self._answer = self._loop.create_future()
         message = json.dumps({"type": kind, "data": data}).encode()
         try:
-            payload = await asyncio.wait_for(self._exchange(message, self._answer), timeout)
-        except asyncio.TimeoutError:
-            self.close()  # the answer may still arrive
-            raise EnvError(f"the server did not answer within {timeout:g} s") from None
-        except BaseException:
-            self.close()
-            raise
-        finally:
+            payload = await within(timeout, self._exchange(message, self._answer))
+        except BaseException as error:
             self._answer = None
+            self.close()  # the answer may still arrive
+            if isinstance(error, Overdue):
+                raise EnvError(f"the server did not answer within {timeout:g} s") from None
+            raise
+        self._answer = None
         try:
             answer = read_json(payload)
             data = answer["data"]
@@ -144,13 +149,7 @@ class ClientSession:
         if self._ended != _CLOSED:
             self._end(_CLOSED)
             self._ended = _CLOSED
-            self._keep(self._shut())
-
-    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine; the event loop itself keeps no task alive."""
-        task = self._loop.create_task(work)
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+            _keep(self._shut())
 
     async def _shut(self) -> None:
         try:
@@ -185,6 +184,13 @@ class ClientSession:
         self._ended = reason
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error or SessionLost(reason))
+
+
+def _keep(work: Coroutine[Any, Any, object]) -> None:
+    """Run a coroutine on the running event loop, which itself keeps no task alive."""
+    task = asyncio.ensure_future(work)
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
 
 
 async def _no_redirect(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:

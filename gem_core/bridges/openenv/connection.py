@@ -8,6 +8,7 @@ import logging
 from time import monotonic
 from typing import Any
 
+from gem_core._util.waiting import Overdue, within
 from gem_core.bridges.openenv.hosts import unexpected
 from gem_core.bridges.openenv.metrics import Metrics
 from gem_core.bridges.openenv.served import ServedEnv, ServerLimits
@@ -138,6 +139,8 @@ async def end_socket(
         reason: Text of the close frame.
     """
     text = reason.encode()[:120].decode(errors="ignore").encode()  # a close frame holds 123 bytes
-    with contextlib.suppress(ConnectionError, RuntimeError, asyncio.TimeoutError):
-        await asyncio.wait_for(socket.close(code=code, message=text, drain=False), 2 * CLOSE_SECONDS)
-    transport.abort()
+    try:
+        with contextlib.suppress(ConnectionError, RuntimeError, Overdue):
+            await within(2 * CLOSE_SECONDS, socket.close(code=code, message=text, drain=False))
+    finally:
+        transport.abort()

@@ -243,7 +243,7 @@ class OpenEnvEnv(ForeignEnv):
             try:
                 return await work(lost)
             except SessionLost as error:
-                self._link.close()
+                self._link.drop()
                 lost = True
                 pause = delay * SystemRandom().uniform(0.5, 1.0)  # not all clients at the same moment
                 if time.monotonic() + pause > end:
@@ -253,7 +253,7 @@ class OpenEnvEnv(ForeignEnv):
             except EnvError as error:
                 if isinstance(error, ServerError):
                     raise ServerError(f"{self.source}: {error}", error.code) from error
-                self._link.close()
+                self._link.drop()
                 raise EnvError(f"{self.source}: {error}") from error
 
     async def _restore(self) -> None:

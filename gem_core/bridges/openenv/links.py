@@ -5,19 +5,34 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import logging
+import threading
 import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gem_core._util.messages import error_line
+from gem_core._util.owners import after_calls, calls_of
 from gem_core._util.threads import TOOL_THREADS, ThreadCall, call_in
 from gem_core._util.waiting import Overdue
 from gem_core.bridges.openenv.address import Address, SessionLost, access_headers
-from gem_core.errors import ConfigError, EnvError, MissingDependency, ServiceError, WrongServer
+from gem_core.errors import (
+    CallOrderError,
+    ConfigError,
+    EnvError,
+    MissingDependency,
+    ServiceError,
+    WrongServer,
+)
 from gem_core.tools.http import HttpClient
 
 if TYPE_CHECKING:
     from gem_core.bridges.openenv.client import ClientSession
+
+
+logger = logging.getLogger(__name__)
+
+_CLOSED = "this environment was closed; make a new one"
 
 
 class Link(Protocol):
@@ -39,13 +54,18 @@ class Link(Protocol):
         """Send a message and return the data of the answer.
 
         Raises:
-            SessionLost: The episode is gone; the link must be closed, and a new session may work.
+            SessionLost: The episode is gone; call `drop`, after which a new session may work.
             EnvError: The environment failed.
+            CallOrderError: The link is closed.
         """
         ...
 
+    def drop(self) -> None:
+        """End the session; the next reset opens a new one. May be called more than once."""
+        ...
+
     def close(self) -> None:
-        """End the session; a later `ask` opens a new one. May be called more than once."""
+        """End the session for good, also one that is being opened. May be called more than once."""
         ...
 
 
@@ -68,36 +88,57 @@ class ServerLink(Link):
         self._address = Address.parse(url)
         self._token = token
         self._session: ClientSession | None = None
+        self._closed = False
 
     async def schema(self, timeout: float) -> Mapping[str, Any]:
         address = self._address
         base = address.url
         client = HttpClient(base, timeout=timeout, retries=0, headers=access_headers(self._token))
+
+        def fetch() -> Any:
+            try:
+                return client.get("/schema", {})
+            finally:
+                client.close()
+
         try:
-            answer = await call_in(TOOL_THREADS, functools.partial(client.get, "/schema", {}))
+            answer = await call_in(TOOL_THREADS, fetch)
         except WrongServer as error:
             raise ConfigError(f"{error}; check the address and the token") from error
         except ServiceError as error:
             raise SessionLost(str(error)) from error
-        finally:
-            client.close()
         if not isinstance(answer, dict) or not {"action", "observation"} <= answer.keys():
             raise ConfigError(f"{base}/schema is not the page of an OpenEnv server")
         return answer
 
     async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        self._check_open()
         if self._session is None or not self._session.alive:
             if kind != "reset":
                 raise SessionLost(
                     "the connection is closed" if self._session is None else self._session.ended
                 )
-            self._session = await self._open(self._address, self._token, timeout or 60.0)
+            session = await self._open(self._address, self._token, timeout or 60.0)
+            try:
+                self._check_open()
+            except CallOrderError:  # closed meanwhile
+                session.close()
+                raise
+            self._session = session
         return await self._session.ask(kind, data, timeout)
 
-    def close(self) -> None:
+    def _check_open(self) -> None:
+        if self._closed:
+            raise CallOrderError(_CLOSED)
+
+    def drop(self) -> None:
         session, self._session = self._session, None
         if session is not None:
             session.close()
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
 
 
 class LocalLink(Link):
@@ -118,26 +159,57 @@ class LocalLink(Link):
             raise ConfigError(f"{path!r} has no step(): expected 'module:Class' of an OpenEnv environment")
         self._action = _load(action) if action else _action_class(self._class, path)
         self._observation = _return_class(self._class)
-        self._env: Any = None
+        self._env: _PackageEnv | None = None
+        self._closed = False
 
     async def schema(self, timeout: float) -> Mapping[str, Any]:
         observation = self._observation.model_json_schema() if self._observation else {}
         return {"action": self._action.model_json_schema(), "observation": observation}
 
     async def ask(self, kind: str, data: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        call = ThreadCall(functools.partial(self._answer, kind, data))
+        if self._closed:
+            raise CallOrderError(_CLOSED)
+        if self._env is None:
+            self._env = _PackageEnv(self._class, self._action)
+        with calls_of(self._env):
+            call = ThreadCall(functools.partial(self._env.answer, kind, data))
         try:
             answer, error = await call.outcome(timeout)
-        except Overdue:
-            self._env = None  # it is still in use by the thread
-            raise EnvError(f"the environment did not return within {timeout:g} s") from None
+        except BaseException as failure:  # it is still in use by the thread
+            self.drop()
+            if isinstance(failure, Overdue):
+                raise EnvError(f"the environment did not return within {timeout:g} s") from None
+            raise
         if isinstance(error, EnvError):
             raise error
         if error is not None or answer is None:
             raise EnvError(error_line(error) if error else "no answer") from error
         return answer
 
-    def _answer(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    def drop(self) -> None:
+        env, self._env = self._env, None
+        if env is not None:
+            after_calls(env, threading.Thread(target=env.close, name="gem-env-close", daemon=True).start)
+
+    def close(self) -> None:
+        self._closed = True
+        self.drop()
+
+
+class _PackageEnv:
+    """An environment of an OpenEnv package. Its methods run in threads, one at a time.
+
+    Args:
+        env_class: Class of the environment, which the first message builds.
+        action_class: Class of its actions.
+    """
+
+    def __init__(self, env_class: Any, action_class: Any) -> None:
+        self._class, self._action = env_class, action_class
+        self._env: Any = None
+
+    def answer(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of the answer to a message."""
         if kind == "reset":
             if self._env is None:
                 self._env = self._class()
@@ -156,9 +228,12 @@ class LocalLink(Link):
         return {"observation": fields, "reward": reward, "done": done}
 
     def close(self) -> None:
-        env, self._env = self._env, None
-        if env is not None and hasattr(env, "close"):
-            env.close()
+        """Close the environment; a failure is logged."""
+        if self._env is not None and hasattr(self._env, "close"):
+            try:
+                self._env.close()
+            except Exception:
+                logger.warning("closing %r failed", self._env, exc_info=True)
 
 
 def _load(path: str) -> Any:

@@ -10,7 +10,6 @@ run.
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.checks import check_dict
+from gem_core._util.forks import ForkSafeLock
 from gem_core.bridges.foreign import foreign_error
 from gem_core.core import InvalidKind
 from gem_core.errors import ConfigError, DataError, GemError, MissingDependency
@@ -25,7 +25,7 @@ from gem_core.observations import encodable
 
 _MOST_PLAYERS = 16
 _FOLDERS = ("corpora", "taggers", "tokenizers")
-_lock = threading.RLock()
+_lock = ForkSafeLock(reentrant=True)
 
 
 class Game:

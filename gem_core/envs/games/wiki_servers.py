@@ -9,10 +9,11 @@ from random import Random
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, unquote, urldefrag, urlencode, urljoin
-from urllib.request import Request, urlopen
+from urllib.request import ProxyHandler, Request, build_opener
 
 from gem_core._util.checks import check_number, expected
 from gem_core._util.foreign_json import read_json
+from gem_core._util.proxies import proxy_for, via
 from gem_core._util.urls import without_secrets
 from gem_core.envs.games.wiki_pages import Page
 from gem_core.errors import ServiceError
@@ -41,8 +42,10 @@ class _Server:
             ServiceError: The server cannot be reached, or fails.
         """
         time.sleep(self.query_delay_ms / 1000)
+        proxy = proxy_for(url)
         try:
-            with urlopen(Request(url, headers={"User-Agent": _AGENT}), timeout=self.timeout_s) as answer:
+            opener = build_opener(ProxyHandler(dict.fromkeys(("http", "https"), proxy) if proxy else {}))
+            with opener.open(Request(url, headers={"User-Agent": _AGENT}), timeout=self.timeout_s) as answer:
                 return answer.read(_MOST_BYTES).decode("utf-8", "replace"), answer.url
         except HTTPError as error:
             error.close()
@@ -51,7 +54,8 @@ class _Server:
             raise ServiceError(f"{without_secrets(url)} answered {error.code} {error.reason}") from error
         except (OSError, ValueError) as error:
             raise ServiceError(
-                f"{self.where} cannot be reached ({error}); check the url, or use backend='bundled'"
+                f"{self.where} cannot be reached{via(proxy)} ({error}); check the url, or use "
+                "backend='bundled'"
             ) from error
 
 

@@ -8,7 +8,6 @@ import pkgutil
 import random
 import re
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -17,12 +16,14 @@ from typing import Any
 import numpy as np
 import reasoning_gym
 
+from gem_core._util.forks import ForkSafeLock
+
 _GLOBAL_DRAW = re.compile(
     r"(?<![\w.])(?:np\.)?random\.(?:randint|rand|seed|choice|shuffle|random|permutation)\("
     r"|(?<![\w.])exec\("  # codeio: the programs in its data draw from the generators
 )
 _MOST_NAMES = 40
-_global_lock = threading.Lock()
+_global_lock = ForkSafeLock()
 
 
 @lru_cache

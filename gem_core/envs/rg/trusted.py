@@ -20,11 +20,11 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 from typing import Any
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import after_fork
+from gem_core._util.places import Places, stopping
 
 CPU_SECONDS = 2.0
 _PATIENCE = 10
@@ -47,18 +47,18 @@ def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
     Raises:
         OutOfTime: The function did not return in time.
         CallFailed: The function raised an exception.
+        GivenUp: Nobody waits for the result anymore.
     """
     module = function.partition(":")[0]
-    worker = _take(module)
-    try:
-        reply = worker.ask(pickle.dumps((function, args, cpu_seconds)), cpu_seconds * _PATIENCE)
-    except BaseException:
-        worker.close()
-        _free[module].release()
-        raise
-    with _lock:
+    with _places.setdefault(module, Places(_most)).held():
+        worker = _take(module)
+        try:
+            with stopping(worker.kill):
+                reply = worker.ask(pickle.dumps((function, args, cpu_seconds)), cpu_seconds * _PATIENCE)
+        except BaseException:
+            worker.close()
+            raise
         _idle.setdefault(module, []).append(worker)
-    _free[module].release()
     if "died" in reply:
         raise OutOfTime(f"more than {cpu_seconds:g} seconds of CPU time, or too much memory")
     if "error" in reply:
@@ -108,45 +108,36 @@ class _Worker:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.kill()
         self.process.wait()
 
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
-_lock = threading.Lock()
+
 _idle: dict[str, list[_Worker]] = {}
-_free: dict[str, threading.Semaphore] = {}
+_places: dict[str, Places] = {}
 _most = max(1, min(8, os.cpu_count() or 1))
 
 
 def _take(module: str) -> _Worker:
-    """Return a worker for the exclusive use of one call; wait while all are busy."""
-    with _lock:
-        semaphore = _free.setdefault(module, threading.Semaphore(_most))
-    semaphore.acquire()
+    """Return a worker for the exclusive use of one call."""
     try:
-        with _lock:
-            idle = _idle.setdefault(module, [])
-            if idle:
-                return idle.pop()
+        return _idle.get(module, []).pop()
+    except IndexError:
         return _Worker(module)
-    except BaseException:
-        semaphore.release()
-        raise
 
 
 def close_workers() -> None:
     """Stop all idle workers; the next call starts a new one."""
-    with _lock:
-        for workers in _idle.values():
-            while workers:
-                workers.pop().close()
+    for workers in [*_idle.values()]:
+        while workers:
+            workers.pop().close()
 
 
 def _forget() -> None:
     """Forget the workers in a forked child, because the pipes belong to the parent."""
-    global _lock
-    _lock = threading.Lock()
     for workers in _idle.values():
         for worker in workers:
             worker.process.returncode = 0  # not a child of this process
@@ -154,7 +145,6 @@ def _forget() -> None:
                 if pipe is not None:
                     pipe.close()
     _idle.clear()
-    _free.clear()
 
 
 atexit.register(close_workers)

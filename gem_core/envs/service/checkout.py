@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-_lock = threading.Lock()
+from gem_core._util.forks import ForkSafeLock
+
+_lock = ForkSafeLock()
 
 
 @contextmanager

@@ -18,10 +18,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from typing import Any
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import ForkSafeLock, after_fork
+from gem_core._util.places import stopping
 
 _SPARE_SECONDS = 0.5
 """CPU time beside that of the function, which may have a limit of its own that ends it more gently."""
@@ -86,7 +86,7 @@ class _Process:
 
 
 _idle: list[_Process] = []
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def run_limited(function: str, seconds: float, **arguments: Any) -> Any:
@@ -99,12 +99,19 @@ def run_limited(function: str, seconds: float, **arguments: Any) -> Any:
 
     Raises:
         LimitedError: The function raised an exception, or its process was ended.
+        GivenUp: Nobody waits for the result anymore; the process was ended.
     """
     with _lock:
         process = _idle.pop() if _idle else None
     if process is None:
         process = _Process()
-    answer = process.ask({"function": function, "seconds": seconds, "arguments": arguments})
+    try:
+        with stopping(process.process.kill):
+            answer = process.ask({"function": function, "seconds": seconds, "arguments": arguments})
+    except BaseException:
+        process.process.kill()
+        process.close()
+        raise
     with _lock:
         kept = len(_idle) < _IDLE
         if kept:
@@ -127,8 +134,6 @@ def _close() -> None:
 
 def _forget() -> None:
     """Forget the processes in a forked child, because they belong to the parent."""
-    global _lock
-    _lock = threading.Lock()
     for process in _idle:
         process.process.returncode = 0
     _idle.clear()

@@ -7,12 +7,14 @@ loop that opened it, while episodes run on any loop. A process has one pool per 
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-from gem_core._util.threads import after_fork
+from gem_core._util.forks import ForkSafeLock, after_fork
+from gem_core._util.places import waiting
+from gem_core._util.waiting import Overdue, within
 from gem_core.errors import ServiceError
 from gem_core.tools import loop
 from gem_core.tools.mcp import sdk
@@ -42,10 +44,10 @@ class Pool:
         """Number of sessions opened so far."""
         self._shared: Session | None = None
         self._sessions: set[Session] = set()
-        self._opening = asyncio.Lock()
+        self._attempts = _Attempts()
         self._calls = asyncio.Semaphore(config.concurrency)
         self._places = asyncio.Semaphore(config.max_sessions)
-        self._client = http_client(config.headers, config.concurrency) if config.url else None
+        self._client = http_client(config.url, config.headers, config.concurrency) if config.url else None
 
     async def tools(self) -> list[Any]:
         """Return the tools of the server.
@@ -62,8 +64,12 @@ class Pool:
         for _ in range(_MOST_ATTEMPTS):
             try:
                 session = await self._alive(holder, self.config.connect_timeout)
-                async with self._calls:
+                with waiting():
+                    await self._calls.acquire()
+                try:
                     return ToolReply(await session.call(name, arguments, self.config.timeout))
+                finally:
+                    self._calls.release()
             except ServiceError as error:
                 return ToolReply(None, str(error))
             except NotSent as error:
@@ -79,7 +85,7 @@ class Pool:
 
     async def release(self, holder: Holder) -> None:
         """Close the session of an episode that has ended."""
-        async with holder.lock:
+        async with holder.attempts.lock:
             holder.ended = True
             session, holder.session = holder.session, None
             if session is not None:
@@ -96,13 +102,17 @@ class Pool:
             await self._client.aclose()
 
     async def _alive(self, holder: Holder | None, seconds: float) -> Session:
-        """Return a session that is not known to be dead; open one if necessary."""
+        """Return a session that is not known to be dead; open one if necessary.
+
+        Raises:
+            ServiceError: It cannot be opened; all calls that wait for the same attempt share its failure.
+        """
         if holder is None:
-            async with self._opening:
+            async with self._attempts.one():
                 if self._shared is None or self._shared.dead:
                     self._shared = await self._open(seconds)
                 return self._shared
-        async with holder.lock:
+        async with holder.attempts.one():
             if holder.session is not None and not holder.session.dead:
                 return holder.session
             if holder.ended:
@@ -124,8 +134,9 @@ class Pool:
 
     async def _place(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._places.acquire(), seconds)
-        except asyncio.TimeoutError:
+            with waiting():
+                await within(seconds, self._places.acquire(), unused=lambda _: self._places.release())
+        except Overdue:
             raise ServiceError(
                 f"{self.config}: all {self.config.max_sessions} sessions have been in use by other "
                 f"episodes for {seconds:g} seconds; raise max_sessions"
@@ -157,12 +168,38 @@ class Holder:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.session: Session | None = None
-        self.lock = asyncio.Lock()
+        self.attempts = _Attempts()
         self.ended = False
 
 
+class _Attempts:
+    """Attempts to open a session, one at a time; a call that waited for one shares its failure."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self._failure: ServiceError | None = None
+        self._failed_at = 0.0
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Wait for other attempts, then make one in the ``async with`` block.
+
+        Raises:
+            ServiceError: An attempt failed while this call waited for it.
+        """
+        asked = time.monotonic()
+        async with self.lock:
+            if self._failure is not None and self._failed_at >= asked:
+                raise self._failure
+            try:
+                yield
+            except ServiceError as error:
+                self._failure, self._failed_at = error, time.monotonic()
+                raise
+
+
 _pools: dict[str, Pool] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def pool_of(config: ServerConfig) -> Pool:
@@ -185,11 +222,4 @@ async def _close_all(pools: list[Pool]) -> None:
     await asyncio.gather(*(pool.close() for pool in pools))
 
 
-def _forget() -> None:
-    """Forget the pools in a forked child, because their sessions belong to the parent."""
-    global _lock
-    _lock = threading.Lock()
-    _pools.clear()
-
-
-after_fork(_forget)
+after_fork(_pools.clear)  # their sessions belong to the parent

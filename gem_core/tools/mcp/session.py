@@ -12,6 +12,7 @@ from typing import Any, TextIO
 import anyio
 
 from gem_core._util.messages import error_line
+from gem_core._util.places import on_clock
 from gem_core.errors import ServiceError
 from gem_core.observations import encodable
 from gem_core.tools.mcp import sdk, transport
@@ -51,15 +52,17 @@ class Session:
             ServiceError: The connection fails or takes too long.
         """
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._hold(ready))
+        with on_clock(None):  # the session outlives the call that opens it
+            self._task = asyncio.create_task(self._hold(ready))
         try:
-            await asyncio.wait_for(asyncio.shield(ready), seconds)
-        except asyncio.TimeoutError:
-            self._task.cancel()
-            raise ServiceError(f"{self._config} did not answer within {seconds:.3g} seconds") from None
+            await asyncio.wait({ready}, timeout=seconds)
         except asyncio.CancelledError:
             self._task.cancel()
             raise
+        if not ready.done():
+            self._task.cancel()
+            raise ServiceError(f"{self._config} did not answer within {seconds:.3g} seconds")
+        ready.result()
 
     async def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Any:
         """Make one call and return its result. Surrogates in the arguments are replaced as in `encodable`.

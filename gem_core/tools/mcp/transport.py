@@ -12,6 +12,7 @@ import anyio
 
 from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import error_line
+from gem_core._util.proxies import proxy_for
 from gem_core.tools.mcp.sdk import http, streamable_http_client
 
 NOT_SENT, BROKEN, REFUSED, NO_SESSION = -32101, -32102, -32103, -32104
@@ -29,12 +30,12 @@ async def http_transport(url: str, client: Any) -> AsyncIterator[Any]:
         yield await stack.enter_async_context(streamable_http_client(url, http_client=client))
 
 
-def http_client(headers: Mapping[str, str] | None, connections: int) -> Any:
-    """Return a client with persistent connections, for all sessions with one server."""
+def http_client(url: str, headers: Mapping[str, str] | None, connections: int) -> Any:
+    """Return a client with persistent connections, for all sessions with the server at `url`."""
     limits = http.Limits(
         max_connections=connections, max_keepalive_connections=connections, keepalive_expiry=120.0
     )
-    inner = http.AsyncHTTPTransport(retries=2, limits=limits)
+    inner = http.AsyncHTTPTransport(retries=2, limits=limits, proxy=proxy_for(url))
     timeout = http.Timeout(30.0, read=None, pool=None)  # a call has its own time limit
     return http.AsyncClient(
         transport=_json_errors(inner), timeout=timeout, headers=dict(headers or {}), follow_redirects=False

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import Any
 
 from gem_core._util.entry_points import check_arguments, load_attribute
+from gem_core._util.forks import ForkSafeLock, after_fork
 from gem_core._util.registry import Registry
-from gem_core._util.threads import after_fork
 from gem_core.tools.search.searcher import Searcher
 
 _backends: Registry[str] = Registry("search backend")
@@ -22,7 +21,7 @@ for _name, _entry_point in {
     _backends.register(_name, _entry_point)
 
 _shared: dict[str, Searcher] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def open_searcher(backend: str = "bm25", **options: Any) -> Searcher:
@@ -63,11 +62,4 @@ def close_searchers() -> None:
             _shared.popitem()[1].close()
 
 
-def _forget() -> None:
-    """Forget the shared searchers in a forked child; their threads and connections belong to the parent."""
-    global _lock
-    _lock = threading.Lock()
-    _shared.clear()
-
-
-after_fork(_forget)
+after_fork(_shared.clear)  # their threads and connections belong to the parent

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import os
-import threading
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gem_core._util.places import Places
 from gem_core.errors import ConfigError, DataError, MissingDependency
 from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
 from gem_core.tools.search.documents import Documents, write_documents
-from gem_core.tools.search.folders import build_once, cache_folder, read_facts, write_facts
+from gem_core.tools.search.folders import (
+    build_once,
+    cache_folder,
+    open_cached,
+    read_facts,
+    reading,
+    write_facts,
+)
 from gem_core.tools.search.searcher import Hit, Searcher
 from gem_core.tools.search.words import query_words, words
 
@@ -46,21 +53,23 @@ class Bm25Index(Searcher):
         options: Keyword arguments of `Searcher`.
 
     Raises:
-        DataError: The folder contains no index.
+        DataError: The folder contains no index, or a damaged one.
+        OSError: A file cannot be read; the error names it.
     """
 
     def __init__(self, folder: str | Path, **options: Any) -> None:
         super().__init__(**options)
         self.folder = Path(folder)
         read_facts(self.folder, "bm25", VERSION)
-        self.documents = Documents(self.folder)
-        self._words = _Words(self.folder)
-        self._columns = _mapped(self.folder / "columns.npy")
-        self._starts = _mapped(self.folder / "starts.npy")
-        self._numbers = _mapped(self.folder / "numbers.npy")
-        self._weights = _mapped(self.folder / "weights.npy")
-        self._tops = _mapped(self.folder / "tops.npy")
-        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        with reading(self.folder):
+            self.documents = Documents(self.folder)
+            self._words = _Words(self.folder)
+            self._columns = _mapped(self.folder / "columns.npy")
+            self._starts = _mapped(self.folder / "starts.npy")
+            self._numbers = _mapped(self.folder / "numbers.npy")
+            self._weights = _mapped(self.folder / "weights.npy")
+            self._tops = _mapped(self.folder / "tops.npy")
+        self._turns = Places(_AT_ONCE)
         self._idle: list[Weights] = []
 
     def __len__(self) -> int:
@@ -74,7 +83,7 @@ class Bm25Index(Searcher):
         terms = self._terms(query)
         if not terms or k < 1:
             return []
-        with self._turns:
+        with self._turns.held():
             scores = self._zeros()
             try:
                 return self._best(terms, k, scores)
@@ -188,13 +197,16 @@ def open_bm25(corpus: str | Path, *, k1: float = 1.5, b: float = 0.75, **options
         options: Keyword arguments of `Searcher`.
 
     Raises:
-        ConfigError: There is no such corpus, or `k1` or `b` is out of range.
+        ConfigError: There is no such corpus, `k1` or `b` is out of range, or the user has no cache folder.
         DataError: The corpus cannot be read, or holds no words.
         MissingDependency: The index has to be built and ``bm25s`` is missing.
     """
     facts = {"kind": "bm25", "version": VERSION, "k1": k1, "b": b, "corpus": fingerprint(corpus)}
-    folder = cache_folder("bm25", facts)
-    return Bm25Index(build_once(folder, lambda f: _fill(read_corpus(corpus), f, k1, b)), **options)
+    return open_cached(
+        cache_folder("bm25", facts),
+        lambda folder: _fill(read_corpus(corpus), folder, k1, b),
+        lambda folder: Bm25Index(folder, **options),
+    )
 
 
 def build_bm25(
@@ -206,7 +218,7 @@ def build_bm25(
 
     Raises:
         ConfigError: `k1` or `b` is out of range.
-        DataError: The documents hold no words, or `folder` holds something else.
+        DataError: The documents hold no words, or `folder` holds something else or a damaged index.
         MissingDependency: ``bm25s`` is missing.
     """
     return Bm25Index(build_once(Path(folder), lambda f: _fill(documents, f, k1, b)))

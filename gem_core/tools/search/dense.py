@@ -18,7 +18,7 @@ from gem_core._util.messages import error_line
 from gem_core.errors import DataError, MissingDependency, ModelError
 from gem_core.tools.search.corpus import Document, fingerprint, read_corpus
 from gem_core.tools.search.documents import Documents, write_documents
-from gem_core.tools.search.folders import build_once, cache_folder, read_facts, write_facts
+from gem_core.tools.search.folders import cache_folder, open_cached, read_facts, reading, write_facts
 from gem_core.tools.search.searcher import Hit, Searcher
 
 VERSION = 1
@@ -39,14 +39,16 @@ class DenseIndex(Searcher):
             above 1 only helps with a `cache`.
 
     Raises:
-        DataError: The folder contains no index.
+        DataError: The folder contains no index, or a damaged one.
+        OSError: A file cannot be read; the error names it.
     """
 
     def __init__(self, folder: str | Path, encoder: Any, query_prompt: str = "", **options: Any) -> None:
         super().__init__(**{"concurrency": 1, **options})
         read_facts(Path(folder), "dense", VERSION)
-        self.documents = Documents(Path(folder))
-        self._vectors = np.asarray(np.load(Path(folder) / "vectors.npy", mmap_mode="r"))
+        with reading(Path(folder)):
+            self.documents = Documents(Path(folder))
+            self._vectors = np.asarray(np.load(Path(folder) / "vectors.npy", mmap_mode="r"))
         self._encoder, self._prompt = encoder, query_prompt
 
     def __len__(self) -> int:
@@ -84,7 +86,7 @@ def open_dense(
         options: Keyword arguments of `Searcher`.
 
     Raises:
-        ConfigError: The corpus does not exist.
+        ConfigError: The corpus does not exist, or the user has no cache folder.
         DataError: The corpus cannot be read, or is empty.
         MissingDependency: ``sentence-transformers`` is missing.
         ModelError: The model cannot be loaded.
@@ -101,7 +103,7 @@ def open_dense(
         _fill(read_corpus(corpus), unfinished, encoder, tell)
         write_facts(unfinished, facts)
 
-    return DenseIndex(build_once(folder, fill), encoder, ask, **options)
+    return open_cached(folder, fill, lambda built: DenseIndex(built, encoder, ask, **options))
 
 
 def _load(model: str, device: str | None) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from gem_core._util.foreign_json import read_json
+from gem_core.errors import DataError
 from gem_core.tools.search.corpus import Document
 
 _FILE, _STARTS = "documents.jsonl", "document_starts.npy"
@@ -28,18 +29,28 @@ def write_documents(documents: Iterable[Document], folder: Path) -> Iterator[Doc
 
 
 class Documents:
-    """The documents of a folder, memory-mapped and shared by all processes that read them."""
+    """The documents of a folder, memory-mapped and shared by all processes that read them.
+
+    Raises:
+        ValueError: A file is damaged; `folders.reading` reports it.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self._file = folder / _FILE
         self._starts = np.load(folder / _STARTS, mmap_mode="r")
         with open(folder / _FILE, "rb") as file:
             size = int(self._starts[-1])
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        if len(self._data) != size:
+            raise ValueError(f"{_FILE} has {len(self._data)} instead of {size} bytes")
 
     def __len__(self) -> int:
         return len(self._starts) - 1
 
     def __getitem__(self, number: int) -> Document:
         start, end = int(self._starts[number]), int(self._starts[number + 1])
-        document: Document = read_json(self._data[start:end])
+        try:
+            document: Document = read_json(self._data[start:end])
+        except ValueError as error:
+            raise DataError(f"{self._file} is damaged: document {number} is not JSON ({error})") from error
         return document

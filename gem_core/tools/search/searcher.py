@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import functools
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
 from gem_core._util.closing import Closing
-from gem_core._util.threads import ThreadPool, call_in
+from gem_core._util.forks import ForkSafeLock
+from gem_core._util.sharing import SharedCalls
+from gem_core._util.threads import ThreadPool
 from gem_core.tools.search.corpus import Document
+
+_Key: TypeAlias = tuple[str, int]
+"""A query, and the number of documents."""
 
 
 class Hit(NamedTuple):
@@ -27,12 +29,13 @@ class Hit(NamedTuple):
 class Searcher(Closing):
     """Base class of searches; a subclass overrides `find`.
 
-    A searcher may be used from any thread and any event loop.
+    A searcher may be used from any thread and any event loop. Concurrent callers with the same query share
+    one search. A search that nobody waits for anymore does not start, or ends at its next wait.
 
     Args:
-        concurrency: Maximum number of concurrent searches of `asearch`; others wait.
+        concurrency: Maximum number of concurrent searches; others wait.
         cache: Number of cached results, of which the least recently used is dropped first; 0 disables the
-            cache. Concurrent callers with the same query share one search.
+            cache.
         cache_seconds: Seconds for which a result is cached. None means forever.
     """
 
@@ -42,6 +45,7 @@ class Searcher(Closing):
         self.concurrency = concurrency
         self._cache = _Cache(cache, cache_seconds) if cache else None
         self._threads = ThreadPool(concurrency, "gem-search")
+        self._searches: SharedCalls[_Key, list[Hit]] = SharedCalls(lambda: self._threads)
 
     def find(self, query: str, k: int) -> list[Hit]:
         """Return at most `k` documents, best first.
@@ -53,47 +57,52 @@ class Searcher(Closing):
 
     def search(self, query: str, k: int = 3) -> list[Hit]:
         """Return the result of `find`, from the cache if possible."""
-        if self._cache is None:
-            return self.find(query, k)
-        return self._cache.get((query, k), lambda: self.find(query, k))
+        hits = self._kept(query, k)
+        return list(self._searches.result((query, k), self._find(query, k)) if hits is None else hits)
 
     async def asearch(self, query: str, k: int = 3) -> list[Hit]:
-        """Run `search` in a thread of this searcher."""
-        return await call_in(self._threads, functools.partial(self.search, query, k))
+        """Return what `search` returns."""
+        hits = self._kept(query, k)
+        return list(await self._searches.outcome((query, k), self._find(query, k)) if hits is None else hits)
 
     def close(self) -> None:
         """Release the threads and connections. May be called more than once."""
         threads, self._threads = self._threads, ThreadPool(self.concurrency, "gem-search")
         threads.shutdown(wait=False, cancel_futures=True)
 
+    def _kept(self, query: str, k: int) -> list[Hit] | None:
+        return None if self._cache is None else self._cache.get((query, k))
+
+    def _find(self, query: str, k: int) -> Callable[[], list[Hit]]:
+        def find() -> list[Hit]:
+            hits = self.find(query, k)
+            if self._cache is not None:
+                self._cache.keep((query, k), hits)
+            return hits
+
+        return find
+
 
 class _Cache:
-    """Results by query, each computed once; failures are not cached."""
+    """The last results by query."""
 
     def __init__(self, size: int, seconds: float | None) -> None:
         self._size, self._seconds = size, seconds
-        self._kept: OrderedDict[tuple[str, int], tuple[float, Future[list[Hit]]]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Key, tuple[float, list[Hit]]] = OrderedDict()
+        self._lock = ForkSafeLock()
 
-    def get(self, key: tuple[str, int], find: Callable[[], list[Hit]]) -> list[Hit]:
-        now = time.monotonic()
+    def get(self, key: _Key) -> list[Hit] | None:
+        """Return a result; None if there is none, or it is too old."""
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None and (self._seconds is None or now - kept[0] <= self._seconds):
-                self._kept.move_to_end(key)
-                future, mine = kept[1], False
-            else:
-                future, mine = Future(), True
-                self._kept[key] = now, future
-                self._kept.move_to_end(key)
-                while len(self._kept) > self._size:
-                    self._kept.popitem(last=False)
-        if mine:
-            try:
-                future.set_result(find())
-            except BaseException as error:
-                with self._lock:
-                    if self._kept.get(key, (0.0, None))[1] is future:
-                        del self._kept[key]
-                future.set_exception(error)
-        return list(future.result())
+            if kept is None or (self._seconds is not None and time.monotonic() - kept[0] > self._seconds):
+                return None
+            self._kept.move_to_end(key)
+            return kept[1]
+
+    def keep(self, key: _Key, hits: list[Hit]) -> None:
+        with self._lock:
+            self._kept[key] = time.monotonic(), hits
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._size:
+                self._kept.popitem(last=False)

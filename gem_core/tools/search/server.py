@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import socket
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from gem_core._util.foreign_json import read_json
-from gem_core._util.threads import ThreadPool
 from gem_core.errors import GemError
 from gem_core.serving.access import Access, Refusal
 from gem_core.serving.http import HttpServer, json_response, read_body, send, web
@@ -34,11 +32,10 @@ MOST_ANSWER = 8 << 20
 MOST_UNSENT = 128 << 20
 """Maximum size in bytes of all answers that clients have not received yet."""
 _PATHS = "unknown path: expected GET /health or POST /retrieve"
-_pool = ThreadPool(8, "gem-search-server")
 
 
 class SearchServer:
-    """Serves a search from threads of this process.
+    """Serves a search from the threads of its searcher.
 
         with SearchServer(searcher, port=8000):
             ...
@@ -126,14 +123,10 @@ class SearchServer:
         if request.method != "POST" or path.rstrip("/") != "/retrieve":
             raise Refusal(404, _PATHS)
         queries, k, scored = read_request(await read_body(request, MOST_BYTES), self.topk)
-        gone = threading.Event()
-        work = functools.partial(self._find, queries, k, scored, gone)
         try:
-            data = await asyncio.get_running_loop().run_in_executor(_pool, work)
+            data = await self._find(queries, k, scored)
         except GemError as error:
             raise Refusal(502, str(error)) from error
-        finally:
-            gone.set()
         if self._unsent + len(data) > MOST_UNSENT:
             raise Refusal(503, "other clients have not read their answers yet: ask again later")
         self._unsent += len(data)
@@ -142,14 +135,13 @@ class SearchServer:
         finally:
             self._unsent -= len(data)
 
-    def _find(self, queries: list[str], k: int, scored: bool, gone: threading.Event) -> bytes:
+    async def _find(self, queries: list[str], k: int, scored: bool) -> bytes:
         """Return the answer to a request.
 
         Args:
             queries: The queries.
             k: Number of documents per query.
             scored: Whether the answer has scores.
-            gone: Set if nobody waits for the answer any more.
 
         Raises:
             Refusal: The answer is too long.
@@ -157,10 +149,8 @@ class SearchServer:
         """
         results, size = [], 0
         for query in queries:
-            if gone.is_set():
-                break
             found = []
-            for hit in self.searcher.search(query, k):
+            for hit in await self.searcher.asearch(query, k):
                 found.append(json.dumps(_shown(hit, scored)).encode())
                 size += len(found[-1]) + 2
                 if size > MOST_ANSWER:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
@@ -16,7 +15,7 @@ from gem_core._util.seeds import derive_rng
 from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Generation, describe_failures
-from gem_core.rollout.concurrency import play_tasks
+from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.player import EpisodePlayer
@@ -58,7 +57,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         self.eval_sampling_params.logprobs = 1
         self._choice = args.choose_estimator()
         self._max_total_tokens = args.max_model_len or self.llm.llm_engine.model_config.max_model_len
-        self._loop = asyncio.new_event_loop()
+        self._loop = EpisodeLoop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gem-oat-engine")
         self._waiting: list[TaskRow] = []
         self._name = f"{args.group_rank}-{actor_id}"
@@ -108,7 +107,7 @@ class Actor(PPOActor):  # type: ignore[misc]
         async def play(task: TaskRow, sample: int) -> Episode:
             return await self._play(task, sample, policy, "train", args.generate_max_length)
 
-        episodes = self._loop.run_until_complete(
+        episodes = self._loop.run(
             collect(self._waiting, play, turns=len(prompts), at_once=args.num_env, group_size=args.group_size)
         )
         self._started -= len(self._waiting)
@@ -143,7 +142,7 @@ class Actor(PPOActor):  # type: ignore[misc]
             return await self._play(json.loads(task), number, policy, "eval", tokens)
 
         at_once = max(self.args.num_env, self.args.eval_batch_size)
-        episodes = self._loop.run_until_complete(play_tasks(tasks, play, at_once=at_once))
+        episodes = self._loop.run(play_tasks(tasks, play, at_once=at_once))
         return bytes(self.ipc_client.serialize_ipc(episodes))
 
     async def _play(

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from gem_core._util.waiting import cancel_all
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.tasks import TaskRow
 
@@ -57,7 +58,6 @@ async def collect(
                 failed = [] if episode.trainable else [*failed, episode]
             if len(failed) >= turns:
                 raise nothing_trainable(failed, f"the last {len(failed)} episodes of this step")
-    finally:
-        for future in running:
-            future.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    except (Exception, asyncio.CancelledError):
+        await cancel_all(running)
+        raise

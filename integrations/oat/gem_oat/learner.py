@@ -223,8 +223,8 @@ class CriticLearner(Learner, PPOMultiTurnLearner):  # type: ignore[misc]
             Two float32 arrays of shape (turns,).
         """
         self._computed = True
-        choice, values, estimate = self._choice, values[:-1], self._choice.estimator.reference()
-        (advantages,) = estimate([rewards], values=[values], gamma=choice.gamma, **choice.options)
+        choice, values = self._choice, values[:-1]
+        (advantages,) = choice.estimator([rewards], values=[values], gamma=choice.gamma, **choice.options)
         (targets,) = returns([rewards], choice.gamma)
         if choice.estimator.critic_learns == "advantage":
             targets = advantages + values

@@ -10,8 +10,9 @@ from oat.types import TransitionData
 
 from gem_core.advantages import ReturnStats, returns
 from gem_core.rollout import Episode, rows_of, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.trajectory import trainable_turn_rewards
-from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice
+from gem_core.trainers.estimators import EstimatorChoice
 
 
 @dataclass

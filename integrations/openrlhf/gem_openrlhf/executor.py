@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.images import open_image

@@ -18,8 +18,9 @@ from openrlhf.utils.logging_utils import init_logger
 from gem_core.advantages.registry import get_estimator
 from gem_core.advantages.stats import ReturnStats
 from gem_core.errors import ConfigError
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice, TurnLog
+from gem_core.trainers.estimators import EstimatorChoice, TurnLog
 from gem_core.trainers.facts import batch_turn_ids
 from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import failures_left_out

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_core._util.files import write_json_lines
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.trajectory import Span

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from gem_core._util.checks import check_number
-from gem_core.advantages.registry import Need, Scope, names_in_trainer
+from gem_core.advantages.declaration import Need
+from gem_core.advantages.registry import Scope, names_in_trainer
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import PluginOptions, read_object, reject_changed, reject_listed

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from gem_core._util.waiting import cancel_all
 from gem_core.rollout import Episode
 
 
@@ -35,17 +36,22 @@ class Play:
 
         Returns:
             None if the policy waits; the episode if it has ended.
+
+        Raises:
+            asyncio.CancelledError: The caller was canceled. This ends the episode, and is raised when its
+                environment is closed.
         """
         assert self._task is not None
         if self._answer is not None:
-            self._answer.set_result(answer)
+            if not self._answer.done():  # canceled
+                self._answer.set_result(answer)
             self._answer = None
         self._waiting.clear()
         waiting = asyncio.ensure_future(self._waiting.wait())
         try:
             await asyncio.wait({self._task, waiting}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._task.cancel()
+            await cancel_all([self._task])
             raise
         finally:
             waiting.cancel()

@@ -106,11 +106,12 @@ class Session:
         if id(sample) not in self._plays:
             self._plays[id(sample)] = (sample, self._start(config, router_url, sample))
         sample.status = status.RUNNING
-        episode = await self._plays[id(sample)][1].resume()
+        play = self._plays.pop(id(sample))
+        episode = await play[1].resume()
         if episode is None:
+            self._plays[id(sample)] = play
             sample.status = status.ABORTED
             return
-        del self._plays[id(sample)]
         fill(sample, episode, self._tokenizer)
         # RL2 may keep a finished sample for its next rollout. The number lets `report` find its episode.
         sample.metrics[EPISODE].append(self._keep(episode))
@@ -165,8 +166,8 @@ class Session:
             max_tokens_per_turn=UNLIMITED,
             on_turn=play.on_turn,
         )
-        self._texts[number] = play
         failed = await play.resume()
+        self._texts[number] = play
         # RL2 samples once even if the environment failed here; `step` then ends the episode.
         text = play.text if failed is None else self._player.context.first_text("(no environment)")
         return text, {**extra_info, EPISODE: number}
@@ -191,15 +192,16 @@ class Session:
                 "SGLang returned a response without a token, which rl-square 0.0.2 cannot train on; is a "
                 "prompt longer than its context_length?"
             )
-        play = self._texts[extra_info[EPISODE]]
+        play = self._texts.pop(extra_info[EPISODE])
         episode = await play.resume(read_response(action_text, self._tokenizer, self._stop_texts()))
         next_state = play.text
         if episode is not None:
-            del self._texts[extra_info[EPISODE]]
             self._keep(episode)
             next_state = state_text + action_text
-        elif self._player.context.mode == "append":
-            next_state = state_text + action_text + next_state
+        else:
+            self._texts[extra_info[EPISODE]] = play
+            if self._player.context.mode == "append":
+                next_state = state_text + action_text + next_state
         failed = episode is not None and not episode.trainable
         reward = math.nan if failed else play.rewards[-1] if play.rewards else 0.0
         return {

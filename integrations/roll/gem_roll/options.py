@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.rollout import RowKind

@@ -12,7 +12,7 @@ from roll.utils.functionals import pad_to_length
 from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.rollout import Episode, RowKind, episode_metrics, rows_of
 from gem_core.trainers.failures import pack_outline
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gem_core._util.checks import check_int
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed

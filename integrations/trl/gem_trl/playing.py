@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +14,7 @@ from trl import GRPOTrainer
 from gem_core.engines.loading import context_limit
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, Turn, rows_of
-from gem_core.rollout.concurrency import play_tasks
+from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.player import EpisodePlayer
 from gem_trl import upstream
@@ -57,7 +55,7 @@ class Rollout:
     def __init__(self, gem: GemConfig, *, own_rows: bool = False) -> None:
         self._gem = gem
         self._own_rows = own_rows
-        self._loop = asyncio.new_event_loop()  # one for all calls, because environments are reused
+        self._loop = EpisodeLoop()  # one for all calls, because environments are reused
         weakref.finalize(self, self._loop.close)
         self._player: EpisodePlayer | None = None
         self._step = -1
@@ -92,7 +90,7 @@ class Rollout:
         self._calls[split] += 1
         name = f"{split}/{step}/{self._calls[split]}/{trainer.accelerator.process_index}"
         with open_policy(trainer, self._player, name) as policy:
-            self.episodes = self._run(self._play(policy, trainer, split, name, prompt_ids))
+            self.episodes = self._loop.run(self._play(policy, trainer, split, name, prompt_ids))
         found = columns(self.episodes, tokenizer.pad_token_id)
         for number, task in enumerate(self.tasks):
             if task is None:
@@ -119,14 +117,6 @@ class Rollout:
             return answer(policy, ids, room if total is None else min(room, total - len(ids)), request)
 
         return await play_tasks(self.tasks, one, at_once=len(self.tasks))
-
-    def _run(self, play: Coroutine[Any, Any, list[Episode]]) -> list[Episode]:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return self._loop.run_until_complete(play)
-        with ThreadPoolExecutor(1) as thread:  # in a notebook, a loop is running in this thread
-            return thread.submit(self._loop.run_until_complete, play).result()
 
 
 async def answer(policy: Policy, prompt_ids: list[int], max_tokens: float, request_id: str) -> Episode:

@@ -52,5 +52,7 @@ def open_policy(trainer: Any, player: EpisodePlayer, name: str) -> Iterator[Poli
             top_k=trainer.top_k,
             seed=f"{args.seed}/{name}",
         )
-        yield policy
-        policy.forget()
+        try:
+            yield policy
+        finally:
+            policy.forget()

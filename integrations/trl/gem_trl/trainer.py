@@ -17,8 +17,8 @@ from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.core import Split
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.estimators import EpisodeTurns
 from gem_core.trainers.failures import batch_metrics, evaluation_logs
 from gem_core.trainers.imports import replaced
 from gem_trl import upstream

@@ -15,7 +15,7 @@ from uuid import uuid4
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
-from gem_core.advantages.registry import Need
+from gem_core.advantages.declaration import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
 from gem_core.rollout import Episode, Generation, RowKind, episode_metrics, inferred_finish, rows_of

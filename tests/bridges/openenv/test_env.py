@@ -14,9 +14,10 @@ from gem_core.bridges.openenv import env as openenv_env
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_core.bridges.openenv.server import serve_env
-from gem_core.errors import ConfigError, EnvError, ServiceError
+from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
 from gem_core.observations import render_observation
 from gem_core.tasks import EnvChoice
+from gem_core.tools import loop
 from tests.bridges.openenv.serving import GUESS, serving, web
 
 WORDLE = "game:Wordle-v0-easy"
@@ -482,3 +483,46 @@ def test_the_client_waits_for_a_killed_server_process(tmp_path):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda env: env.reset(seed=2),
+        lambda env: asyncio.run(env.areset(seed=2)),
+        lambda env: env.step("1"),
+        lambda env: asyncio.run(env.astep("1")),
+    ],
+    ids=["reset", "areset", "step", "astep"],
+)
+def test_a_closed_environment_stays_closed(games, call, begun):
+    env = OpenEnvEnv(f"{games.url}/{GUESS}")
+    if begun:
+        env.reset(seed=1)
+    env.close()
+    env.close()
+    opened = games.server.state.metrics.opened
+    with pytest.raises((CallOrderError, ResetNeeded)):
+        call(env)
+    assert games.server.state.metrics.opened == opened
+
+
+def test_a_session_that_is_being_opened_does_not_outlive_the_environment(games):
+    """`close` meets every turn of the background loop in which the reset opens its session."""
+
+    async def closed_after(turns):
+        env = OpenEnvEnv(f"{games.url}/{GUESS}")
+        link = env._link
+        asked = asyncio.ensure_future(link.ask("reset", {"seed": 1}, 30.0))
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        link.close()
+        return (await asyncio.gather(asked, return_exceptions=True))[0]
+
+    outcomes = [loop.run(closed_after(turns)) for turns in range(20)]
+    assert any(isinstance(outcome, Exception) for outcome in outcomes)
+    end = time.monotonic() + 30
+    while games.server.state.sessions and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not games.server.state.sessions

@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 
 from gem_core.advantages import ReturnStats
-from gem_core.advantages.registry import NEEDS
+from gem_core.advantages.declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
-from gem_core.trainers.estimators import (
-    EpisodeTurns,
-    TurnLog,
-    _on_first_tokens,
-    read_estimator,
-    unknown_estimator,
-)
+from gem_core.trainers.estimators import TurnLog, _on_first_tokens, read_estimator, unknown_estimator
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
@@ -224,7 +219,7 @@ def test_masked_episodes_have_no_part_in_any_form(name: str) -> None:
     groups = ["a", "a", "a", "a"]
     result = choice.compute(ROW_REWARDS, ROW_MASK, group_ids=groups, played=TRUNCATED)
     rest = [0, 2, 3]
-    wanted = choice.estimator.tensors()(
+    wanted = choice.estimator.tensors(
         ROW_REWARDS[rest],
         ROW_MASK[rest],
         gamma=0.5,

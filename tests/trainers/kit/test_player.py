@@ -23,6 +23,7 @@ from gem_core.rollout import Generation, RebuildContext, RolloutOptions, read_tr
 from gem_core.tasks import TaskRow
 from gem_core.trainers.options import PluginOptions
 from gem_core.trainers.player import EpisodePlayer
+from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 
@@ -310,3 +311,15 @@ def test_no_more_steps_run_at_the_same_time_than_the_option_allows(monkeypatch: 
 
     asyncio.run(play())
     assert most == 2
+
+
+def test_a_canceled_episode_leaves_nothing_open() -> None:
+    tokenizer: Any = bpe_tokenizer("chatml")
+    player = EpisodePlayer(RolloutOptions(step_timeout=30.0), tokenizer)
+    policy = Scripted(tokenizer.encode("5<|im_end|>"))
+    task = TaskRow(env_id=ENV_ID, env_kwargs={}, seed=5, index=2, item=None)
+
+    async def work() -> None:
+        await player.play(task, policy, split="train", metadata={}, max_tokens_per_turn=32)
+
+    assert cancel_everywhere(work, lambda: player._envs) >= 6

@@ -18,7 +18,7 @@ from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
 from gem_core import register
-from gem_core.advantages.registry import Estimator, register_estimator
+from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
 from gem_core.trainers.interface import expect_listed
@@ -223,12 +223,12 @@ def test_unknown_names_suggest_the_closest() -> None:
         check(*GAME, "--collocate", "--estimator", "rebm")
 
 
-def mine(turn_rewards: Any, *, env_ids: Any, group_ids: Any, gamma: float = 1.0, factor: float = 1.0) -> Any:
+@estimator()
+def mine(turn_rewards: Any, *, group_ids: Any, gamma: float = 1.0, factor: float = 1.0) -> Any:
     return [[factor * reward for reward in rewards] for rewards in turn_rewards]
 
 
 def test_a_registered_estimator_and_any_option_of_one() -> None:
-    register_estimator(Estimator("mine", mine, needs=("group_ids",), options=("factor",)))
     for name in ("mine", "gem_mine"):
         args = Args(estimator=name, adv_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
         choice = args.choose_estimator()

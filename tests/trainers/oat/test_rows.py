@@ -60,7 +60,7 @@ def test_rebn_gets_returns_and_the_statistics_of_all_turns() -> None:
 def test_grpo_is_computed_where_the_group_is() -> None:
     episodes = [episode([1.0], group=1), episode([0.0, 0.0], group=1), episode([2.0], group=2)]
     values, _ = turn_values(episodes, read_estimator("grpo", {"eps": 1e-3}, gamma=GAMMA))
-    wanted = grpo([[1.0], [0.0, 0.0], [2.0]], [1, 1, 2], gamma=GAMMA, eps=1e-3)
+    wanted = grpo([[1.0], [0.0, 0.0], [2.0]], group_ids=[1, 1, 2], gamma=GAMMA, eps=1e-3)
     assert values == [pytest.approx(list(credit)) for credit in wanted]
 
 

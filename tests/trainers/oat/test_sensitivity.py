@@ -6,7 +6,6 @@ scripted answers.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from gem_oat.policy import BatchedPolicy
 from gem_core.advantages import ReturnStats
 from gem_core.consistency import Played
 from gem_core.rollout import Episode, RolloutOptions
+from gem_core.rollout.concurrency import EpisodeLoop
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.estimators import read_estimator
 from gem_core.trainers.player import EpisodePlayer
@@ -73,7 +73,7 @@ def actor_of(made: Scenario, tokenizer: Any, thread: ThreadPoolExecutor) -> Any:
     found._player = EpisodePlayer(RolloutOptions(max_turns=scenario.MAX_TURNS, wrappers="named"), tokenizer)
     found._choice = read_estimator("rebn", {}, gamma=scenario.GAMMA)
     found._max_total_tokens, found.eval_mode = scenario.TOKENS, False
-    found._loop, found._thread = asyncio.new_event_loop(), thread
+    found._loop, found._thread = EpisodeLoop(), thread
     found._waiting, found._steps, found._started, found._name = [], 0, 0, "0-0"
     found.sampling_params, found.generate = Sampling(), generate
     found.ipc_client = SimpleNamespace(serialize_ipc=pickle.dumps)

@@ -23,6 +23,7 @@ import gem_core
 from gem_core.errors import ConfigError
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
+from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.openrlhf.args import experiences
@@ -255,3 +256,14 @@ def test_rows_that_cannot_be_played_are_rejected() -> None:
         asyncio.run(executor.execute(*arguments))
     with pytest.raises(ConfigError, match="images"):
         asyncio.run(executor.execute(*arguments, images=["x.png"]))
+
+
+def test_a_canceled_episode_leaves_nothing_open() -> None:
+    executor, tokenizer = GemExecutor({}), bpe_tokenizer("chatml")
+    row = openrlhf_row(TaskRow(env_id=ENV_ID, env_kwargs={}, seed=11, index=3))
+    worker, shared = ScriptedWorker(tokenizer, ["5<|im_end|>"]), SamplingParams(max_tokens=32, logprobs=1)
+
+    async def work() -> None:
+        await executor.execute(row["input"], row["label"], shared, 400, tokenizer, worker)
+
+    assert cancel_everywhere(work, lambda: executor._player and executor._player._envs) >= 6

@@ -16,7 +16,7 @@ from importlib.metadata import version
 
 import torch
 
-from gem_core.advantages.tensors import rebn
+from gem_core.advantages import rebn
 from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import Episode
 from gem_core.train import TrainConfig, train
@@ -65,7 +65,7 @@ def discount_per_token(gamma: float) -> None:
                 rewards[row, (turns == turn).nonzero()[-1]] = next(paid)
         tokens = batch.response_mask.long().cumsum(1) - 1
         tokens[batch.response_mask == 0] = -1
-        advantages = rebn(rewards, batch.response_mask, turn_ids=tokens, gamma=gamma).advantages
+        advantages = rebn.tensors(rewards, batch.response_mask, turn_ids=tokens, gamma=gamma).advantages
         return replace(batch, advantages=advantages)
 
     Batch.with_advantages = with_advantages  # type: ignore[assignment, method-assign]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from gem_rl2.estimators import turn_ids_of
 
-from gem_core.advantages.tensors import rebn
+from gem_core.advantages import rebn
 from gem_core.rollout import AppendContext, EnvPool, Episode
 from tests.trainers.replay import play_again
 
@@ -30,7 +30,7 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
         pad = torch.nn.utils.rnn.pad_sequence
         mask = pad([torch.tensor(row.response_mask) for row in rows], batch_first=True)
         rewards = pad([torch.tensor(row.rewards) for row in rows], batch_first=True)
-        rebn(rewards, mask, turn_ids=turn_ids_of(mask, range(len(rows) + 1)), gamma=0.9)
+        rebn.tensors(rewards, mask, turn_ids=turn_ids_of(mask, range(len(rows) + 1)), gamma=0.9)
         return time.perf_counter() - start
 
     measure()  # the first time includes imports and the creation of environments

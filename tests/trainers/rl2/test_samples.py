@@ -15,6 +15,7 @@ import gem_core
 from gem_core.errors import EnvError, PolicyError
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import TaskRow
+from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.support import ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
 
@@ -278,3 +279,20 @@ def test_an_episode_ends_before_the_models_context_length(
     given = "+rollout.server_args.context_length=100"
     assert lengths(monkeypatch, tiny, tokenizer, long, given) == 99
     assert lengths(monkeypatch, tiny, tokenizer, "actor.max_length_per_device=20") == 20
+
+
+def test_a_canceled_sample_leaves_nothing_open(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    from RL2.datasets import SampleGroup
+
+    played = Played(monkeypatch, tiny, Router(tokenizer))
+    row = rl2_row(TaskRow(env_id=ENV_ID, env_kwargs={}, seed=7, index=3))
+
+    async def work() -> None:
+        group = SampleGroup(played.config.rollout.train, tokenizer, row)
+        config = played.config.rollout.train
+        await played.session.generate(config, tokenizer, "router", group.samples[0])
+
+    assert cancel_everywhere(work, lambda: played.session._player._envs) >= 4
+    assert not played.session._plays

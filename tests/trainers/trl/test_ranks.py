@@ -110,7 +110,7 @@ def expected(estimator: str, episodes: list[Any]) -> list[Any]:
     seeds, rewards, lengths, _ = zip(*episodes, strict=True)
     supplied = {"group_ids": seeds, "lengths": lengths}
     form = get_estimator(estimator)
-    return list(form.reference()(rewards, gamma=GAMMA, **{name: supplied[name] for name in form.needs}))
+    return list(form(rewards, gamma=GAMMA, **{name: supplied[name] for name in form.needs}))
 
 
 def turns_of(row: Row) -> list[float]:

@@ -18,7 +18,7 @@ from trl import GRPOTrainer
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
-from gem_core.trainers.estimators import EpisodeTurns
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
 from tests.trainers.trl import harness
@@ -56,8 +56,9 @@ def test_a_step_without_a_trainable_episode_is_a_clear_error(tmp_path: Path) -> 
     assert all(map(torch.equal, weights, trainer.model.parameters()))
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_engine_that_fails_leaves_no_unfinished_episode(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     calls = 0
 
@@ -65,7 +66,7 @@ def test_an_engine_that_fails_leaves_no_unfinished_episode(
         nonlocal calls
         calls += 1
         if calls == 4:
-            raise RuntimeError("the engine broke")
+            raise error("the engine broke")
         await asyncio.sleep(0.01)
         return Generation([5], [-1.0], "length")
 
@@ -73,9 +74,9 @@ def test_an_engine_that_fails_leaves_no_unfinished_episode(
     trainer = harness.Spied(
         harness.MODEL, args=harness.config(tmp_path), train_dataset=tasks(harness.GAME, 8), gem=harness.gem()
     )
-    with pytest.raises(RuntimeError, match="the engine broke"):
+    with pytest.raises(error, match="the engine broke"):
         trainer.train()
-    assert not asyncio.all_tasks(trainer.rollout_func._loop)
+    assert not asyncio.all_tasks(trainer.rollout_func._loop._loop)
 
 
 def test_evaluation_of_several_environments_and_datasets(tmp_path: Path, spy: Path) -> None:

@@ -15,7 +15,8 @@ from gem_core.advantages import ReturnStats
 from gem_core.consistency import Played
 from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode
-from gem_core.trainers.estimators import EpisodeTurns, EstimatorChoice
+from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_core.trainers.estimators import EstimatorChoice
 from tests.consistency.assemble import turn_ids_of
 from tests.consistency.faults import (
     SEEN,

@@ -240,7 +240,7 @@ def _on_steps(name: str, batch: Batch, step: str, options: Mapping[str, Any]) ->
     chosen = {need: arguments[need]() for need in estimator.needs}
     if name == "gae":
         chosen["lam"] = batch.lam
-    parts = estimator.reference()(view.split(rewards), gamma=batch.gamma, **chosen, **options)
+    parts = estimator(view.split(rewards), gamma=batch.gamma, **chosen, **options)
     return np.asarray(np.concatenate(parts)[tokens])
 
 
@@ -261,9 +261,9 @@ def _over_tokens(
         stats.append(own)
         return own
 
-    (result,) = get_estimator("reinforce_plus_plus").reference()(
-        [values], [np.ones(len(values))], gamma=0.0, ddof=ddof, eps=0.0 if root_eps else eps, min_std=0.0,
-        stats=keep,
+    (result,) = get_estimator("reinforce_plus_plus")(
+        [values], lengths=[np.ones(len(values))], gamma=0.0, ddof=ddof, eps=0.0 if root_eps else eps,
+        min_std=0.0, stats=keep,
     )  # fmt: skip
     if not root_eps:
         return np.asarray(result)
@@ -273,16 +273,18 @@ def _over_tokens(
 
 def _gigpo(batch: Batch, options: Mapping[str, Any], changes: Changes) -> FloatArray:
     """Return the advantages of GiGPO per turn, with the changes of its two parts."""
-    gigpo, grpo = get_estimator("gigpo").reference(), get_estimator("grpo").reference()
+    gigpo, grpo = get_estimator("gigpo"), get_estimator("grpo")
     rewards, keys = batch.split(batch.rewards), batch.split(batch.keys)
     groups = batch.groups.tolist()
     without = {**options, "gamma": batch.gamma}
-    episodes = np.concatenate(gigpo(rewards, groups, keys, step_weight=0.0, **without))
+    episodes = np.concatenate(gigpo(rewards, group_ids=groups, state_keys=keys, step_weight=0.0, **without))
     compared = [0] * batch.episodes if changes.get("states") == "batch" else groups
-    both = gigpo(rewards, compared, keys, **without)
-    steps = np.concatenate(both) - np.concatenate(gigpo(rewards, compared, keys, step_weight=0.0, **without))
+    both = gigpo(rewards, group_ids=compared, state_keys=keys, **without)
+    steps = np.concatenate(both) - np.concatenate(
+        gigpo(rewards, group_ids=compared, state_keys=keys, step_weight=0.0, **without)
+    )
     if changes.get("episodes") == "per turn":
-        per_turn = grpo([[score] for score in batch.scores[batch.rows]], batch.groups[batch.rows].tolist(),
-                        **options)  # fmt: skip
+        group_ids = batch.groups[batch.rows].tolist()
+        per_turn = grpo([[score] for score in batch.scores[batch.rows]], group_ids=group_ids, **options)
         episodes = np.concatenate(per_turn)
     return np.asarray(episodes + steps)

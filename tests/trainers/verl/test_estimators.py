@@ -13,9 +13,9 @@ from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
-from gem_core.advantages.registry import Estimator, register_estimator
+from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.trainers.estimators import EpisodeTurns
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.facts import BatchFacts
 from gem_core.trainers.imports import replaced
 from tests.advantages.oracle import standardized, turn_returns
@@ -122,6 +122,7 @@ def test_estimators_that_need_the_episodes_get_them(name: str, options: list[str
     torch.testing.assert_close(found, spread(flat), atol=1e-5, rtol=0)
 
 
+@estimator()
 def mine(turn_rewards: Any, *, env_ids: Any, gamma: float = 1.0, factor: float = 1.0) -> list[Any]:
     """Return the rewards times a factor, with the sign of the environment."""
     return [
@@ -131,7 +132,6 @@ def mine(turn_rewards: Any, *, env_ids: Any, gamma: float = 1.0, factor: float =
 
 
 def test_a_registered_estimator_works_by_its_name() -> None:
-    register_estimator(Estimator("mine", mine, needs=("env_ids",), options=("factor",)))
     estimators.register()
     for name in ("mine", "gem_mine"):
         algorithm = config(f"+algorithm.{name}.factor=2", name=name)

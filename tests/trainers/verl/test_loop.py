@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gem_verl import failures
 from gem_verl import loop as gem_loop
-from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy
+from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, _player
 from gem_verl.manager import GemAgentLoopWorker, _Worker
 from gem_verl.rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
@@ -27,6 +27,7 @@ from gem_core import register
 from gem_core.core import Env
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
+from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import TEMPLATES, bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.verl.configs import verl_config
@@ -394,3 +395,22 @@ def test_traces_hold_every_episode(tmp_path: Path) -> None:
         assert episode.rewards == [0.0, 0.5, 1.0]
         assert episode.metadata == {"step": 7, "group": "u", "sample": 1, "split": split}
         assert all(math.isfinite(p) for turn in episode.turns for p in turn.logprobs or [])
+
+
+def test_a_canceled_episode_leaves_nothing_open() -> None:
+    tokenizer = bpe_tokenizer("chatml")
+    words = ("data.max_prompt_length=256", "data.max_response_length=300")
+    config = verl_config("actor_rollout_ref.rollout.name=vllm", *words)
+    row = verl_row(TaskRow(env_id=ENV_ID, env_kwargs={}, seed=11, index=0))
+    row["raw_prompt"] = row.pop("prompt")
+    settings, server = DictConfigWrap(config), ScriptedServer(tokenizer, ["5<|im_end|>"])
+    data = DictConfigWrap(config.data)
+
+    async def work() -> None:
+        loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, hf_model_type="qwen2")
+        failures.group.set(failures.Group(2, 10_000))
+        await loop.run({"temperature": 1.0, "logprobs": True}, uid="u", session_id=1, global_steps=7, **row)
+
+    asyncio.run(work())
+    player = _player(config, tokenizer, None)[0]
+    assert cancel_everywhere(work, lambda: player._envs) >= 6

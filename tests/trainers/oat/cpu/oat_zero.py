@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.advantages.registry import Estimator, register_estimator
+from gem_core.advantages import estimator
 
 
+@estimator()
 def zeroed(turn_rewards: Any, *, gamma: float = 1.0) -> list[Any]:
     """Return zeros; everything else in the run is unchanged."""
     return [np.zeros(len(rewards)) for rewards in turn_rewards]
-
-
-register_estimator(Estimator("zeroed", zeroed, zeroed))
