@@ -20,6 +20,7 @@ from gem_core._util.messages import error_text
 from gem_core.cli import _console
 from gem_core.cli._arguments import CommandParser, HelpFormatter
 from gem_core.cli._completion import SHELLS, PrintCompletion
+from gem_core.cli._signals import ends_like_ctrl_c
 from gem_core.errors import GemError
 
 COMMANDS = (
@@ -29,7 +30,9 @@ COMMANDS = (
 """Modules of the commands, in the order of the help."""
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
-"""Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE."""
+"""Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE. Other signals have such
+codes, too: `SIGNALED` plus the number of the signal."""
+SIGNALED = 128
 
 NO_PROCESSES = " (this user may start no more processes or threads; see `ulimit -u`)"
 
@@ -40,6 +43,7 @@ exit codes:
   2    wrong arguments, a missing file or package, a full disk: see the message
   130  interrupted with Ctrl-C
   141  the output pipe was closed
+  143  ended with SIGTERM; a server that was told to stop exits with 0
 
 to get started:
   gem-core play game:GuessTheNumber-v0-easy
@@ -58,13 +62,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _console.open_standard_streams()
     _console.tolerate_unencodable_text()
+    with ends_like_ctrl_c() as signals:
+        return _report(argv, signals)
+
+
+def _report(argv: Sequence[str] | None, signals: list[int]) -> int:
+    """Run one command and report an error; return the exit code."""
     try:
         code = _run(argv)
         sys.stdout.flush()  # flush here, so that a full disk or a closed pipe can be reported
         return code
     except KeyboardInterrupt:
         _console.note("interrupted")
-        return INTERRUPTED
+        return SIGNALED + signals[0] if signals else INTERRUPTED
     except BrokenPipeError:
         _abandon_stdout()
         return BROKEN_PIPE

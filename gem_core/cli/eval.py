@@ -139,7 +139,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--give-up-after",
         type=positive_float,
         metavar="S",
-        help="stop the run after this many seconds without a response (default 60)",
+        help="stop the run if nothing is answered for this many seconds after a failure (default: 60 more "
+        "than --timeout)",
     )
     add(
         "--native-tools",

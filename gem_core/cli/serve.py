@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import signal
+import contextlib
 from typing import Any
 
 from gem_core.cli import _console, _openenv
@@ -103,9 +103,9 @@ def serve_search(args: argparse.Namespace) -> int:
         searcher = open_searcher(args.backend, corpus=args.corpus, **options)
     server = SearchServer(searcher, args.host, args.port, args.topk, token, args.allow_host, args.public)
     _console.print_text(f"{len(searcher):,} documents at {server.url}/retrieve")
-    _end_like_ctrl_c()
     try:
-        server.serve()
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve()
     finally:
         server.close()
         searcher.close()
@@ -116,6 +116,7 @@ def serve_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
     from gem_core.registration import spec
     from gem_core.serving.access import Access
+    from gem_core.serving.pipes import input_ends_at_signals
     from gem_core.serving.run import read_token
 
     token = read_token(args.token_file, TOKEN_VARIABLE)
@@ -127,21 +128,14 @@ def serve_mcp(args: argparse.Namespace) -> int:
 
     server, episodes = env_server(lambda: build_env(id, kwargs, wrappers), id, spec(id).description)
     try:
-        if args.port is None:
-            server.run("stdio")
-        else:
-            host = f"[{args.host}]" if ":" in args.host else args.host
-            _console.note(f"{args.id} at http://{host}:{args.port}/mcp")
-            sdk.run_http(server, args.host, args.port, token, args.allow_host, args.public)
+        with contextlib.suppress(KeyboardInterrupt):
+            if args.port is None:
+                with input_ends_at_signals():
+                    server.run("stdio")
+            else:
+                host = f"[{args.host}]" if ":" in args.host else args.host
+                _console.note(f"{args.id} at http://{host}:{args.port}/mcp")
+                sdk.run_http(server, args.host, args.port, token, args.allow_host, args.public)
     finally:
         episodes.close()
     return 0
-
-
-def _end_like_ctrl_c() -> None:
-    """Make SIGTERM shut down the server like Ctrl-C."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, stop)

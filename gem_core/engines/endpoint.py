@@ -19,7 +19,6 @@ import logging
 import os
 import re
 import ssl
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,8 @@ from gem_core._util.urls import without_secrets
 from gem_core._util.visible import visible
 from gem_core.core import Observation
 from gem_core.engines.endpoint_errors import everything_said, is_too_long
-from gem_core.engines.rate_limits import Patience, RateLimit
+from gem_core.engines.patience import Patience
+from gem_core.engines.rate_limits import RateLimit
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.observations import encodable
 from gem_core.rollout.messages import ChatReply, ContextFull, Message, RequestRejected
@@ -42,6 +42,9 @@ CHARACTERS_PER_TOKEN = 40
 
 CHARACTERS_PER_IMAGE = 4000
 """Size of an image for the rate limit: about 1000 tokens, typical for an image of 1000 by 1000 pixels."""
+
+SILENCE = 60.0
+"""Number of seconds beyond the time limit of an attempt after which a silent endpoint counts as down."""
 
 OWN_FIELDS = ("model", "messages", "tools", "stream", "n")
 """Fields of a request that `extra_body` may not change."""
@@ -60,7 +63,7 @@ class Endpoint:
         extra_body: Fields for the body of each request, which replace those of the same name; None as a value
             leaves out the field, for endpoints that reject it.
         timeout: Time limit in seconds for one attempt.
-        patience: Rules for retries; None means `Patience(60)`.
+        patience: Rules for retries; None gives up `SILENCE` seconds later than an attempt can take.
         requests_per_minute: Rate limit for requests; None means no limit.
         tokens_per_minute: Rate limit for tokens; a request counts its prompt and its maximum number of
             response tokens. None means no limit.
@@ -112,7 +115,7 @@ class Endpoint:
             self._sampling["top_p"] = top_p
         self._extra_body = dict(extra_body or {})
         self._seed = seed
-        self._patience = patience or Patience(60.0)
+        self._patience = patience or Patience(timeout + SILENCE)
         self._rate = RateLimit(requests_per_minute, tokens_per_minute)
         self._limit_name = "max_tokens"
         """Name of the token limit; newer models of OpenAI reject the first one."""
@@ -138,8 +141,7 @@ class Endpoint:
             RequestRejected: The endpoint answers other conversations, but not this one.
             ServiceError: The endpoint rejects the request or no longer answers.
         """
-        began = time.monotonic()
-        attempt = 0
+        attempt, failed_at = 0, None
         while True:
             body = self._body(messages, max_tokens, request_id, tools)
             limits = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
@@ -156,7 +158,8 @@ class Endpoint:
                 if filtered is not None:
                     return filtered
                 attempt += 1
-                pause = self._patience.pause(attempt, began, _retry_after(error))
+                failed_at = self._patience.now() if failed_at is None else failed_at
+                pause = self._patience.pause(attempt, failed_at, _retry_after(error))
                 if pause is None:
                     if await self._answers(body):
                         raise self._rejected(error) from error

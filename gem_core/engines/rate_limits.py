@@ -1,19 +1,15 @@
-"""Rate limits and retries of requests to an endpoint."""
+"""Rate limits of requests to an endpoint."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from random import Random
 
 from gem_core._util.places import waiting
 
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Maximum length in seconds of the first and of any later pause between attempts; pauses double each time."""
 
 
 class RateLimit:
@@ -61,47 +57,3 @@ class RateLimit:
         if self._turns is None or self._turns[0] is not loop:
             self._turns = loop, asyncio.Lock()
         return self._turns[1]
-
-
-class Patience:
-    """The rules for retries: how long to wait before a retry, and when to give up.
-
-    A failed call is retried as long as any calls to the endpoint succeed. If no call has succeeded for
-    `give_up_after` seconds, the endpoint counts as down. A call is abandoned after `MOST_ATTEMPTS` failed
-    attempts, even if other calls succeed.
-
-    Args:
-        give_up_after: Seconds without a successful call after which to give up.
-        clock: Monotonic clock, in seconds.
-    """
-
-    MOST_ATTEMPTS = 20
-
-    def __init__(self, give_up_after: float, *, clock: Clock = time.monotonic) -> None:
-        self._give_up_after = give_up_after
-        self._clock = clock
-        self._last_success = clock()
-        self._random = Random()  # spreads the retries of concurrent calls; no result depends on it
-        self.repeated = 0
-        """Number of retries so far."""
-
-    def succeeded(self) -> None:
-        """Record that a call succeeded."""
-        self._last_success = self._clock()
-
-    def pause(self, attempt: int, began: float, retry_after: float | None = None) -> float | None:
-        """Return the seconds to wait before the next attempt of a call; None to give up.
-
-        Args:
-            attempt: Number of failed attempts of the call so far.
-            began: Clock time at which its first attempt began.
-            retry_after: Seconds that the endpoint requested (``Retry-After``); None if it requested none.
-        """
-        silent = self._clock() - max(began, self._last_success)
-        if silent >= self._give_up_after or attempt >= self.MOST_ATTEMPTS:
-            return None
-        self.repeated += 1
-        if retry_after is not None:
-            return min(retry_after, 4 * LONGEST_PAUSE)
-        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
-        return longest * self._random.uniform(0.5, 1.0)

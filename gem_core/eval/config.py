@@ -12,7 +12,7 @@ import gem_core
 from gem_core._util.checks import check_int, check_number, defaults, expected
 from gem_core._util.entry_points import is_file
 from gem_core._util.urls import data_without_secrets, without_secrets
-from gem_core.engines.endpoint import check_extra_body
+from gem_core.engines.endpoint import SILENCE, check_extra_body
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
 from gem_core.rollout.limits import EpisodeLimits
@@ -67,8 +67,9 @@ class EvalConfig(EpisodeLimits):
         tokens_per_minute: Rate limit of the endpoint, counting prompts and the maximum length of answers;
             None for no limit.
         timeout: Seconds allowed for one request.
-        give_up_after: Seconds after which a call that keeps failing ends the run, unless another call
-            succeeds.
+        give_up_after: Seconds after its first failure until a call that keeps failing ends the run, unless
+            another call succeeds; more than `timeout`, because an answer may take that long. None means 60
+            seconds more.
         price_in: Dollars per million prompt tokens.
         price_out: Dollars per million answer tokens.
         device: Torch device of a Hugging Face model.
@@ -103,7 +104,7 @@ class EvalConfig(EpisodeLimits):
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
     timeout: float = 120.0
-    give_up_after: float = 60.0
+    give_up_after: float | None = None
     price_in: float = 0.0
     price_out: float = 0.0
     device: str = "auto"
@@ -153,11 +154,20 @@ class EvalConfig(EpisodeLimits):
         for name in ("temperature", "price_in", "price_out"):
             check_number(name, getattr(self, name), 0)
         check_number("top_p", self.top_p, above=0, high=1)
-        for name in ("timeout", "give_up_after"):
-            check_number(name, getattr(self, name), above=0)
-        for name in ("requests_per_minute", "tokens_per_minute"):
+        check_number("timeout", self.timeout, above=0)
+        for name in ("give_up_after", "requests_per_minute", "tokens_per_minute"):
             check_number(name, getattr(self, name), above=0, optional=True)
+        if self.give_up_after is not None and self.give_up_after <= self.timeout:
+            raise expected(
+                "give_up_after", self.give_up_after, f"more than timeout={self.timeout:g} seconds, so that a "
+                "request can take its whole time before the endpoint counts as down",
+            )  # fmt: skip
         self.check_limits()
+
+    @property
+    def patience(self) -> float:
+        """`give_up_after`, or its default."""
+        return self.timeout + SILENCE if self.give_up_after is None else self.give_up_after
 
     @property
     def kind(self) -> ModelKind:

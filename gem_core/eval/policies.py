@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
-from gem_core.engines.rate_limits import Patience
+from gem_core.engines.patience import Patience
 from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
@@ -49,7 +49,7 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
             seed=config.seed,
             extra_body=config.extra_body,
             timeout=config.timeout,
-            patience=Patience(config.give_up_after),
+            patience=Patience(config.patience),
             requests_per_minute=config.requests_per_minute,
             tokens_per_minute=config.tokens_per_minute,
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -327,16 +329,23 @@ def _run_jobs(
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
         left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
-        with _process_pool(workers) as pool:
-            try:
-                futures = {pool.submit(_measure, jobs[number]): number for number in left}
-                for future in as_completed(futures):
-                    finish(futures[future], future.result())
-            except BrokenProcessPool as error:
+        others = set(active_children())
+        pool = _process_pool(workers)
+        try:
+            futures = {pool.submit(_measure, jobs[number]): number for number in left}
+            for future in as_completed(futures):
+                finish(futures[future], future.result())
+        except BaseException as error:  # the other jobs may take minutes
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(active_children()) - others:
+                process.terminate()
+            if isinstance(error, BrokenProcessPool):
                 raise ConfigError(
                     f"workers={workers}: a process could not start or was killed, such as for lack of "
                     "memory; use fewer workers, and resume to keep what is finished"
                 ) from error
+            raise
+        pool.shutdown()
     return [results[number] for number in range(len(jobs))]
 
 
@@ -347,7 +356,7 @@ def _process_pool(workers: int) -> ProcessPoolExecutor:
         ConfigError: The machine has no semaphores to share, as where ``/dev/shm`` cannot be written.
     """
     try:
-        return ProcessPoolExecutor(workers, get_context("spawn"))
+        return ProcessPoolExecutor(workers, get_context("spawn"), _end_with_parent)
     except BlockingIOError:  # the user may start no more processes
         raise
     except (OSError, ImportError, NotImplementedError) as error:  # the last two without POSIX semaphores
@@ -355,6 +364,18 @@ def _process_pool(workers: int) -> ProcessPoolExecutor:
             f"workers={workers}: processes need shared semaphores, for which /dev/shm must be writable "
             f"({error_text(error)}); use workers=1"
         ) from error
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is killed: the queue of jobs stays open, because workers hold it."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _measure(job: _Job) -> Measured:

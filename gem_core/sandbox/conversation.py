@@ -97,14 +97,20 @@ class Conversation:
     def exchange(self, request: Mapping[str, Any], seconds: float, most: int) -> dict[str, Any] | None:
         """Return the answer to a request; None if it does not arrive, is too long, or is not one to it.
 
+        An exchange that raises, for instance a `KeyboardInterrupt`, ends the container.
+
         Raises:
-            GivenUp: Nobody waits for the answer anymore. The container can answer no other request.
+            GivenUp: Nobody waits for the answer anymore.
         """
         if not self._end.alive:
             return None
         identity = secrets.token_hex(16)
         data = json.dumps({**request, "id": identity}).encode() + b"\n"
-        line = self._line(data, time.monotonic() + seconds, most)
+        try:
+            line = self._line(data, time.monotonic() + seconds, most)
+        except BaseException:
+            self.close()
+            raise
         return None if line is None else answer_to(line, identity)
 
     def end(self) -> str:

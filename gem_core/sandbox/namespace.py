@@ -160,7 +160,8 @@ class ForkedProcess(Namespace):
 class Session(Runner):
     """Process whose variables and files persist; starts on first use.
 
-    It ends with `close`, or with a program that is stopped.
+    It ends with `close`, with a program that is stopped, and with an exception in the caller, such as a
+    `KeyboardInterrupt`: the next program would receive the result of this one.
     """
 
     def __init__(self, owner: Namespace) -> None:
@@ -178,11 +179,14 @@ class Session(Runner):
         with self._turn.held(), self._owner._slots.held():
             if self._channel is None:
                 self._channel = self._owner._channel()
+            over = True
             try:
-                return exchange(self._channel, program, session=True)
+                result = exchange(self._channel, program, session=True)
+                over = self._channel.over
             finally:
-                if self._channel.over:
+                if over:
                     self._end()
+            return result
 
     def close(self) -> None:
         """End the process, after the program that it runs."""
@@ -194,9 +198,9 @@ class Session(Runner):
         self._end()
 
     def _end(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
 
 _open: weakref.WeakSet[Namespace] = weakref.WeakSet()

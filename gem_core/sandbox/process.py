@@ -7,7 +7,8 @@ The level enforces:
 - an environment without the caller's variables, only the three standard descriptors, a working folder that is
   removed afterwards, isolated mode (``-I``), and no site-packages unless `packages` is set;
 - stdin that holds only the given text; at most `ProgramLimits.output_bytes` of stdout and of stderr are
-  returned, and a flood of output uses no more disk than `ProgramLimits.file_bytes`.
+  returned, and a flood of output uses no more disk than `ProgramLimits.file_bytes`;
+- the end of the program and of its process group when the caller ends in any way.
 
 The level does not block: reading and writing any file that the user can, the network, signals to other
 processes of the user, a child that leaves the process group, filling the disk with many files. The process
@@ -26,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gem_core._util import orphans
 from gem_core._util.places import stopping
 from gem_core.sandbox.limits import ONE_THREAD, ProgramLimits
 from gem_core.sandbox.program import Program, Sandbox, cores, program_places
@@ -81,10 +83,15 @@ class Process(Sandbox):
                 open(outside / "out", "w+b") as out,
                 open(outside / "err", "w+b") as err,
             ):
+                pipe = orphans.pipe()
                 start = time.perf_counter()
                 process = subprocess.Popen(
-                    [sys.executable, "-I", *([] if self._packages else ["-S"]), _LAUNCHER, wire, "main.py"],
+                    [
+                        sys.executable, "-I", *([] if self._packages else ["-S"]), _LAUNCHER, wire, "main.py",
+                        str(pipe),
+                    ],
                     stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
+                    pass_fds=(pipe,),
                     env={
                         "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside),
                         **ONE_THREAD,
@@ -129,10 +136,12 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
             os.killpg(process.pid, signal.SIGKILL)  # before reaping, while the number cannot be reused
 
     try:
+        orphans.end_with_us(process.pid)
         with stopping(stop):
             timed_out = not _ended_within(process, seconds)
     finally:  # also on KeyboardInterrupt, so that no process is left behind
         stop()
+        orphans.release(process.pid)
         process.wait()
     return timed_out
 

@@ -186,7 +186,12 @@ class Shell:
     ) -> dict[str, Any] | None:
         if self._lost:
             return None
-        answer = self._transport.ask({"kind": kind, **fields}, wait + _SPARE_SECONDS, most)
+        self._lost = True  # also if the exchange is interrupted: the next one would receive its answer
+        try:
+            answer = self._transport.ask({"kind": kind, **fields}, wait + _SPARE_SECONDS, most)
+        except BaseException:
+            self._transport.close()
+            raise
         self._lost = answer is None
         return answer
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias, cast
 
+from gem_core._util.waiting import Overdue, within
 from gem_core.serving.access import Access, Refusal
 from gem_core.serving.guard import ConnectionLimits, Guard
 
@@ -18,6 +19,8 @@ Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MOST_BYTES = 4 << 20
 """Maximum size in bytes of a body."""
+GRACE_SECONDS = 10
+"""Number of seconds that running requests have to end when the server ends."""
 BODY_SECONDS = 30.0
 """Number of seconds in which a body must arrive."""
 
@@ -49,9 +52,9 @@ class CheckedApplication:
                 return  # the client is gone
             connection.admit()
             try:
-                body = await asyncio.wait_for(_read_body(scope, receive), BODY_SECONDS)
+                body = await within(BODY_SECONDS, _read_body(scope, receive))
                 await self._application(scope, _replay(body, receive), send)
-            except asyncio.TimeoutError:
+            except Overdue:
                 raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
             finally:
                 connection.rest()
@@ -140,5 +143,6 @@ def run_checked(application: Application, access: Access, host: str, port: int) 
         config = uvicorn.Config(
             checked, http=cast(Any, protocol), ws="none", log_level="warning", timeout_keep_alive=300,
             h11_max_incomplete_event_size=16 << 10, proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
         )  # fmt: skip
         uvicorn.Server(config).run([listener])

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from gem_core._util.waiting import Overdue, within
 from gem_core.errors import MissingDependency
 from gem_core.serving.access import Access, Refusal
 from gem_core.serving.guard import ConnectionLimits, Guard, connection_key
@@ -178,8 +179,8 @@ async def send(
     """
     transport = request.transport
     try:
-        await asyncio.wait_for(_send(request, answer), seconds)
-    except asyncio.TimeoutError:
+        await within(seconds, _send(request, answer))
+    except Overdue:
         if transport is not None:
             transport.abort()
         raise ConnectionResetError("the client did not read its answer in time") from None
@@ -203,8 +204,8 @@ async def read_body(request: web.BaseRequest, most: int, seconds: float = BODY_S
         Refusal: The body is too long, or does not arrive in time.
     """
     try:
-        return await asyncio.wait_for(_read_body(request, most), seconds)
-    except asyncio.TimeoutError:
+        return await within(seconds, _read_body(request, most))
+    except Overdue:
         raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
 
 

@@ -20,6 +20,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
+from gem_core._util import orphans
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, EnvError
 from gem_core.vector.backend import GRACE, Call, SlotReply
@@ -73,8 +74,10 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
             raise
         finally:
             theirs.close()  # so that the pipe closes when the worker ends
+        assert process.pid is not None
+        orphans.end_with_us(process.pid, GRACE)
         self._pipes.add(ours)
-        return ProcessWorker(process.pid or 0, indices, process, ours)
+        return ProcessWorker(process.pid, indices, process, ours)
 
     def _post(self, worker: ProcessWorker, calls: Sequence[Call], batch: bool) -> None:
         with contextlib.suppress(OSError):  # if the worker is dead, _poll reports it
@@ -99,6 +102,8 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         return Died(f"died with exit code {worker.process.exitcode}")
 
     def _kill(self, worker: ProcessWorker) -> None:
+        if worker.process.pid is not None:
+            orphans.release(worker.process.pid)
         if worker.process.exitcode is None:
             _kill_group(worker.process)
         worker.process.join()

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from gem_core.engines.endpoint import Endpoint
-from gem_core.engines.rate_limits import Patience
+from gem_core.engines.patience import Patience
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.rollout import ChatReply, ContextFull, RequestRejected
 from tests.engines.stub import Flaky, StubEndpoint, completion
@@ -103,9 +103,49 @@ def test_an_endpoint_that_answers_nonsense_is_abandoned():
         ask(endpoint.url, patience=Patience(0.2))
 
 
-def test_a_call_that_always_fails_ends_although_others_succeed():
-    patience = Patience(1e9)
-    assert [patience.pause(n, 0.0) is None for n in (1, 19, 20)] == [False, False, True]
+@pytest.mark.parametrize("slow", [1, 2])
+def test_a_slow_failure_is_retried(slow):
+    """The first answers take longer than the silence that an endpoint is allowed."""
+    asked = []
+
+    def answer(request):
+        asked.append(1)
+        if len(asked) <= slow:
+            time.sleep(0.3)
+            return 503, {"error": {"message": "worker restarted"}}
+        return "seven"
+
+    with StubEndpoint(answer) as endpoint:
+        (reply,) = ask(endpoint.url, patience=Patience(0.2))
+    assert reply.text == "seven"
+    assert len(asked) == slow + 1
+
+
+def test_a_request_that_times_out_is_retried():
+    asked = []
+
+    def answer(request):
+        asked.append(1)
+        if len(asked) == 1:
+            time.sleep(1.0)
+        return "seven"
+
+    with StubEndpoint(answer) as endpoint:
+        (reply,) = ask(endpoint.url, patience=Patience(0.2), timeout=0.5)
+    assert reply.text == "seven"
+
+
+def test_waiting_for_the_own_rate_limit_is_no_silence():
+    """Two calls per 0.6 s: the second waits longer than an endpoint may be silent, then fails at first."""
+    asked = []
+
+    def answer(request):
+        asked.append(1)
+        return "seven" if len(asked) in (1, 3) else (500, {"error": {"message": "broken"}})
+
+    with StubEndpoint(answer) as endpoint:
+        replies = ask(endpoint.url, times=2, patience=Patience(0.1), requests_per_minute=100)
+    assert [reply.text for reply in replies] == ["seven", "seven"]
 
 
 def test_an_exhausted_quota_is_not_retried():

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from gem_core._util.waiting import within
-from gem_core.engines.rate_limits import Patience, RateLimit
+from gem_core.engines.rate_limits import RateLimit
 
 
 class Clock:
@@ -152,27 +152,3 @@ def test_no_limit_waits_for_nothing():
     clock = Clock()
     asyncio.run(RateLimit(None, clock=clock, sleep=clock.sleep).wait(10**9))
     assert clock.now == 100
-
-
-def test_pauses_double_and_an_endpoint_may_ask_for_its_own():
-    patience = Patience(1e6, clock=Clock())
-    pauses = [patience.pause(attempt, 100.0) for attempt in range(1, 10)]
-    for attempt, pause in enumerate(pauses):
-        longest = min(30.0, 0.5 * 2**attempt)
-        assert longest / 2 <= pause <= longest
-    assert patience.pause(1, 100.0, retry_after=7.0) == 7.0
-    assert patience.pause(1, 100.0, retry_after=1e9) == 120.0
-    assert patience.repeated == 11
-
-
-def test_waiting_ends_when_no_request_is_answered():
-    clock = Clock()
-    patience = Patience(10, clock=clock)
-    clock.now += 9
-    assert patience.pause(1, 100.0) is not None
-    patience.succeeded()  # another call succeeded
-    clock.now += 9
-    assert patience.pause(2, 100.0) is not None
-    assert patience.pause(2, 118.0) is not None  # a call that has just started
-    clock.now += 2
-    assert patience.pause(3, 100.0) is None

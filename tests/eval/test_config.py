@@ -39,6 +39,9 @@ def test_what_a_model_is(tmp_path):
         ({"temperature": float("nan")}, "temperature=nan: expected a finite number of at least 0"),
         ({"top_p": 0}, "top_p=0: expected a number above 0 and up to 1"),
         ({"timeout": 0}, "timeout=0: expected a number above 0"),
+        ({"give_up_after": 120}, "give_up_after=120: expected more than timeout=120 seconds"),
+        ({"timeout": 600, "give_up_after": 300}, "give_up_after=300: expected more than timeout=600"),
+        ({"give_up_after": 0}, "give_up_after=0: expected a number above 0"),
         ({"on_length_cut": "maybe"}, "on_length_cut="),
         ({"max_total_tokens": 100}, "which endpoint does not report"),
         ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for the requests to an endpoint"),
@@ -49,6 +52,12 @@ def test_what_a_model_is(tmp_path):
 def test_values_that_cannot_be_honored(options, message):
     with pytest.raises(ConfigError, match=message):
         EvalConfig(**{"model": "a-model", "envs": [EASY], **options})
+
+
+@pytest.mark.parametrize("timeout", [5.0, 120.0, 3600.0])
+def test_a_request_may_take_its_time_before_the_endpoint_counts_as_down(timeout):
+    assert EvalConfig("a-model", [EASY], timeout=timeout).patience == timeout + 60
+    assert EvalConfig("a-model", [EASY], timeout=timeout, give_up_after=timeout + 1).patience == timeout + 1
 
 
 def test_an_unknown_environment():

@@ -359,8 +359,9 @@ def test_an_error_that_repeats_for_one_task_costs_that_episode(openai, tmp_path,
 
     with StubEndpoint(picky) as endpoint:
         run = config(
-            tmp_path, model="endpoint:m", envs=ENVS, base_url=endpoint.url, concurrency=1, give_up_after=2
-        )
+            tmp_path, model="endpoint:m", envs=ENVS, base_url=endpoint.url, concurrency=1, timeout=1.9,
+            give_up_after=2,
+        )  # fmt: skip
         outcome = evaluate(run)
         asked = len(endpoint.requests)
         again = evaluate(run)

@@ -11,7 +11,7 @@ import gem_core
 from gem_core.cli import main
 from gem_core.core import Env
 from gem_core.engines.endpoint import Endpoint
-from gem_core.engines.rate_limits import Patience
+from gem_core.engines.patience import Patience
 from gem_core.rollout import EpisodeLimits, MessagesContext, read_traces, run_episode
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tools import Tool, ToolResult

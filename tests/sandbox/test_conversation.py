@@ -124,3 +124,17 @@ def test_an_answer_repeats_the_id():
         b"",
     ):
         assert answer_to(text, "a") is None
+
+
+def test_a_conversation_whose_caller_was_interrupted_is_over(talk, monkeypatch):
+    one = talk("reply(ask())\nreply(ask())\ntime.sleep(60)")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gem_core.sandbox.conversation._read", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            one.ask({"kind": "run"}, 5, MOST)
+    assert one.exit_code is not None
+    assert one.exchange({"kind": "run"}, 5, MOST) is None

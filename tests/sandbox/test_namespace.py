@@ -287,3 +287,31 @@ def test_a_fork_server_that_cannot_be_set_up_says_why(monkeypatch):
     broken.close()
     with pytest.raises(SandboxError, match="not available on this machine: FileNotFoundError"):
         ForkServer(broken._config)
+
+
+@pytest.mark.parametrize("moment", ["while it runs", "with its answer"])
+def test_a_session_whose_caller_was_interrupted_is_over(sandbox, moment, monkeypatch):
+    """A signal handler that raises, as Ctrl-C does and the time limits of trainers for rewards."""
+
+    def interrupt(*_):
+        raise TimeoutError("the caller has no more time")
+
+    session = sandbox.session()
+    assert session.run("x = 1").ending == "ok"
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        if moment == "while it runs":
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+        else:
+            monkeypatch.setattr("gem_core.sandbox.exchange.head", interrupt)
+        with pytest.raises(TimeoutError, match="no more time"):
+            session.run("import time; time.sleep(1.5); print('second')")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        monkeypatch.undo()
+    assert not session.alive
+    for word in ("third", "fourth", "fifth"):
+        assert session.run(f"print({word!r})").stdout == f"{word}\n"
+    assert session.run("print(x)").ending == "failed"  # a new process, as after a program that was stopped
+    session.close()

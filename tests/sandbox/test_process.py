@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -209,3 +212,54 @@ def test_a_traceback_shows_the_program_and_nothing_of_this_machine(code):
 def test_a_program_can_end_with_exit_or_quit():
     assert run("print(1); exit()").ending == "ok"
     assert run("quit(3)").exit_code == 3
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes in /proc")
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_a_program_and_what_it_started_end_with_their_caller(tmp_path, end):
+    """The programs run in threads of a caller and of its forked child, which inherits its descriptors."""
+    caller = f"""
+import os, threading, time
+from gem_core.sandbox import ProgramLimits
+from gem_core.sandbox.process import Process
+def run(name):
+    code = '''import os, subprocess, time
+inner = subprocess.Popen(["sleep", "300"])
+open({str(tmp_path)!r} + "/new-" + NAME, "w").write(f"{{os.getpid()}} {{inner.pid}}")
+os.rename({str(tmp_path)!r} + "/new-" + NAME, {str(tmp_path)!r} + "/" + NAME)
+time.sleep(300)'''.replace("NAME", repr(name))
+    Process().run(code, limits=ProgramLimits(wall_seconds=300))
+threading.Thread(target=run, args=("one",)).start()
+time.sleep(0.2)
+if not os.fork():
+    run("two")
+run("three")
+"""
+    process = subprocess.Popen([sys.executable, "-c", caller], start_new_session=True)
+    try:
+        names = ("one", "two", "three")
+        wait_for(lambda: all((tmp_path / name).exists() for name in names))
+        pids = [int(word) for name in names for word in (tmp_path / name).read_text().split()]
+        assert len(pids) == 6
+        assert all(map(running, pids))
+        os.killpg(process.pid, end)
+        process.wait()
+        wait_for(lambda: not any(map(running, pids)))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def running(pid):
+    """Return whether a process runs; one that nobody reaps has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -143,3 +143,20 @@ def test_programs_of_the_machine_do_without_the_calls_that_are_refused(shell):
     assert shell.run(made).output == "20000\n  \\0  \\0  \\0\n"
     followed = "(sleep 0.3; echo more >> a) & timeout 2 tail -n 0 -f a 2> /dev/null"
     assert "more\n" in shell.run(followed).output
+
+
+@pytest.mark.parametrize("kind", ["run", "read", "write"])
+def test_a_shell_whose_caller_was_interrupted_is_over(shell, kind, monkeypatch):
+    assert shell.run("echo first").output == "first\n"
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gem_core.sandbox.exchange._wait", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            {"run": lambda: shell.run("echo x"), "read": shell.read, "write": lambda: shell.write({})}[kind]()
+    assert not shell.alive
+    assert shell.run("echo second").ending == "lost"
+    with pytest.raises(SandboxError, match="has ended"):
+        shell.write({"a": File(b"")})

@@ -22,6 +22,7 @@ from gem_core.spec import EnvSpec
 from gem_core.vector import AutoresetMode, make_vec
 from gem_core.vector import make as make_module
 from gem_core.vector.make import _choose
+from tests.support.recorded import Record, runs, wait_until
 from tests.vector.envs import RELEASE, Obedient, obedient
 
 
@@ -194,6 +195,34 @@ def test_a_worker_ends_with_its_parent() -> None:
         ended, _, _ = select.select([worker], [], [], 30)
         os.close(worker)
         assert ended
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes in /proc")
+def test_a_worker_in_a_step_ends_with_a_parent_that_was_killed_and_so_does_what_it_started(
+    tmp_path: Path,
+) -> None:
+    record = Record(tmp_path / "record")
+    script = (
+        "from gem_core.spec import EnvSpec\n"
+        "from gem_core.vector import make_vec, processes\n"
+        "processes.GRACE = 0.3\n"
+        "if __name__ == '__main__':\n"
+        f"    kwargs = {{'path': {str(tmp_path / 'record')!r}}}\n"
+        "    spec = EnvSpec('test:R-v0', 'tests.support.recorded:RecordedComputes', kwargs=kwargs)\n"
+        "    envs = make_vec(spec, backend='process')\n"
+        "    envs.reset()\n"
+        "    envs.step(['spawn'])\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    try:
+        wait_until(record.spawned)
+        pids = [*record.spawned(), *(int(line[1].partition("-")[0]) for line in record.lines())]
+        assert len(set(pids)) == 2
+        assert all(map(runs, pids))
+    finally:
+        parent.kill()
+        parent.wait()
+    wait_until(lambda: not any(map(runs, pids)))
 
 
 # -- async ----------------------------------------------------------------------------------------

@@ -5,18 +5,18 @@ from __future__ import annotations
 import abc
 import asyncio
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
+from gem_core._util.closing import Closer, Closing
 from gem_core._util.messages import error_line
+from gem_core._util.owners import calls_of
 from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.sessions import Session, SessionReply
 from gem_core.core import Env
-
-logger = logging.getLogger(__name__)
+from gem_core.wrapper import Wrapper
 
 
 class Host(abc.ABC):
@@ -31,8 +31,9 @@ class Host(abc.ABC):
     async def start(self) -> None:  # noqa: B027 - most hosts have nothing to start
         """Get ready for sessions."""
 
-    async def stop(self) -> None:  # noqa: B027
-        """Free all resources, after every seat was closed."""
+    @abc.abstractmethod
+    async def stop(self) -> None:
+        """Free all resources, after every seat was closed; wait for a limited time until that is done."""
 
     @abc.abstractmethod
     def open(self) -> Any:
@@ -44,23 +45,40 @@ class Host(abc.ABC):
 
     @abc.abstractmethod
     def close(self, seat: Any) -> None:
-        """End a session, which may have an unanswered message."""
+        """End a session, which may have an unanswered message. Environments are not closed by this thread."""
 
 
-class InlineHost(Host):
-    """Runs sessions on the event loop, for environments whose steps take microseconds."""
+class LocalHost(Host):
+    """A host whose sessions run in this process.
+
+    Args:
+        make: Builds an environment.
+        env_id: Its id.
+    """
 
     def __init__(self, make: Callable[[], Env], env_id: str) -> None:
         self._make, self._env_id = make, env_id
+        self._closer = Closer()
+
+    async def stop(self) -> None:
+        await self._closer.finished()
+
+
+class InlineHost(LocalHost):
+    """Runs sessions on the event loop, for environments whose steps take microseconds."""
 
     def open(self) -> Session:
-        return Session(self._make, self._env_id)
+        return Session(self._make, self._env_id, self._dispose)
 
     async def answer(self, seat: Session, payload: bytes) -> SessionReply:
         return seat.answer(payload)
 
     def close(self, seat: Session) -> None:
-        close_quietly(seat)
+        seat.close()
+
+    def _dispose(self, env: Env) -> None:
+        if has_close(env):
+            self._closer.start(env.close)
 
 
 class Seat:
@@ -93,8 +111,10 @@ class _Deadline:
         self._task.cancel()
 
 
-class TimedHost(Host):
+class TimedHost(LocalHost):
     """A host that limits the time of each message.
+
+    An environment is closed once the calls that still work for it in threads have returned, abandoned or not.
 
     Args:
         make: Builds an environment.
@@ -103,78 +123,52 @@ class TimedHost(Host):
     """
 
     def __init__(self, make: Callable[[], Env], env_id: str, timeout: float | None) -> None:
-        self._make, self._env_id, self._timeout = make, env_id, timeout
+        super().__init__(make, env_id)
+        self._timeout = timeout
 
-    def _new_session(self) -> Session:
-        return Session(self._make, self._env_id)
+    def open(self) -> Seat:
+        return Seat(Session(self._make, self._env_id))
+
+    def close(self, seat: Seat) -> None:
+        self._closer.start(seat.session.close, owner=seat.session)
+
+    def _too_slow(self, seat: Seat) -> SessionReply:
+        self.close(seat)
+        seat.session = Session(self._make, self._env_id)
+        return too_slow(self._timeout)
 
 
 class AsyncHost(TimedHost):
     """Awaits the async methods of environments on the event loop, any number of them at once."""
 
-    def open(self) -> Seat:
-        return Seat(self._new_session())
-
     async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
-        if self._timeout is None:
-            return await seat.session.answer_async(payload)
-        deadline = _Deadline(self._timeout)  # asyncio.wait_for would create a task for each message
-        try:
-            return await seat.session.answer_async(payload)
-        except asyncio.CancelledError:
-            if not deadline.passed:
-                raise
-            self.close(seat)
-            seat.session = self._new_session()
-            return too_slow(self._timeout)
-        finally:
-            deadline.timer.cancel()
-
-    def close(self, seat: Seat) -> None:
-        ThreadCall(functools.partial(close_quietly, seat.session))
-
-
-class ThreadSeat(Seat):
-    """A session whose messages are answered in threads.
-
-    Attributes:
-        call: Call that is running.
-    """
-
-    __slots__ = ("call",)
-
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        self.call: ThreadCall[SessionReply] | None = None
+        with calls_of(seat.session):
+            if self._timeout is None:
+                return await seat.session.answer_async(payload)
+            deadline = _Deadline(self._timeout)  # `within` would create a task for each message
+            try:
+                return await seat.session.answer_async(payload)
+            except asyncio.CancelledError:
+                if not deadline.passed:
+                    raise
+                return self._too_slow(seat)
+            finally:
+                deadline.timer.cancel()
 
 
 class ThreadHost(TimedHost):
     """Runs sessions in the threads for environments, for those that wait (see `set_env_threads`)."""
 
-    def open(self) -> ThreadSeat:
-        return ThreadSeat(self._new_session())
-
-    async def answer(self, seat: ThreadSeat, payload: bytes) -> SessionReply:
-        session = seat.session
-        call = seat.call = ThreadCall(functools.partial(session.answer, payload))
+    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
+        with calls_of(seat.session):
+            call = ThreadCall(functools.partial(seat.session.answer, payload))
         try:
             reply, error = await call.outcome(self._timeout)
         except Overdue:
-            call.future.add_done_callback(lambda _: close_quietly(session))
-            seat.session = self._new_session()
-            return too_slow(self._timeout)
-        finally:
-            seat.call = None
+            return self._too_slow(seat)
         if reply is None:
             raise RuntimeError(f"Session.answer() failed: {error!r}")
         return reply
-
-    def close(self, seat: ThreadSeat) -> None:
-        session = seat.session
-        if seat.call is not None:
-            seat.call.future.add_done_callback(lambda _: close_quietly(session))
-        else:
-            ThreadCall(functools.partial(close_quietly, session))
 
 
 def local_host(make: Callable[[], Env], env_id: str, env: Env, timeout: float | None) -> Host:
@@ -193,12 +187,13 @@ def local_host(make: Callable[[], Env], env_id: str, env: Env, timeout: float | 
     return ThreadHost(make, env_id, timeout)
 
 
-def close_quietly(session: Session) -> None:
-    """Close a session; a failure of its environment is logged."""
-    try:
-        session.close()
-    except Exception:
-        logger.warning("closing an environment failed", exc_info=True)
+def has_close(env: Env) -> bool:
+    """Return whether an environment or one of its wrappers has something to close."""
+    while isinstance(env, Wrapper):
+        if type(env).close is not Wrapper.close:
+            return True
+        env = env.env
+    return type(env).close is not Closing.close
 
 
 def lost(text: str, code: str) -> SessionReply:

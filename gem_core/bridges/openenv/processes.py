@@ -9,10 +9,12 @@ import signal
 import sys
 import time
 
+from gem_core._util import orphans
+from gem_core._util.waiting import Overdue, within
 from gem_core.bridges.openenv.hosts import cancel, too_slow
 from gem_core.bridges.openenv.sessions import SessionReply
 from gem_core.bridges.openenv.worker import HEADER, READY, read_record, unpack_reply, worker_settings
-from gem_core.bridges.openenv.workers import START_SECONDS, Seat, Worker, WorkerHost
+from gem_core.bridges.openenv.workers import END_SECONDS, START_SECONDS, Seat, Worker, WorkerHost
 from gem_core.errors import EnvError
 from gem_core.spec import EnvSpec
 
@@ -43,9 +45,17 @@ class ProcessWorker(Worker):
         assert self.process.stdout is not None
         return self.process.stdout
 
+    async def end(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        with contextlib.suppress(Overdue):
+            await within(END_SECONDS, self.process.wait())
+        await self.kill()
+
     async def kill(self) -> None:
         self.kill_now()
         await self.process.wait()
+        orphans.release(self.process.pid)
 
     def kill_now(self) -> None:
         """Kill the process and the processes that its environments started."""
@@ -102,14 +112,15 @@ class ProcessHost(WorkerHost[ProcessWorker]):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
         worker = ProcessWorker(number, process, self._timeout)
+        orphans.end_with_us(process.pid, END_SECONDS)
         try:
             worker.send(0, READY, self._settings)
-            _, _, problem = await asyncio.wait_for(read_record(worker.stdout), START_SECONDS)
+            _, _, problem = await within(START_SECONDS, read_record(worker.stdout))
             if problem:
                 raise EnvError(f"{worker.name} failed to start: {problem.decode()}")
         except BaseException as error:
             await worker.kill()
-            if isinstance(error, asyncio.TimeoutError | asyncio.IncompleteReadError):
+            if isinstance(error, Overdue | asyncio.IncompleteReadError):
                 raise EnvError(f"{worker.name} died before it was ready; stderr shows its error") from error
             raise
         return worker
@@ -121,6 +132,7 @@ class ProcessHost(WorkerHost[ProcessWorker]):
                 number, kind, data = await read_record(worker.stdout)
                 worker.receive(number, unpack_reply(kind, data))
         except (asyncio.IncompleteReadError, ConnectionError):
-            return f"died with exit code {await worker.process.wait()}"
+            await worker.kill()  # and what its environments have started
+            return f"died with exit code {worker.process.returncode}"
         finally:
             await cancel(clock)

@@ -15,6 +15,7 @@ import secrets
 from typing import Any
 
 from gem_core._util.messages import error_line
+from gem_core._util.waiting import Overdue, within
 from gem_core.bridges.openenv.hosts import Host, InlineHost, cancel, local_host, unexpected
 from gem_core.bridges.openenv.sessions import SessionReply
 from gem_core.bridges.openenv.worker import (
@@ -25,7 +26,7 @@ from gem_core.bridges.openenv.worker import (
     unpack_reply,
     worker_settings,
 )
-from gem_core.bridges.openenv.workers import CLOSE, START_SECONDS, Worker, WorkerHost
+from gem_core.bridges.openenv.workers import CLOSE, END_SECONDS, START_SECONDS, Worker, WorkerHost
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
@@ -51,13 +52,13 @@ class RayWorker(Worker):
 
     Attributes:
         actor: Its handle.
-        end: Reference to the end of its only long call, an error if the actor died.
+        end_of_run: Reference to the end of its only long call, an error if the actor died.
     """
 
     def __init__(self, number: int, actor: Any) -> None:
         super().__init__(f"Ray actor {number}")
         self.actor = actor
-        self.end: Any = None
+        self.end_of_run: Any = None
         self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
@@ -71,6 +72,13 @@ class RayWorker(Worker):
         assert self._writer is not None
         if not self._writer.is_closing():
             self._writer.write(HEADER.pack(number, kind, len(payload)) + payload)
+
+    async def end(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        with contextlib.suppress(Overdue):
+            await within(END_SECONDS, _end(self.end_of_run))
+        await self.kill()
 
     async def kill(self) -> None:
         import ray
@@ -122,8 +130,8 @@ class RayHost(WorkerHost[RayWorker]):
             self._listener.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, OSError, asyncio.TimeoutError):
-            sent = await asyncio.wait_for(reader.readexactly(SECRET_SIZE), 10)
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError, Overdue):
+            sent = await within(10, reader.readexactly(SECRET_SIZE))
             for secret, worker in list(self._starting.items()):
                 if hmac.compare_digest(secret, sent):
                     del self._starting[secret]
@@ -140,31 +148,32 @@ class RayHost(WorkerHost[RayWorker]):
         worker = RayWorker(number, self._class.remote(self._settings, self._timeout))
         self._starting[secret] = worker
         try:
-            problem = await asyncio.wait_for(worker.actor.ready.remote(), START_SECONDS)
+            problem = await within(START_SECONDS, worker.actor.ready.remote())
             if problem:
                 raise EnvError(f"{worker.name} failed to start: {problem}")
-            worker.end = worker.actor.run.remote(self._address, port, secret)
-            await asyncio.wait_for(worker.connected, START_SECONDS)
+            worker.end_of_run = worker.actor.run.remote(self._address, port, secret)
+            await within(START_SECONDS, worker.connected)
         except BaseException as error:
             self._starting.pop(secret, None)
             await worker.kill()
-            if isinstance(error, asyncio.TimeoutError | RayError):
+            if isinstance(error, Overdue | RayError):
                 raise EnvError(f"{worker.name} failed to start: {error_line(error, 300)}") from error
             raise
         return worker
 
     async def _read(self, worker: RayWorker) -> str:
         reading = asyncio.ensure_future(self._read_replies(worker))
-        end = asyncio.ensure_future(_end(worker.end))  # if a node fails, the connection may not notice
+        end = asyncio.ensure_future(_end(worker.end_of_run))  # if a node fails, the connection may not notice
         try:
             await asyncio.wait({reading, end}, return_when=asyncio.FIRST_COMPLETED)
-            return f"died ({await asyncio.wait_for(end, START_SECONDS)})"
-        except asyncio.TimeoutError:
-            return "lost its connection"
+            reason = f"died ({await within(START_SECONDS, end)})"
+        except Overdue:
+            reason = "lost its connection"
         finally:
             await cancel(reading)
             await cancel(end)
-            await worker.kill()
+        await worker.kill()
+        return reason
 
     async def _read_replies(self, worker: RayWorker) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -196,7 +205,7 @@ class SessionActor:
         self._settings, self._timeout = settings, timeout
         self._host: Host
         self._seats: dict[int, Any] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, asyncio.Task[SessionReply]] = {}
         self._writer: asyncio.StreamWriter
 
     async def ready(self) -> str:
@@ -218,10 +227,11 @@ class SessionActor:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 self._take(*await read_record(reader))
-        for task in self._tasks.values():
-            task.cancel()
+        for task in list(self._tasks.values()):
+            await cancel(task)
         for seat in self._seats.values():
             self._host.close(seat)
+        await self._host.stop()
 
     def _take(self, number: int, kind: int, payload: bytes) -> None:
         if kind == CLOSE:
@@ -236,14 +246,16 @@ class SessionActor:
         if isinstance(self._host, InlineHost):
             self._writer.write(pack_reply(number, seat.answer(payload)))
         else:
-            self._tasks[number] = asyncio.ensure_future(self._answer(number, seat, payload))
+            task = self._tasks[number] = asyncio.ensure_future(self._host.answer(seat, payload))
+            task.add_done_callback(functools.partial(self._answered, number))
 
-    async def _answer(self, number: int, seat: Any, payload: bytes) -> None:
-        try:
-            reply = await self._host.answer(seat, payload)
-        except asyncio.CancelledError:  # the session has ended
-            reply = SessionReply(b"", "close", False)
-        except Exception as error:
-            reply = unexpected(error)
+    def _answered(self, number: int, task: asyncio.Task[SessionReply]) -> None:
+        """Send the reply of a task, also of one that was canceled before it began."""
         del self._tasks[number]
+        if task.cancelled():  # the session has ended
+            reply = SessionReply(b"", "close", False)
+        elif (error := task.exception()) is not None:
+            reply = unexpected(error)
+        else:
+            reply = task.result()
         self._writer.write(pack_reply(number, reply))

@@ -139,8 +139,12 @@ class OpenEnvServer:
     async def __aenter__(self) -> OpenEnvServer:
         self.loop = asyncio.get_running_loop()
         self._closed = asyncio.Event()
-        for env in self.envs.values():
-            await env.host.start()
+        try:
+            for env in self.envs.values():
+                await env.host.start()
+        except BaseException:
+            await self._stop_hosts()
+            raise
         self._sweeper = asyncio.ensure_future(self._sweep())
         return self
 
@@ -197,9 +201,11 @@ class OpenEnvServer:
         if self._sweeper is not None:
             self._sweeper.cancel()
         await asyncio.sleep(0)  # so that the last connections can close
-        for env in self.envs.values():
-            await env.host.stop()
+        await self._stop_hosts()
         self._closed.set()
+
+    async def _stop_hosts(self) -> None:
+        await asyncio.gather(*(env.host.stop() for env in self.envs.values()))
 
     async def wait_closed(self) -> None:
         """Wait until `close` has finished."""
@@ -262,21 +268,26 @@ class OpenEnvServer:
         env = self._find(name.strip("/"))
         if last != "ws" or env is None:
             raise Refusal(404, f"no session at {path[:200]!r}; environments: {', '.join(self.envs)}")
-        if state.draining:
+        if self._refuses():
             raise Refusal(503, _SHUTDOWN)
         socket = web.WebSocketResponse(
             timeout=CLOSE_SECONDS, autoping=False, compress=False, decode_text=False,
             max_msg_size=self.limits.max_message + 1,
         )  # fmt: skip
         await socket.prepare(request)
-        if len(state.sessions) < self.limits.max_sessions:
+        if self._refuses():  # since then
+            await end_socket(socket, transport, WSCloseCode.GOING_AWAY, _SHUTDOWN)
+        elif len(state.sessions) < self.limits.max_sessions:
             await Connection(state, env, socket, transport).play()
-            return socket
-        state.metrics.events[wire.CAPACITY_REACHED] += 1  # in the words of OpenEnv's server
-        text = f"Server at capacity: {len(state.sessions)} sessions are active, the maximum"
-        await socket.send_str(wire.encode(wire.error_message(text, wire.CAPACITY_REACHED)).decode())
-        await end_socket(socket, transport, WSCloseCode.TRY_AGAIN_LATER, "at capacity")
+        else:
+            state.metrics.events[wire.CAPACITY_REACHED] += 1  # in the words of OpenEnv's server
+            text = f"Server at capacity: {len(state.sessions)} sessions are active, the maximum"
+            await socket.send_str(wire.encode(wire.error_message(text, wire.CAPACITY_REACHED)).decode())
+            await end_socket(socket, transport, WSCloseCode.TRY_AGAIN_LATER, "at capacity")
         return socket
+
+    def _refuses(self) -> bool:
+        return self.state.draining
 
     def names(self) -> list[str]:
         """Return the ids of the environments."""

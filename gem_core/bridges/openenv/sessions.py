@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from gem_core._util.threads import in_thread
 from gem_core.bridges.openenv import wire
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ResetNeeded
+
+logger = logging.getLogger(__name__)
 
 RESET_KEYS = ("seed", "episode_id", "index")
 STEP_KEYS = ("message", "metadata")
@@ -43,12 +46,18 @@ class Session:
     Args:
         make: Builds the environment, at the first reset and after a failure.
         env_id: Id to report in the state.
+        dispose: Closes an environment; None closes it in the thread that notices its end.
     """
 
-    __slots__ = ("_env", "_env_id", "_episode_id", "_has_episode", "_make", "_running", "_steps")
+    __slots__ = (
+        "__weakref__", "_dispose", "_env", "_env_id", "_episode_id", "_has_episode", "_make", "_running",
+        "_steps",
+    )  # fmt: skip
 
-    def __init__(self, make: Callable[[], Env], env_id: str) -> None:
-        self._make, self._env_id = make, env_id
+    def __init__(
+        self, make: Callable[[], Env], env_id: str, dispose: Callable[[Env], object] | None = None
+    ) -> None:
+        self._make, self._env_id, self._dispose = make, env_id, dispose
         self._env: Env | None = None
         self._episode_id: str | None = None
         self._has_episode = False
@@ -64,10 +73,9 @@ class Session:
                 return self._stepped(env.step(action))
             if kind == "reset":
                 seed, options = _reset_call(data)
-                if self._env is None:
-                    self._env = self._built()
+                env = self._build()
                 self._running = False
-                return self._started(data, self._env.reset(seed, options=options))
+                return self._started(data, env.reset(seed, options=options))
             if kind == "state":
                 return self._reply("state", {"type": "state", "data": self._state(data)})
             if kind == "mcp":
@@ -89,28 +97,35 @@ class Session:
             if kind == "reset":
                 seed, options = _reset_call(data)
                 if self._env is None:
-                    self._env = await in_thread(self._built)
+                    await in_thread(self._build)  # which keeps it if the caller leaves meanwhile
                 self._running = False
-                return self._started(data, await self._env.areset(seed, options=options))
+                return self._started(data, await self._build().areset(seed, options=options))
         except (Refusal, ResetNeeded) as refusal:
             return self._refused(refusal)
         except Exception as error:
-            with contextlib.suppress(Exception):
-                await in_thread(self.close)
+            await in_thread(self.close)
             return self._failed(error)
         return await in_thread(self.answer, payload)
 
     def close(self) -> None:
-        """Close the environment; a later reset builds a new one."""
+        """Close the environment; a failure is logged. A later reset builds a new one."""
         env, self._env, self._running = self._env, None, False
         if env is not None:
-            env.close()
+            try:
+                if self._dispose is None:
+                    env.close()
+                else:
+                    self._dispose(env)
+            except Exception:
+                logger.warning("closing an environment failed", exc_info=True)
 
-    def _built(self) -> Env:
-        try:
-            return self._make()
-        except Exception as error:
-            raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
+    def _build(self) -> Env:
+        if self._env is None:
+            try:
+                self._env = self._make()
+            except Exception as error:
+                raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
+        return self._env
 
     def _started(self, data: Mapping[str, Any], result: ResetResult) -> SessionReply:
         self._episode_id, self._steps, self._running = data.get("episode_id"), 0, True

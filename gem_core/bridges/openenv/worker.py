@@ -14,7 +14,6 @@ import sys
 from typing import BinaryIO
 
 from gem_core._util.messages import error_line
-from gem_core.bridges.openenv.hosts import close_quietly
 from gem_core.bridges.openenv.sessions import MESSAGE_TYPES, Session, SessionReply
 from gem_core.bridges.openenv.wire import ERROR_CODES
 from gem_core.bridges.openenv.workers import CLOSE
@@ -45,9 +44,8 @@ def main() -> None:
     while (record := _read(source)) is not None:
         number, kind, payload = record
         if kind == CLOSE:
-            session = sessions.pop(number, None)
-            if session is not None:
-                close_quietly(session)
+            if number in sessions:
+                sessions.pop(number).close()
             continue
         session = sessions.get(number)
         if session is None:
@@ -55,7 +53,7 @@ def main() -> None:
         sink.write(pack_reply(number, session.answer(payload)))
         sink.flush()
     for session in sessions.values():
-        close_quietly(session)
+        session.close()
 
 
 def pack_reply(number: int, reply: SessionReply) -> bytes:

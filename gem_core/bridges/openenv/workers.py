@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
 """Time limit for the start of a worker."""
+END_SECONDS = 10.0
+"""Number of seconds that a worker has to close its environments when the server ends."""
 
 ANSWER, CLOSE = 1, 2
 """Kinds of messages to a worker."""
@@ -53,22 +55,24 @@ class Worker(abc.ABC):
         seats: Its sessions, by number.
         calls: Unanswered messages by the number of the session, oldest first: the seat and the future of the
             reply.
-        watcher: Task that passes on the replies and replaces the worker when it is lost.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.seats: dict[int, Seat] = {}
         self.calls: dict[int, tuple[Seat, asyncio.Future[SessionReply]]] = {}
-        self.watcher: asyncio.Task[None] | None = None
 
     @abc.abstractmethod
     def send(self, number: int, kind: int, payload: bytes = b"") -> None:
         """Send a message about a session; if the worker is dead, the watcher notices."""
 
     @abc.abstractmethod
+    async def end(self) -> None:
+        """Let the worker close its environments, then wait for its end; after a limited time, kill it."""
+
+    @abc.abstractmethod
     async def kill(self) -> None:
-        """End the worker and wait for its end. May be called more than once."""
+        """Kill the worker and wait for its end. May be called more than once."""
 
     def call(self, seat: Seat, payload: bytes) -> asyncio.Future[SessionReply]:
         """Send a message of the client; return the future of its reply."""
@@ -106,6 +110,8 @@ class WorkerHost(Host, Generic[W]):
     def __init__(self, count: int) -> None:
         self._count = count
         self._workers: list[W] = []
+        # Each passes on the replies of a worker; when the worker is lost, it starts another one.
+        self._watchers: set[asyncio.Task[None]] = set()
         self._ready = asyncio.Event()  # set while there is a worker
         self._started = 0
         self._seats = 0
@@ -124,21 +130,23 @@ class WorkerHost(Host, Generic[W]):
         """Pass on the replies of a worker until it is lost; return the reason."""
 
     async def start(self) -> None:
-        results = await asyncio.gather(
-            *(self._add_worker() for _ in range(self._count)), return_exceptions=True
-        )
-        errors = [result for result in results if result is not None]
-        if errors:
+        try:
+            results = await asyncio.gather(
+                *(self._add_worker() for _ in range(self._count)), return_exceptions=True
+            )
+            for error in results:
+                if error is not None:
+                    raise error
+        except BaseException:
             await self.stop()
-            raise errors[0]
+            raise
 
     async def stop(self) -> None:
         self._stopping = True
-        for worker in self._workers:
-            if worker.watcher is not None:
-                await cancel(worker.watcher)
-            await worker.kill()
-        self._workers = []
+        while self._watchers:  # also those that are starting another worker
+            await asyncio.gather(*map(cancel, list(self._watchers)))
+        workers, self._workers = self._workers, []
+        await asyncio.gather(*(worker.end() for worker in workers))
 
     def open(self) -> Seat:
         self._seats += 1
@@ -150,7 +158,8 @@ class WorkerHost(Host, Generic[W]):
             if b'"reset"' not in payload:  # sent by a client that already knows of the loss
                 return lost(loss, wire.SESSION_ERROR)
         if seat.worker is None:
-            await self._ready.wait()
+            while not self._workers:
+                await self._ready.wait()
             seat.worker = min(self._workers, key=lambda worker: len(worker.seats))
             seat.worker.seats[seat.number] = seat
         return await seat.worker.call(seat, payload)
@@ -164,8 +173,10 @@ class WorkerHost(Host, Generic[W]):
     async def _add_worker(self) -> None:
         self._started += 1
         worker = await self._start_worker(self._started)
-        worker.watcher = asyncio.ensure_future(self._watch(worker))
         self._workers.append(worker)
+        watcher = asyncio.ensure_future(self._watch(worker))
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)
         self._ready.set()
 
     async def _watch(self, worker: W) -> None:

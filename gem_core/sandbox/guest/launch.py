@@ -1,11 +1,13 @@
 """Launcher of a program at level `process`: sets the limits, then runs the program in the same interpreter.
 
-Runs as ``python -I -S launch.py LIMITS FILE``. The child sets its own limits because code between fork and
-exec (``preexec_fn``) can deadlock in a parent that has threads. They are hard limits of the kernel, which
-only root can raise again.
+Runs as ``python -I -S launch.py LIMITS FILE PIPE``. Before anything else, it sends its process id to the
+pipe, so that the program ends with the caller; see `gem_core._util.orphans`. The child sets its own limits
+because code between fork and exec (``preexec_fn``) can deadlock in a parent that has threads. They are hard
+limits of the kernel, which only root can raise again.
 """
 
 import builtins
+import os
 import resource
 import sys
 import types
@@ -30,6 +32,9 @@ def show(kind: "type[BaseException]", error: BaseException, trace: "types.Traceb
 
 def main() -> None:
     """Set the limits and run the program as ``__main__``."""
+    pipe = int(sys.argv[3])
+    os.write(pipe, os.getpid().to_bytes(4, "little") + bytes(4))
+    os.close(pipe)
     cpu_seconds, memory_bytes, file_bytes, processes, open_files = map(int, sys.argv[1].split(","))
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_CPU, cpu_seconds, cpu_seconds + 1)

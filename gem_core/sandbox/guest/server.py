@@ -164,8 +164,10 @@ class Server:
 
     def start_child(self) -> None:
         message, descriptors, _, _ = socket.recv_fds(self.control, 100, 1)
-        if not message:
-            os._exit(0)  # the caller has exited
+        if not message:  # the caller has exited
+            for pid, _ in self.children.values():
+                kill_group(pid)  # in namespaces, the kernel does it
+            os._exit(0)
         channel = socket.socket(fileno=descriptors[0])
         self.num_children += 1
         if self.config["isolated"]:
