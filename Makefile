@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core records study bench bench-record docs docs-slow lint clean
+.PHONY: help demo test test-core records study bench bench-record docs docs-slow lint pre-commit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -36,6 +36,10 @@ test-core: $(VENV)/ready  ## run the tests of gem_core only
 
 lint: $(VENV)/ready  ## run ruff, mypy --strict and the check of import layers
 	$(BIN)/nox -s lint
+
+pre-commit: $(VENV)/ready  ## check the changed files at each commit from now on
+	$(PIP) pre-commit
+	$(BIN)/pre-commit install
 
 bench: $(VENV)/ready  ## compare speed with gem-llm and textarena, in a separate environment
 	$(BIN)/python benchmarks/run.py
