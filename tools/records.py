@@ -93,6 +93,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, help="episodes per player")
     parser.add_argument("--seeds", type=int, help="episodes per player that solves nothing")
     args = parser.parse_args()
+    if not args.pattern:
+        parser.error("no id is given: `make records ID=game:NewGame-v0`")
     written = write_records(args.pattern, args.file and RESULTS / args.file, args.episodes, args.seeds)
     sys.stdout.write("\n".join(["written:", *(str(path.relative_to(ROOT)) for path in written)]) + "\n")
 
