@@ -8,7 +8,7 @@ PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test test-core study bench bench-record docs docs-slow lint clean
+.PHONY: help demo test test-core records study bench bench-record docs docs-slow lint pre-commit clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1|/' | column -t -s '|'
@@ -37,11 +37,18 @@ test-core: $(VENV)/ready  ## run the tests of gem_core only
 lint: $(VENV)/ready  ## run ruff, mypy --strict and the check of import layers
 	$(BIN)/nox -s lint
 
+pre-commit: $(VENV)/ready  ## check the changed files at each commit from now on
+	$(PIP) pre-commit
+	$(BIN)/pre-commit install
+
 bench: $(VENV)/ready  ## compare speed with gem-llm and textarena, in a separate environment
 	$(BIN)/python benchmarks/run.py
 
 bench-record: $(VENV)/ready  ## like bench, and write the table to docs/results/bench.md
 	$(BIN)/python benchmarks/run.py --record
+
+records: $(VENV)/ready  ## measure the environment ID and write its records and tables
+	$(BIN)/python tools/records.py '$(ID)'
 
 study: $(VENV)/ready  ## run the learning study NAME (without a name: list them)
 	$(BIN)/python benchmarks/study.py $(NAME)

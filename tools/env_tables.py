@@ -38,6 +38,16 @@ EPISODES = 1000
 ERRORS = 3
 HIGH = 0.05
 """Floors above this value are listed."""
+PAGES = {
+    "games.md": "games.jsonl",
+    "webshop.md": "webshop.jsonl",
+    "vision.md": "vision.jsonl",
+    "databases.md": "databases.jsonl",
+    "terminal.md": "terminal.jsonl",
+    "reasoning-gym.md": "datasets.jsonl",
+    **{f"{page}.md": "datasets.jsonl" for page in ("datasets", "math", "logic", "qa", "code")},
+}
+"""Files of docs/results with the records of the tables, by page of docs/environments."""
 MARKED = re.compile(r"(<!-- (table|rules|data|floors): (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -155,6 +165,8 @@ def table(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
     for id in ids:
         if id not in records and "dataset_name" in gem_core.spec(id).kwargs:
             continue
+        if id not in records:
+            raise SystemExit(f"{id} has no record: run `make records ID={id}`")
         with gem_core.make(id) as env:
             best = "varies" if env.max_return is None else f"{env.max_return:g}"
         arguments = ", ".join(f"{key}={value!r}" for key, value in gem_core.spec(id).kwargs.items()) or "none"
@@ -211,15 +223,19 @@ def rules(ids: Iterable[str], records: dict[str, dict[str, Any]]) -> str:
         classes.setdefault(name, kind)
     lines = ["| environment | action | rewards |", "|---|---|---|"]
     for name, kind in classes.items():
-        parts = inspect.getdoc(kind).split("\n\n")
-        lines.append(f"| {name} | {paragraph(parts, 'Action: ')} | {paragraph(parts, 'Rewards: ')} |")
+        lines.append(f"| {name} | {paragraph(kind, 'Action: ')} | {paragraph(kind, 'Rewards: ')} |")
     return "\n".join(lines)
 
 
-def paragraph(parts: list[str], head: str) -> str:
-    """Return the paragraph that begins with `head`, as one line of Markdown."""
-    text = next(part for part in parts if part.startswith(head)).removeprefix(head)
-    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+def paragraph(kind: type, head: str) -> str:
+    """Return the paragraph of a docstring that begins with `head`, as one line of Markdown."""
+    for part in (inspect.getdoc(kind) or "").split("\n\n"):
+        if part.startswith(head):
+            return " ".join(part.removeprefix(head).split()).replace("``", "`").replace("|", "\\|")
+    raise SystemExit(
+        f"the docstring of {kind.__module__}.{kind.__qualname__} has no paragraph that begins with {head!r}: "
+        "write it, because the table of rules in docs/environments quotes it"
+    )
 
 
 def main() -> None:

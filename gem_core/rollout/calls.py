@@ -28,6 +28,7 @@ from gem_core.core import Env, Observation, ResetOptions
 from gem_core.errors import EnvError
 from gem_core.images import check_parts
 from gem_core.observations import encodable, encodable_observation, render_observation
+from gem_core.rollout.first_errors import first_errors
 from gem_core.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -55,10 +56,11 @@ class CheckedStep(NamedTuple):
     """Info dict, reduced to values that JSON can represent."""
 
 
-async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
+async def build_env(name: str, build: Callable[[], Env], timeout: float | None) -> Env:
     """Call a constructor in one of the shared threads.
 
     Args:
+        name: Id of the environment.
         build: Function that returns the environment.
         timeout: Maximum number of seconds, from the moment that a thread starts the call; None means no
             limit. An environment that is returned later is closed.
@@ -76,6 +78,7 @@ async def build_env(build: Callable[[], Env], timeout: float | None) -> Env:
         call.future.add_done_callback(_close_late)
         raise
     if error is not None:
+        first_errors.log(name, error)
         raise EnvError(f"constructor failed: {error_line(error)}{error_place(error, *_CALLERS)}") from error
     assert env is not None
     return env
@@ -218,6 +221,7 @@ class EnvCalls:
             observation, info = value
             return _shown(observation, info)
         except Exception as error:
+            first_errors.log(_name_of(self._env), error)
             raise EnvError(f"reset() must return (observation, info): {error_line(error)}") from error
 
     async def step(self, action: str) -> CheckedStep:
@@ -231,6 +235,7 @@ class EnvCalls:
             json_info: dict[str, Any] = jsonable(info)
             ends = bool(terminated), bool(truncated)
         except Exception as error:
+            first_errors.log(_name_of(self._env), error)
             raise EnvError(
                 f"step() must return (observation, reward, terminated, truncated, info): {error_line(error)}"
             ) from error
@@ -259,7 +264,12 @@ class EnvCalls:
             error = failure
         if error is None:
             return value
+        first_errors.log(_name_of(self._env), error)
         raise EnvError(f"{name}() failed: {error_line(error)}{error_place(error, *_CALLERS)}") from error
+
+
+def _name_of(env: Env) -> str:
+    return env.spec.id if env.spec else type(env).__name__
 
 
 class InlineCalls:
@@ -290,7 +300,7 @@ class InlineCalls:
             self._count(env, self._clock() - began)
 
     def _count(self, env: Env, seconds: float) -> None:
-        name = env.spec.id if env.spec else type(env).__name__
+        name = _name_of(env)
         if name in self._warned:
             return
         calls, slow = self._counts.get(name, (0, 0))

@@ -258,10 +258,10 @@ class EnvPool:
             first = self._tried[kind]
             if first is not None:
                 await first.wait()
-            return await build_env(build, timeout)
+            return await build_env(source.env_id, build, timeout)
         over = self._tried[kind] = asyncio.Event()
         try:
-            return await build_env(build, timeout)
+            return await build_env(source.env_id, build, timeout)
         finally:
             self._tried[kind] = None
             over.set()

@@ -15,11 +15,7 @@ from gem_core._util import entry_points as loading
 from gem_core.advantages import registry
 from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
-
-BUILTIN = [
-    "dr_grpo", "gae", "gdpo", "gigpo", "grpo", "maxrl", "mt_grpo", "opo", "rae", "rebn", "reinforce",
-    "reinforce_plus_plus", "reinforce_plus_plus_baseline", "remax", "rloo",
-]  # fmt: skip
+from tests.advantages.builtin import BUILTIN
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +31,7 @@ def test_builtin_estimators_take_gamma_and_their_needs_by_keyword(name):
     declared = get_estimator(name)
     given = {
         "group_ids": ["a", "a"],
+        "env_ids": ["a", "a"],
         "agent_ids": ["a", "a"],
         "baselines": [0.5, 0.5],
         "values": [[0.5], [0.0, 0.5]],
@@ -54,6 +51,7 @@ def test_builtin_tensor_forms_take_the_same_keywords(name):
     declared = get_estimator(name)
     given = {
         "group_ids": [0, 0],
+        "env_ids": [0, 0],
         "agent_ids": [0, 0],
         "baselines": [0.5, 0.5],
         "values": torch.zeros(2, 3),
@@ -72,8 +70,11 @@ def test_builtin_tensor_forms_take_the_same_keywords(name):
 def test_a_builtin_estimator_documents_every_argument(name):
     declared = get_estimator(name)
     text, parameters = inspect.getdoc(declared), inspect.signature(declared).parameters
-    assert len(parameters) >= 3
-    assert [argument for argument in parameters if f"\n    {argument}: " not in text] == []
+    assert "truncated" in parameters, (
+        f"give {name} an argument `truncated`, which masks episodes as in dr_grpo"
+    )
+    missing = [argument for argument in parameters if f"\n    {argument}: " not in text]
+    assert not missing, f"describe {missing} in the docstring of {name}"
     assert all(f"\n{section}:\n" in text for section in ("Args", "Returns", "Raises"))
     assert parameters["gamma"].default == 1.0
     assert {p.kind for p in list(parameters.values())[1:]} == {inspect.Parameter.KEYWORD_ONLY}
@@ -97,9 +98,9 @@ def test_what_the_signature_says():
     assert rebn.default("statistics") == "batch"
     assert gdpo.needs == ("group_ids", "reward_components")
     assert (rae.needs, rae.options) == (("agent_ids",), ())
-    assert [name for name in BUILTIN if get_estimator(name).uses_stats] == [
-        "gdpo", "rebn", "reinforce_plus_plus", "reinforce_plus_plus_baseline"
-    ]  # fmt: skip
+    with_stats = {name for name in BUILTIN if get_estimator(name).uses_stats}
+    assert {"gdpo", "rebn", "reinforce_plus_plus", "reinforce_plus_plus_baseline"} <= with_stats
+    assert not {"dr_grpo", "gae", "grpo", "reinforce", "rloo"} & with_stats
     assert all(get_estimator(name).takes_turns for name in BUILTIN)
     assert not Estimator(plain).takes_turns
 
@@ -228,7 +229,9 @@ def test_names_in_the_config_of_a_trainer():
     everywhere = {f"gem_{name}": name for name in [*BUILTIN, "mine"]}
     assert registry.names_in_trainer() == {**everywhere, **{name: name for name in [*BUILTIN, "mine"]}}
     beside = registry.names_in_trainer(("grpo", "gae"))
-    assert beside == {**everywhere, **{name: name for name in ("rebn", "mt_grpo", "rae", "mine")}}
+    own = [name for name in BUILTIN if not get_estimator(name).common]
+    assert {"rebn", "mt_grpo", "rae"} <= set(own) < set(BUILTIN)
+    assert beside == {**everywhere, **{name: name for name in [*own, "mine"]}}
     assert registry.names_in_trainer(("grpo", "mine")) == {k: v for k, v in beside.items() if k != "mine"}
     assert get_estimator("grpo").trainer_name == "gem_grpo"
     assert get_estimator("rebn").trainer_name == "rebn"

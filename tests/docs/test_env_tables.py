@@ -48,27 +48,31 @@ NEEDS_MCP = pytest.mark.skipif(
 NEEDS_NAMESPACE = pytest.mark.skipif(
     not self_check()["namespace"].available, reason="terminal.md needs level 'namespace'"
 )
-PAGES = [
-    ("games.md", "games.jsonl"),
-    pytest.param("webshop.md", "webshop.jsonl", marks=NEEDS_BM25S),
-    pytest.param("vision.md", "vision.jsonl", marks=NEEDS_PILLOW),
-    pytest.param("databases.md", "databases.jsonl", marks=NEEDS_MCP),
-    pytest.param("terminal.md", "terminal.jsonl", marks=NEEDS_NAMESPACE),
-    ("reasoning-gym.md", "datasets.jsonl"),
-    *((f"{page}.md", "datasets.jsonl") for page in ("datasets", "math", "logic", "qa", "code")),
-]
+NEEDS = {
+    "webshop.md": NEEDS_BM25S,
+    "vision.md": NEEDS_PILLOW,
+    "databases.md": NEEDS_MCP,
+    "terminal.md": NEEDS_NAMESPACE,
+}
+PAGES = [pytest.param(page, file, marks=NEEDS.get(page, ())) for page, file in tables.PAGES.items()]
 
 
 @pytest.mark.parametrize(("page", "records"), PAGES)
 def test_a_page_holds_the_tables_of_its_records(page: str, records: str) -> None:
-    """After changing an id, an argument, or a docstring, run `python tools/env_tables.py fill ...`."""
     text = (ROOT / "docs" / "environments" / page).read_text()
-    assert tables.fill(text, tables.read(ROOT / "docs" / "results" / records)) == text
+    filled = tables.fill(text, tables.read(ROOT / "docs" / "results" / records))
+    command = f"python tools/env_tables.py fill docs/environments/{page} docs/results/{records}"
+    new = [line for line in filled.splitlines() if line not in text.splitlines()]
+    assert not new, f"run `{command}`, or for a new environment `make records ID=...`: it writes {new[0]}"
+    assert filled == text, f"run `{command}`: a table has too many lines"
 
 
 def test_every_game_was_measured() -> None:
     records = tables.read(ROOT / "docs" / "results" / "games.jsonl")
-    assert set(gem_core.list_envs("game:*")) <= set(records)
+    games = set(gem_core.list_envs("game:*"))
+    assert games
+    missing = sorted(games - set(records))
+    assert not missing, f"not measured: {', '.join(missing)}. Run `make records ID={missing[0]}` for each"
     assert min(record["episodes"] for record in records.values()) >= 100
 
 
@@ -77,15 +81,17 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
     specs = [gem_core.spec(id) for id in gem_core.list_envs()]  # other tests register environments as well
     ours = [s for s in specs if str(s.entry_point).startswith("gem_core.")]
     offline = {spec.id for spec in ours if "dataset_name" not in spec.kwargs}
-    assert offline - set(records) == {"eval:SQLiteFolder", "eval:TerminalBench", "service:TauBenchRetail-v0"}
+    own_data = {"eval:SQLiteFolder", "eval:TerminalBench", "service:TauBenchRetail-v0"}
+    assert own_data <= offline - set(records)
+    missing = sorted(offline - set(records) - own_data)
+    assert not missing, f"without a floor: {', '.join(missing)}. Run `make records ID={missing[0]}` for each"
     for id, record in records.items():
-        assert floors.complete(record, 20), f"python tools/floors.py measure {id!r} ..."
+        assert floors.complete(record, 20), f"{id} lacks players: run `make records ID={id}`"
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
-            f"python tools/floors.py write ({id})"
+            f"{id} has another floor in gem_core/checker/floors.json: run `make records ID={id}`"
         )
 
 
-RECORDS = ("games", "datasets", "databases", "terminal", "vision", "webshop")
 SLOW = {"rg:futoshiki", "rg:ab", "rg:knight_swap"}
 """Ids whose first items take more than a second of CPU time."""
 RG_VERSION = "0.1.25"
@@ -95,11 +101,10 @@ IMPORTS = ("numpy", "sympy")
 
 @pytest.mark.parametrize("kind", ["game", "rg", "other"])
 def test_recorded_results_describe_the_current_environments(kind: str) -> None:
-    """If this fails, measure the ids again with tools/floors.py and tools/env_tables.py."""
     if kind == "rg" and installed_version() != RG_VERSION:
         pytest.skip(f"the records are from version {RG_VERSION} of reasoning-gym")
     results = ROOT / "docs" / "results"
-    files = [tables.read(results / f"{name}.jsonl") for name in RECORDS]
+    files = [tables.read(results / name) for name in sorted(set(tables.PAGES.values()))]
     files.append(floors.read(results / "floors.jsonl.gz"))
     assert all(files)
     recorded: dict[str, set[str]] = {}
@@ -118,7 +123,10 @@ def test_recorded_results_describe_the_current_environments(kind: str) -> None:
                 compared += 1
                 if recorded[id] != {fingerprint(env, range(1))}:
                     changed.append(id)
-    assert not changed, "prompt, items, or rewards differ from those of the recorded results"
+    assert not changed, (
+        f"prompts, items, or rewards differ from the recorded ones: {', '.join(sorted(changed))}. "
+        f"Run `make records ID={min(changed)}` for each"
+    )
     if not compared:
         pytest.skip("the packages of these environments are not installed")
 
@@ -253,3 +261,72 @@ def test_a_rare_win_that_was_never_observed_is_not_a_difference() -> None:
     assert tables.differences(summary, of) == {}
     of["game:Wordle-v0"]["random"]["return"] = 0.2
     assert list(tables.differences(summary, of)) == ["game:Wordle-v0"]
+
+
+@pytest.mark.once
+def test_one_command_writes_every_record_of_a_new_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four files hold an environment: the records, the floors, their summary, and the page."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    records = load("records")
+    id = "game:TowerofHanoi-v0-easy"
+    results, pages = tmp_path / "results", tmp_path / "pages"
+    for folder in (results, pages):
+        folder.mkdir()
+    for name in set(tables.PAGES.values()):
+        known = tables.read(ROOT / "docs" / "results" / name)
+        lines = [json.dumps(known[each]) + "\n" for each in sorted(known) if each != id]
+        (results / name).write_text("".join(lines))
+    for page in tables.PAGES:
+        (pages / page).write_text("")
+    (pages / "games.md").write_text("<!-- table: game:Tower* -->\n<!-- end -->\n")
+    monkeypatch.setattr(records, "ROOT", tmp_path)
+    monkeypatch.setattr(records, "RESULTS", results)
+    monkeypatch.setattr(records, "PAGES", pages)
+    monkeypatch.setattr(records, "SOURCE", results / "floors.jsonl.gz")
+    monkeypatch.setattr(records, "FLOORS", tmp_path / "floors.json")
+    with pytest.raises(SystemExit, match=rf"{id} has no record: run `make records ID={id}`"):
+        tables.fill((pages / "games.md").read_text(), tables.read(results / "games.jsonl"))
+    written = records.write_records(id, None, None, 5)
+    assert {path.relative_to(tmp_path).as_posix() for path in written} == {
+        "results/games.jsonl",
+        "results/floors.jsonl.gz",
+        "floors.json",
+        "pages/games.md",
+    }
+    assert tables.read(results / "games.jsonl")[id]["episodes"] == 1000
+    assert floors.read(results / "floors.jsonl.gz")[id]["seeds"] == 5
+    assert f"| `{id}` | `num_disks=3, max_turns=10` |" in (pages / "games.md").read_text()
+    assert list(json.loads((tmp_path / "floors.json").read_text())) == [id]
+
+    measured = (results / "games.jsonl").read_bytes(), (results / "floors.jsonl.gz").read_bytes()
+    records.write_records(id, None, None, 5)
+    assert measured == ((results / "games.jsonl").read_bytes(), (results / "floors.jsonl.gz").read_bytes())
+
+    with pytest.raises(SystemExit, match="no id matches 'game:Nothing': register it first"):
+        records.write_records("game:Nothing", None, None, None)
+    with pytest.raises(
+        SystemExit, match=r"no file of docs/results has records of 'multi:': choose one with --f"
+    ):
+        records.write_records("multi:KuhnPoker-v0", None, None, None)
+    (pages / "games.md").write_text("")
+    with pytest.raises(
+        SystemExit, match=rf"no table shows {id}: write the two lines `<!-- table: {id} -->` and"
+    ):
+        records.write_records(id, None, None, 5)
+
+
+class Untold(gem_core.Env):
+    """A class that does not say what pays.
+
+    Action: ``\\boxed{1}``.
+    """
+
+
+def test_a_docstring_without_rewards_is_named() -> None:
+    assert tables.paragraph(Untold, "Action: ") == "`\\boxed{1}`."
+    with pytest.raises(
+        SystemExit, match=r"test_env_tables\.Untold has no paragraph that begins with 'Rewards: '"
+    ):
+        tables.paragraph(Untold, "Rewards: ")

@@ -11,6 +11,7 @@ from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import read_estimator
+from tests.advantages.builtin import BUILTIN
 from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs" / "concepts" / "estimators.md"
@@ -26,9 +27,20 @@ def tool() -> Any:
 
 
 def test_the_table_is_current() -> None:
-    """After changing what a plugin supplies, run tools/estimator_table.py on the page."""
     text = PAGE.read_text("utf-8")
-    assert tool().fill(text) == text
+    new = [line for line in tool().fill(text).splitlines() if line not in text.splitlines()]
+    command = "python tools/estimator_table.py docs/concepts/estimators.md"
+    assert not new, f"run `{command}`: it writes {new[0]}"
+    assert tool().fill(text) == text, f"run `{command}`"
+
+
+def test_every_estimator_has_a_row_of_its_definition() -> None:
+    lines = (ROOT / "docs" / "concepts" / "rebn.md").read_text("utf-8").splitlines()
+    for name in BUILTIN:
+        assert any(line.startswith(f"| `{name}` | ") for line in lines), (
+            f"write a row for `{name}` in the table of docs/concepts/rebn.md, section 'Other estimators': "
+            "its advantage of a turn, needs, source, and when to use it"
+        )
 
 
 def test_a_cell_is_what_the_plugin_accepts() -> None:
