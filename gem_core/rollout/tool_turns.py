@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -28,6 +29,7 @@ _AFTER = (
     {"role": "assistant", "content": "Alpha-reply-7319"},
     {"role": "user", "content": "what comes second?"},
 )
+_PAIR = ("Neutral-First-Result", "Neutral-Second-Result")
 _NOTE = "neutral note 5206"
 _ARGUMENT = "neutral argument 3817"
 _REMEMBERED = 256
@@ -169,7 +171,9 @@ class ToolTurns:
         results = (CallResult(ProbeTool.name, "", _RESULTS[0]),)
         self._takes_note = self._shows_note(results)
         last = self._after_calls(self._history(results), (), generate=False)
-        self.end: AnswerEnd = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids)
+        end = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids)
+        opens = end.opens or self._opens_each_result(decode(end.closing))
+        self.end: AnswerEnd = replace(end, opens=opens)
         if len(encode(self.between(results))) <= self.end.space + len(self.end.closing):
             raise UnsupportedTemplate("the chat template puts no token between a call and the next response")
 
@@ -211,6 +215,16 @@ class ToolTurns:
     def _conversation(self, results: Sequence[CallResult], note: str = "") -> list[dict[str, Any]]:
         notes = [{"role": "user", "content": note}] if note else []
         return [*self._history(results), *self._answers(results), *notes]
+
+    def _opens_each_result(self, closing: str) -> bool:
+        """Return whether the end of an answer with calls opens its first result, as in Gemma 4."""
+        if not closing or not self.native.several:
+            return False
+        text = self.between([CallResult(ProbeTool.name, "", result) for result in _PAIR])
+        opening, _, rest = text.partition(_PAIR[0])
+        middle, _, after = rest.partition(_PAIR[1])
+        ends_each = after.startswith(middle.removesuffix(opening) + closing)
+        return opening.startswith(closing) and middle.endswith(opening) and not ends_each
 
     def _text_before(self, calls: tuple[tuple[str, str], ...], noted: bool) -> str:
         """Return the neutral conversation up to the end of its calls; results cannot change what it is.

@@ -320,6 +320,19 @@ def test_a_malformed_call_is_answered_with_the_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_calls_may_end_like_an_answer(name: str) -> None:
+    tokenizer, family = tokenizer_of(name), FAMILIES[name]
+    context = AppendContext(tokenizer, native_tools=True).with_tools([schema(Look())])
+    assert context is not None
+    ids = tokenizer.encode(call(name, {"place": "here"}) + family.specials[0])
+    shown = tokenizer.decode(context.extend([CallResult("look", "functions.look:0", '"4"\n2')], "", ids))
+    if family.syntax in ("glm", "gemma4"):  # the end of the calls opens the result
+        assert shown == family.turn
+    else:
+        assert shown == family.turn.lstrip("\n").removeprefix(family.stop)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_what_an_environment_adds_follows_the_results(name: str) -> None:
     tokenizer, family = tokenizer_of(name), FAMILIES[name]
     context = AppendContext(tokenizer, native_tools=True).with_tools([schema(Look())])
