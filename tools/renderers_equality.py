@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chat_templates import EQUALITY, PAGE, ROOT, changed_cells, read_templates
+from chat_templates import EQUALITY, PAGE, ROOT, changed_cells, read_templates, with_section
 from next_turns import Case, Player
 from real_tokenizers import GPT_OSS, read_tokenizer
 
@@ -93,7 +93,7 @@ FAMILIES = (
 
 REASONS = {
     "no prompt": "renderers has no next prompt after this end, and renders the conversation again",
-    "version": "renderers writes whole conversations with other text, too: it has another version of the template",
+    "version": "renderers writes whole conversations with other text: it has another version of the template",
     "thought": "renderers closes a thought that was cut; gem-core adds only what the template writes",
     "whitespace": "renderers leaves out whitespace that the template writes around the end of an answer",
     "stop": "renderers ends a cut answer with a stop token that the template does not write, such as GLM's "
@@ -261,8 +261,7 @@ def main() -> int:
         print("\n".join(changes) if changes else f"{len(table['templates'])} families: no cell has changed")
         return int(bool(changes))
     TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    before, _, _ = PAGE.read_text(encoding="utf-8").partition(EQUALITY)
-    PAGE.write_text(before + section_of(table), encoding="utf-8")
+    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), section_of(table)), encoding="utf-8")
     print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
     return 0
 
