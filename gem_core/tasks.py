@@ -30,6 +30,7 @@ from gem_core._util.urls import without_secrets
 from gem_core.core import Env, Split
 from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
+from gem_core.observations import encodable
 from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap
 from gem_core.spec import EnvSpec
 
@@ -223,8 +224,8 @@ class EnvChoice:
 
     @property
     def label(self) -> str:
-        """Name in metrics and reports: the environment's own name, otherwise `call` without secrets."""
-        return without_secrets(str(self.env_kwargs.get(ALIAS) or self.call))
+        """Name in metrics and reports: the environment's own name, or `call` without secrets, in UTF-8."""
+        return encodable(without_secrets(str(self.env_kwargs.get(ALIAS) or self.call)))
 
     @property
     def text(self) -> str:

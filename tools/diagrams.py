@@ -18,7 +18,7 @@ LAYERS = (
      (("checker", "bridges", "tasks", "multiagent"), ("envs", "wrappers", "tools"), ("registration",),
       ("graders", "data", "sandbox"))),
     ("interface", "#eceff3", "#5b6470",
-     (("wrapper", "observations", "images"),
+     (("wrapper", "observations", "images", "special_tokens"),
       ("core", "text", "pages", "serving", "spec", "errors", "_util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""

@@ -22,14 +22,22 @@ def derive_seed(*parts: object, sep: str = " ") -> str:
     return sep.join(map(str, parts))
 
 
+def seed_bytes(name: str) -> bytes:
+    """Return what seeds a generator like the name of a stream, also a name that UTF-8 cannot hold.
+
+    A path of foreign bytes has lone surrogates, which `random.Random` rejects.
+    """
+    return name.encode(errors="surrogatepass")
+
+
 def derive_rng(*parts: object, sep: str = " ") -> Random:
     """Return a generator seeded with the stream name from `derive_seed`."""
-    return Random(derive_seed(*parts, sep=sep))
+    return Random(seed_bytes(derive_seed(*parts, sep=sep)))
 
 
 def derive_int(*parts: object, sep: str = " ", bits: int = 31) -> int:
     """Return an integer seed of up to 64 bits, for libraries and servers that do not accept text."""
     import hashlib  # loads OpenSSL, a tenth of the time of `import gem_core`
 
-    digest = hashlib.sha256(derive_seed(*parts, sep=sep).encode(errors="surrogatepass")).digest()
+    digest = hashlib.sha256(seed_bytes(derive_seed(*parts, sep=sep))).digest()
     return int.from_bytes(digest[:8], "big") >> (64 - bits)

@@ -83,12 +83,17 @@ class EpisodeLoop:
                 self._cancel()
 
         thread = threading.Thread(target=play, name="gem-episodes", daemon=True)
-        thread.start()
+        begin: Callable[[], object] = thread.start
         while True:
             try:
+                begin()
                 wait([result])
                 break
+            except RuntimeError:  # no thread can be started
+                work.close()
+                raise
             except BaseException as error:  # the other thread does not get a KeyboardInterrupt
+                begin = bool  # the thread runs: `start` waits for its first step
                 self._loop.call_soon_threadsafe(cancel)
                 interrupt = error
         thread.join()

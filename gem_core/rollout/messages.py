@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from gem_core._util.checks import check_choice
-from gem_core._util.seeds import derive_seed
+from gem_core._util.seeds import derive_seed, seed_bytes
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, GemError, ServiceError
 from gem_core.observations import readable_text
@@ -152,7 +152,7 @@ class _Bound:
     async def reply(self, messages: list[Message], *, max_tokens: int, request_id: str) -> ChatReply:
         if self._stream is not None:
             own = self._env.action_random
-            own.seed(derive_seed("player", own.getrandbits(64), self._stream))
+            own.seed(seed_bytes(derive_seed("player", own.getrandbits(64), self._stream)))
             self._stream = None
         if self._kind == "oracle":
             action = self._env.oracle_action()

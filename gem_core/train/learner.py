@@ -181,7 +181,7 @@ class Learner:
         """Return the advantages of the turns of each episode, given the critic's values of the turns."""
         config, estimator = self.config, get_estimator(self.config.estimator)
         played = [EpisodeTurns.of(episode, config.needs) for episode in episodes]
-        groups = [episode.metadata["group"] for episode in episodes]
+        groups = [episode.metadata["group"] for episode in episodes] if config.needs_groups else None
         arguments = {"gamma": config.gamma, **config.estimator_options}
         arguments |= estimator_inputs(played, config.needs, groups)
         if "baselines" in config.needs:

@@ -117,7 +117,8 @@ def test_files_of_json_are_read_with_the_bounded_reader():
         "exam/store.py", "envs/rg", "envs/service", "envs/terminal/tasks", "graders", "sandbox",
         "bridges/openenv", "serving", "repro/settings.py", "tools/mcp/session.py", "tools/mcp/transport.py",
         "tools/mcp/env_server.py", "tools/search/server.py", "tools/mcp/limited.py",
-        "envs/terminal/pytest_verdict.py", "train", "trainers/failures.py", "trainers/plugin.py",
+        "envs/terminal/pytest_verdict.py", "rollout/tool_turns.py", "train", "trainers/failures.py",
+        "trainers/plugin.py",
     }  # fmt: skip
     root = Path(__import__("gem_core").__file__).parent
     files = [

@@ -22,14 +22,19 @@ class Owner:
 def test_the_last_call_of_all_blocks_and_tasks_counts() -> None:
     one, two, gates = Owner(), Owner(), [threading.Event(), threading.Event()]
     ended: list[str] = []
-    done = threading.Event()
+    began, done = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        began.set()
+        gates[0].wait(30)
 
     async def main() -> None:
         with calls_of(one):
-            first = asyncio.ensure_future(in_thread(gates[0].wait, 30))  # a task of its own
+            first = asyncio.ensure_future(in_thread(wait))  # a task of its own
             with calls_of(two):
                 second = ThreadCall(lambda: gates[1].wait(30))
-        await asyncio.sleep(0.01)
+        while not began.is_set():  # a call that has not begun would never run
+            await asyncio.sleep(0.001)
         assert running_call(one) is not None
         assert running_call(two) is second.future
         after_calls(one, lambda: (ended.append("one"), done.set()))

@@ -40,7 +40,10 @@ def running_in(session):
     ("end", "before"),
     [
         (signal.SIGTERM, ""),
-        (signal.SIGHUP, ""),
+        (
+            signal.SIGHUP,
+            "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n",
+        ),  # not as under nohup
         (signal.SIGTERM, "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"),  # as after `cmd &`
     ],
 )

@@ -313,7 +313,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_reported_in_one_line(openai, tmp_pa
     for path in (tmp_path / "a").iterdir():
         assert "sk-wrong" not in path.read_text()
     capsys.readouterr()
-    assert main(command(url, tmp_path / "b", "--give-up-after", "0.2")) == 2
+    assert main(command(url, tmp_path / "b", "--give-up-after", "0.2", "--timeout", "0.1")) == 2
     (last,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
     assert f"{url}/ does not answer" in last
     assert main(command(url, tmp_path / "c", "--api-key-env", "NO_SUCH_KEY")) == 2

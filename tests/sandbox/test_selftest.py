@@ -63,7 +63,7 @@ def test_destructive_attacks_are_never_handed_to_a_level_that_does_not_hold_them
 
 def test_an_escape_is_detected_with_exit_code_1(monkeypatch, capsys):
     leaky = levels.open_sandbox("process")
-    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False, levels.os.getpid()): leaky})
+    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False): leaky})
     monkeypatch.setattr(
         levels, "_checks", {name: levels.LevelCheck(name, name == "namespace", "-") for name in levels.LEVELS}
     )

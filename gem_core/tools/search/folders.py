@@ -59,8 +59,9 @@ def open_cached(folder: Path, build: Callable[[Path], None], open_index: Callabl
         OSError: The disk is full, or the folder cannot be read or written; the error names it.
     """
     try:
+        built = build_once(folder, build)
         try:
-            return open_index(build_once(folder, build))
+            return open_index(built)
         except DataError as error:
             logger.warning("%s", error)
         with _locked(_lock_of(folder)):
