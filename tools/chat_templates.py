@@ -23,6 +23,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs/results/chat_templates.json"
 PAGE = ROOT / "docs/concepts/chat-templates.md"
+EQUALITY = "## Equality with renderers\n"
+"""Heading of the section of the page that `renderers_equality.py` generates."""
+VERL = "## Builders of verl\n"
+"""Heading of the section of the page that `verl_builders.py` generates."""
 LLAMA_CPP = "vendor/llama.cpp/models/templates/"
 
 
@@ -187,7 +191,8 @@ gem-core template Qwen/Qwen3-0.6B
 shows the row of your model. The templates come from {_listed(packages)};
 copies of the same text count once, and each has a tokenizer with one token per byte and its own special
 tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
-changes.
+changes. For some of the models, another package makes the same prompts; see
+[Equality with renderers](#equality-with-renderers).
 
 A message of an environment that spells every special token of its template adds {forged} special tokens to
 a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-special-tokens).
@@ -204,7 +209,14 @@ a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-spec
     if refused:
         lines += ["", "## Rejected templates", "", "| template | reason |", "|---|---|"]
         lines += [f"| {name} | {_cell(reason)} |" for name, reason in refused.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n\n"
+
+
+def with_section(page: str, section: str) -> str:
+    """Return the page with another text for one of its last sections, which begins with its heading."""
+    before, _, rest = page.partition(section.partition("\n")[0] + "\n")
+    _, heading, later = rest.partition("\n## ")
+    return before + section + heading + later
 
 
 def _listed(packages: Mapping[str, str]) -> str:
@@ -251,7 +263,8 @@ def main() -> int:
         print("\n".join(changes) if changes else f"{len(table['templates'])} templates: no cell has changed")
         return int(bool(changes))
     TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(page_of(table), encoding="utf-8")
+    _, begin, section = PAGE.read_text(encoding="utf-8").partition(EQUALITY)
+    PAGE.write_text(page_of(table) + begin + section, encoding="utf-8")
     print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
     return 0
 

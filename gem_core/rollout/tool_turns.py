@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -28,6 +29,8 @@ _AFTER = (
     {"role": "assistant", "content": "Alpha-reply-7319"},
     {"role": "user", "content": "what comes second?"},
 )
+_PAIR = ("Neutral-First-Result", "Neutral-Second-Result")
+_NOTE = "neutral note 5206"
 _ARGUMENT = "neutral argument 3817"
 _REMEMBERED = 256
 
@@ -166,8 +169,11 @@ class ToolTurns:
         self._prefix = lru_cache(_REMEMBERED)(self._text_before)
         self._reject_dependence()
         results = (CallResult(ProbeTool.name, "", _RESULTS[0]),)
+        self._takes_note = self._shows_note(results)
         last = self._after_calls(self._history(results), (), generate=False)
-        self.end: AnswerEnd = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids)
+        end = ends_of(encode(self.between(results)), encode(last), decode, atomic_ids)
+        opens = end.opens or self._opens_each_result(decode(end.closing))
+        self.end: AnswerEnd = replace(end, opens=opens)
         if len(encode(self.between(results))) <= self.end.space + len(self.end.closing):
             raise UnsupportedTemplate("the chat template puts no token between a call and the next response")
 
@@ -180,8 +186,12 @@ class ToolTurns:
 
         Args:
             results: Results of all calls in the response.
-            note: A further message of the environment; empty for none.
+            note: A further message of the environment; empty for none. If the template has no user message
+                after results, it follows the last result.
         """
+        if note and not self._takes_note:
+            *earlier, last = results
+            results, note = [*earlier, last._replace(text=f"{last.text}\n\n{note}")], ""
         try:
             return self._between(results, note)
         except UnsupportedTemplate:  # the template takes only ids of its own form
@@ -190,7 +200,7 @@ class ToolTurns:
             return self._between([result._replace(id="") for result in results], note)
 
     def _between(self, results: Sequence[CallResult], note: str) -> str:
-        before = self._prefix(tuple((result.name, result.id) for result in results))
+        before = self._prefix(tuple((result.name, result.id) for result in results), bool(note))
         text = self._render(self._conversation(results, note), generate=True)
         if not text.startswith(before):
             raise UnsupportedTemplate(
@@ -206,11 +216,31 @@ class ToolTurns:
         notes = [{"role": "user", "content": note}] if note else []
         return [*self._history(results), *self._answers(results), *notes]
 
-    def _text_before(self, calls: tuple[tuple[str, str], ...]) -> str:
-        """Return the neutral conversation up to the end of its calls; results cannot change what it is."""
+    def _opens_each_result(self, closing: str) -> bool:
+        """Return whether the end of an answer with calls opens its first result, as in Gemma 4."""
+        if not closing or not self.native.several:
+            return False
+        text = self.between([CallResult(ProbeTool.name, "", result) for result in _PAIR])
+        opening, _, rest = text.partition(_PAIR[0])
+        middle, _, after = rest.partition(_PAIR[1])
+        ends_each = after.startswith(middle.removesuffix(opening) + closing)
+        return opening.startswith(closing) and middle.endswith(opening) and not ends_each
+
+    def _text_before(self, calls: tuple[tuple[str, str], ...], noted: bool) -> str:
+        """Return the neutral conversation up to the end of its calls; results cannot change what it is.
+
+        Some templates write the thought before a call only until the next message of a user.
+        """
         results = [CallResult(name, id, _RESULTS[0]) for name, id in calls]
-        text = self._render(self._conversation(results), generate=True)
+        text = self._render(self._conversation(results, _NOTE if noted else ""), generate=True)
         return text.removesuffix(self._cut(text, self._history(results)[-1]))
+
+    def _shows_note(self, results: Sequence[CallResult]) -> bool:
+        """Return whether the template takes a user message after results."""
+        try:
+            return _NOTE in self._between(results, _NOTE)
+        except UnsupportedTemplate:
+            return False
 
     def _history(self, results: Sequence[CallResult]) -> list[dict[str, Any]]:
         """Return a question and an assistant's message with calls."""

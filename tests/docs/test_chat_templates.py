@@ -21,7 +21,8 @@ RECORDED: dict[str, Any] = json.loads(chat_templates.TABLE.read_text(encoding="u
 
 
 def test_the_page_shows_the_recorded_table() -> None:
-    assert chat_templates.PAGE.read_text(encoding="utf-8") == chat_templates.page_of(RECORDED)
+    page, _, _ = chat_templates.PAGE.read_text(encoding="utf-8").partition(chat_templates.EQUALITY)
+    assert page == chat_templates.page_of(RECORDED)
     assert len(RECORDED["templates"]) > 120
 
 

@@ -12,7 +12,9 @@ import pytest
 import gem_core
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode
+from gem_core.rollout.tool_turns import CallResult
 from gem_core.tools import Tool, ToolResult
+from gem_core.tools.formats import schema
 from gem_core.tools.native import native_syntax
 from gem_core.tools.reading import ToolCall
 from gem_core.tools.syntaxes import get_syntax
@@ -61,14 +63,17 @@ _EACH = "{% for c in m.tool_calls %}{% set f = c.function %}"
 _TYPED = "{{ v if v is string else v | tojson }}"
 _CHATML = ["<|im_end|>", "<|im_start|>"]
 _USER_RESULT = "<|im_start|>user\n<tool_response>\n{{ m.content }}\n</tool_response><|im_end|>\n"
+_HERMES = (
+    _EACH + '<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n</tool_call>'
+    "{% if not loop.last %}\n{% endif %}{% endfor %}"
+)
 _SHOWN = '<|im_start|>user\n<tool_response>\n"4"\n2\n</tool_response><|im_end|>\n<|im_start|>assistant\n'
 
 FAMILIES = {
     "hermes": Family(
         "hermes",
         chatml(
-            _EACH + '<tool_call>\n{"name": "{{ f.name }}", "arguments": {{ f.arguments | tojson }}}\n</tool_call>'
-            "{% if not loop.last %}\n{% endif %}{% endfor %}",
+            _HERMES,
             # several results share a turn
             "{% if loop.previtem.role != 'tool' %}<|im_start|>user{% endif %}{{ '\\n' }}<tool_response>\n{{ m.content }}\n"
             "</tool_response>{% if loop.last or loop.nextitem.role != 'tool' %}<|im_end|>\n{% endif %}",
@@ -83,6 +88,24 @@ FAMILIES = {
             _USER_RESULT,
         ),
         _CHATML, f"\n<|im_end|>\n{_SHOWN}", "<|im_end|>",
+    ),
+    "a thought before a call until the next question": Family(
+        "hermes",
+        chatml(
+            "{% if messages[loop.index0:] | selectattr('role', 'equalto', 'user') | list | length == 0 %}"
+            "<think>\n\n</think>\n\n{% endif %}" + _HERMES,
+            _USER_RESULT,
+        ),
+        _CHATML, f"<|im_end|>\n{_SHOWN}", "<|im_end|>",
+    ),
+    "no question after a result": Family(
+        "hermes",
+        chatml(_HERMES, _USER_RESULT).replace(
+            "{% else %}",
+            "{% else %}{% if m.role == 'user' and not loop.first and loop.previtem.role == 'tool' %}"
+            "{{ raise_exception('roles must alternate') }}{% endif %}",
+        ),
+        _CHATML, f"<|im_end|>\n{_SHOWN}", "<|im_end|>",
     ),
     "the opener of the result is the stop token": Family(
         "glm",
@@ -297,6 +320,41 @@ def test_a_malformed_call_is_answered_with_the_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_calls_may_end_like_an_answer(name: str) -> None:
+    tokenizer, family = tokenizer_of(name), FAMILIES[name]
+    context = AppendContext(tokenizer, native_tools=True).with_tools([schema(Look())])
+    assert context is not None
+    ids = tokenizer.encode(call(name, {"place": "here"}) + family.specials[0])
+    shown = tokenizer.decode(context.extend([CallResult("look", "functions.look:0", '"4"\n2')], "", ids))
+    if family.syntax in ("glm", "gemma4"):  # the end of the calls opens the result
+        assert shown == family.turn
+    else:
+        assert shown == family.turn.lstrip("\n").removeprefix(family.stop)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_an_environment_adds_follows_the_results(name: str) -> None:
+    tokenizer, family = tokenizer_of(name), FAMILIES[name]
+    context = AppendContext(tokenizer, native_tools=True).with_tools([schema(Look())])
+    assert context is not None
+    for count in (1, 2):
+        results = [CallResult("look", "", f"result {number}") for number in range(count)]
+        ids = tokenizer.encode(call(name, *[{"place": "here"}] * count) + family.stop)
+        alone = tokenizer.decode(context.extend(results, "", ids))
+        shown = tokenizer.decode(context.extend(results, "And a note.", ids))
+        if name == "no question after a result":
+            assert shown == alone.replace(f"result {count - 1}", f"result {count - 1}\n\nAnd a note.")
+        else:
+            start = alone.index(f"result {count - 1}") + len("result 0")
+            assert shown.startswith(alone[:start])
+            assert shown[start:].count("And a note.") == 1
+            question = tokenizer.decode(
+                context.context.extend("And a note.", tokenizer.encode(family.specials[0]))
+            )
+            assert shown.endswith(question.lstrip())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_a_result_may_hold_anything(name: str) -> None:
     """What a tool returns is never read as a call, and never changes where a turn begins."""
     family, tokenizer = FAMILIES[name], tokenizer_of(name)
@@ -445,8 +503,6 @@ def test_switched_off_and_rebuilt_contexts_have_no_native_tools() -> None:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_texts_and_tokens_are_the_same(name: str) -> None:
     """Trainers that encode texts themselves get the same tokens."""
-    from gem_core.rollout.tool_turns import CallResult
-
     tokenizer, family = tokenizer_of(name), FAMILIES[name]
     found = AppendContext(tokenizer).with_tools(
         [{"type": "function", "function": {"name": "look", "parameters": {}}}]
