@@ -58,7 +58,13 @@ def test_the_plain_format_begins_as_the_tokenizer_would() -> None:
 
 
 @settings(max_examples=80)
-@given(st.text(max_size=30), st.lists(st.integers(4, 500), min_size=1, max_size=4), st.booleans())
+@given(
+    st.text(
+        st.characters(min_codepoint=4), max_size=30
+    ),  # the others are special tokens, see test_forging.py
+    st.lists(st.integers(4, 500), min_size=1, max_size=4),
+    st.booleans(),
+)
 def test_two_responses_are_always_separated_by_a_token(
     message: str, response: list[int], ended: bool
 ) -> None:
