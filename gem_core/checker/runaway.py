@@ -20,6 +20,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core._util import orphans
 from gem_core._util.forks import ForkSafeLock, renew_after_fork
 from gem_core.checker.subject import Subject, broken, clip
 from gem_core.core import Env
@@ -120,6 +121,7 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             start_new_session=True,  # so that programs started by the environment are stopped with it
         )
+        orphans.end_with_us(self._process.pid)
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(self._process.stdout, self._messages), daemon=True).start()
 
@@ -130,6 +132,7 @@ class _Worker:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
+        orphans.release(process.pid)
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()

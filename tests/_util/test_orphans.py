@@ -134,3 +134,30 @@ def test_the_watcher_ends_with_the_caller():
     with Caller(code) as caller:
         caller.process.kill()
         assert caller.left() == []
+
+
+CHECKER = """
+import threading
+from gem_core.checker import runaway
+from gem_core.spec import EnvSpec
+spec = EnvSpec("test:Backtracks", "tests.checker.broken_envs:Backtracks")
+texts = [("repetition", "bare", "(a+)+$")]
+threading.Thread(target=runaway.send, args=(spec, 0, texts, 3600.0), daemon=True).start()
+while runaway._worker._process is None:
+    time.sleep(0.01)
+print(runaway._worker._process.pid, flush=True)
+"""
+PUZZLES = """
+from gem_core.envs.rg.trusted import _Worker
+print(_Worker("time").process.pid, flush=True)
+"""
+
+
+@pytest.mark.parametrize("code", [CHECKER, PUZZLES], ids=["checker", "puzzles"])
+def test_a_worker_ends_with_a_caller_that_is_killed(code):
+    with Caller(code) as caller:
+        assert len(caller.pids) == 1
+        assert running(caller.pids[0])
+        os.kill(caller.pids[0], signal.SIGSTOP)  # it does not see the end of its input
+        caller.process.kill()
+        assert caller.left() == []

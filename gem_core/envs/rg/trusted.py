@@ -23,6 +23,7 @@ import sys
 import time
 from typing import Any
 
+from gem_core._util import orphans
 from gem_core._util.forks import after_fork
 from gem_core._util.places import Places, stopping
 
@@ -73,6 +74,7 @@ class _Worker:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+        orphans.end_with_us(self.process.pid)
         self.started = False
 
     def ask(self, request: bytes, seconds: float) -> dict[str, Any]:
@@ -109,6 +111,7 @@ class _Worker:
                 with contextlib.suppress(OSError):
                     pipe.close()
         self.kill()
+        orphans.release(self.process.pid)
         self.process.wait()
 
     def kill(self) -> None:
