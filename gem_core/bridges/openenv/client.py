@@ -118,7 +118,9 @@ class ClientSession:
         try:
             payload = await within(timeout, self._exchange(message, self._answer))
         except BaseException as error:
-            self._answer = None
+            answer, self._answer = self._answer, None
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # mark as retrieved: the message could not be sent
             self.close()  # the answer may still arrive
             if isinstance(error, Overdue):
                 raise EnvError(f"the server did not answer within {timeout:g} s") from None

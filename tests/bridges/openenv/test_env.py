@@ -1,9 +1,11 @@
 import asyncio
+import gc
 import json
 import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -526,3 +528,43 @@ def test_a_session_that_is_being_opened_does_not_outlive_the_environment(games):
     while games.server.state.sessions and time.monotonic() < end:
         time.sleep(0.01)
     assert not games.server.state.sessions
+
+
+class _Broken:
+    """A WebSocket whose connection ends while a message is sent."""
+
+    def __init__(self):
+        self.ended = asyncio.Event()
+
+    async def receive(self):
+        await self.ended.wait()
+        return SimpleNamespace(type=web.WSMsgType.CLOSED)
+
+    async def send_frame(self, *_):
+        self.ended.set()
+        await asyncio.sleep(0.01)
+        raise ConnectionResetError
+
+    async def close(self):
+        pass
+
+
+@pytest.mark.parametrize("timeout", [None, 30.0])
+def test_a_connection_that_ends_while_a_message_is_sent_is_reported_once(timeout):
+    from gem_core.bridges.openenv.address import SessionLost
+    from gem_core.bridges.openenv.client import ClientSession
+
+    unheard = []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        socket = _Broken()
+        session = ClientSession(socket, socket)
+        with pytest.raises(SessionLost, match="the server closed the connection"):
+            await session.ask("reset", {}, timeout)
+        del session
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(main())
+    assert unheard == []
