@@ -234,15 +234,19 @@ def usage(process: int) -> dict[str, int]:
 
 
 def descendants(process: int) -> Iterator[int]:
-    """Yield the processes below a process."""
-    for task in os.listdir(f"/proc/{process}/task"):
+    """Yield the processes below a process, without those that end meanwhile."""
+    try:
+        tasks = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return
+    for task in tasks:
         try:
             children = Path(f"/proc/{process}/task/{task}/children").read_text(encoding="ascii")
-        except OSError:  # ended meanwhile
+        except OSError:
             continue
         for child in map(int, children.split()):
             yield child
-            yield from descendants(child) if Path(f"/proc/{child}").exists() else ()
+            yield from descendants(child)
 
 
 @contextmanager
