@@ -6,7 +6,7 @@
 
 A call in a thread cannot be canceled. Its clock tells the thread that nobody waits for the result anymore:
 then a wait for a place ends, work that registered with `stopping` is stopped, and both raise `GivenUp`.
-Whoever gives up thus leaves every queue, and what it asked for does not run later.
+A caller that gives up leaves every queue, and what it asked for does not run later.
 
 The clock also measures the time for a time limit. It stands while the call waits for a place, so a limit does
 not depend on how many others wait.

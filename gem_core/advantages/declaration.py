@@ -104,7 +104,13 @@ class Declaration(Generic[P, R]):
 
     def _read_signature(self) -> None:
         owner = f"estimator {self.name!r}"
-        first, *rest = inspect.signature(self.function).parameters.values()
+        try:
+            first, *rest = inspect.signature(self.function).parameters.values()
+        except ValueError as error:  # no signature, as of functions in C, or an empty one
+            raise ConfigError(
+                f"{owner}: the signature of {self.function!r} cannot be read ({error}): expected a Python "
+                "function that takes the turn rewards and gamma"
+            ) from error
         parameters = {p.name: p for p in rest if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         if "gamma" not in parameters:
             listed = ", ".join([first.name, *parameters])

@@ -195,6 +195,8 @@ def by_group(rewards, *, by="batch", group_ids=None, gamma=1.0):
         (by_group, {"option_needs": {"by": {"env": "envs"}}}, "unknown need 'envs' of estimator 'by_group'"),
         (by_group, {"option_needs": {"of": {"env": "group_ids"}}}, "unknown option 'of' of estimator"),
         (by_group, {"option_needs": {"by": {"env": "env_ids"}}}, "unknown argument 'env_ids' of estimator"),
+        (max, {}, "'max': the signature of .* cannot be read"),
+        (lambda: [], {"name": "empty"}, "'empty': the signature of .* cannot be read"),
         (5, {"name": "five"}, "estimator 'five': 5 is not a function"),
         (None, {"name": "nothing"}, "None is not a function"),
         (learns, {}, "critic_learns=None: expected advantage or return with the need 'values'"),
