@@ -31,6 +31,19 @@ class Closing:
         self.close()
 
 
+def run_aside(run: Callable[[], object]) -> None:
+    """Run a close in a thread of its own, because one that never returns would block a shared one forever."""
+    if sys.is_finalizing():  # no thread can start
+        run()
+        return
+    try:
+        threading.Thread(target=run, name="gem-env-close", daemon=True).start()
+    except RuntimeError:  # too many threads
+        from gem_core._util.threads import ENV_THREADS  # asyncio: a third of the time of `import gem_core`
+
+        ENV_THREADS.submit(run)
+
+
 class Closer:
     """Closes objects in threads of their own, so that no close can hold up an event loop or another close.
 
@@ -50,7 +63,6 @@ class Closer:
                 is called once they have returned. None means nothing.
         """
         from gem_core._util.owners import after_calls
-        from gem_core._util.threads import ENV_THREADS  # asyncio: a third of the time of `import gem_core`
 
         done: Future[None] = Future()
         with self._lock:
@@ -66,19 +78,10 @@ class Closer:
                     self._pending.discard(done)
                 done.set_result(None)
 
-        def begin() -> None:
-            if sys.is_finalizing():  # no thread can start
-                run()
-                return
-            try:
-                threading.Thread(target=run, name="gem-close", daemon=True).start()
-            except RuntimeError:  # too many threads
-                ENV_THREADS.submit(run)
-
         if owner is None:
-            begin()
+            run_aside(run)
         else:
-            after_calls(owner, begin)
+            after_calls(owner, lambda: run_aside(run))
 
     def wait(self, seconds: float = CLOSE_SECONDS) -> None:
         """Wait until everything is closed; what has not returned in time is logged and abandoned."""

@@ -12,7 +12,6 @@ import logging
 import math
 import numbers
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -20,6 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gem_core._util import threads
+from gem_core._util.closing import run_aside
 from gem_core._util.messages import error_line, error_place
 from gem_core._util.owners import after_calls, calls_of, running_call
 from gem_core._util.threads import MAX_THREADS, CallOutcome, ThreadCall
@@ -114,8 +114,7 @@ def start_closing(env: Env) -> Future[None]:
     if sys.is_finalizing():  # an unfinished episode is being destroyed
         close()
     else:
-        thread = threading.Thread(target=close, name="gem-env-close", daemon=True)
-        after_calls(env.unwrapped, thread.start)
+        after_calls(env.unwrapped, lambda: run_aside(close))
     return closed
 
 

@@ -21,6 +21,7 @@ from gem_core.rollout import (
     run_agents,
     run_episode,
 )
+from gem_core.rollout.calls import start_closing
 from gem_core.tools import Tool, ToolResult
 from gem_core.wrappers.episode import TimeLimit
 from gem_core.wrappers.tools import Tools
@@ -293,3 +294,22 @@ def test_a_pool_closes_an_environment_whose_wrappers_cannot_be_built() -> None:
     episode = asyncio.run(pool.play(task, says("x"), CONTEXT, log_errors=False))
     assert episode.stop_reason == "env_error"
     assert [env.closed for env in MADE] == [1]
+
+
+def test_an_environment_is_closed_where_no_further_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = threading.Event()
+
+    class Closed(Env):
+        def close(self) -> None:
+            closed.set()
+
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "gem-env-close":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start_closing(Closed()).result(30)
+    assert closed.is_set()
