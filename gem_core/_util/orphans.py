@@ -19,6 +19,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gem_core._util.forks import ForkSafeLock, after_fork
@@ -27,10 +28,26 @@ from gem_core._util.watcher import RECORD
 _SCRIPT = str(Path(__file__).with_name("watcher.py"))
 
 _lock = ForkSafeLock(reentrant=True)
-_pipe: int | None = None
-"""Where the watcher reads; None before its start."""
-_watcher: subprocess.Popen[bytes] | None = None
-_groups: dict[int, float] = {}
+
+
+@dataclass
+class _Watcher:
+    """The watcher of this process.
+
+    It is one object, because `gem-core check` takes a replaced attribute of a module for the work of a text.
+
+    Attributes:
+        pipe: Where the process reads; None before its start.
+        process: The process; None before its start.
+        groups: Grace in seconds of each process group.
+    """
+
+    pipe: int | None = None
+    process: subprocess.Popen[bytes] | None = None
+    groups: dict[int, float] = field(default_factory=dict)
+
+
+_watcher = _Watcher()
 
 
 def pipe() -> int:
@@ -39,10 +56,10 @@ def pipe() -> int:
     A caller that is killed between the start of a process and `end_with_us` then leaves nothing behind.
     """
     with _lock:
-        if _pipe is None:
+        if _watcher.pipe is None:
             _start()
-        assert _pipe is not None
-        return _pipe
+        assert _watcher.pipe is not None
+        return _watcher.pipe
 
 
 def end_with_us(pid: int, grace: float = 0.0) -> None:
@@ -55,14 +72,14 @@ def end_with_us(pid: int, grace: float = 0.0) -> None:
     if not hasattr(os, "killpg"):  # Windows
         return
     with _lock:
-        _groups[pid] = grace
+        _watcher.groups[pid] = grace
         _send(pid, grace)
 
 
 def release(pid: int) -> None:
     """Leave a process group alone that has ended; to be called before its leader is reaped."""
     with _lock:
-        if _groups.pop(pid, None) is not None:
+        if _watcher.groups.pop(pid, None) is not None:
             _send(-pid, 0.0)
 
 
@@ -71,54 +88,51 @@ def _send(pid: int, grace: float) -> None:
         os.write(pipe(), RECORD.pack(pid, round(grace * 1000)))
     except BrokenPipeError:  # somebody killed the watcher
         _start()
-        for each, seconds in _groups.items():
+        for each, seconds in _watcher.groups.items():
             os.write(pipe(), RECORD.pack(each, round(seconds * 1000)))
 
 
 def _start() -> None:
     """Start a watcher; a later one takes over the descriptor of the first, which other threads may use."""
-    global _pipe, _watcher
     theirs, ours = os.pipe()
     try:
-        if _watcher is not None:
-            _watcher.wait()
-        _watcher = subprocess.Popen(
+        if _watcher.process is not None:
+            _watcher.process.wait()
+        _watcher.process = subprocess.Popen(
             [sys.executable, "-I", "-S", _SCRIPT, str(theirs), str(os.getpid())], pass_fds=(theirs,),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
             start_new_session=True,
         )  # fmt: skip
-        if _pipe is not None:
-            os.dup2(ours, _pipe, inheritable=False)
-            ours, closed = _pipe, ours
+        if _watcher.pipe is not None:
+            os.dup2(ours, _watcher.pipe, inheritable=False)
+            ours, closed = _watcher.pipe, ours
             os.close(closed)
-        _pipe = ours
+        _watcher.pipe = ours
     finally:
         os.close(theirs)
 
 
 def _stop() -> None:
     """End the watcher, which kills the groups that are left."""
-    global _pipe, _watcher
     with _lock:
-        if _pipe is not None:
-            os.close(_pipe)
-        if _watcher is not None:
+        if _watcher.pipe is not None:
+            os.close(_watcher.pipe)
+        if _watcher.process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                _watcher.wait(1.0)  # longer only if a group has a grace
-            _watcher.returncode = 0
-        _pipe = _watcher = None
-        _groups.clear()
+                _watcher.process.wait(1.0)  # longer only if a group has a grace
+            _watcher.process.returncode = 0
+        _watcher.pipe = _watcher.process = None
+        _watcher.groups.clear()
 
 
 def _forget() -> None:
     """Forget the watcher in a forked child, because it belongs to the parent."""
-    global _pipe, _watcher
-    if _pipe is not None:
-        os.close(_pipe)  # or else it would seem that the parent may still send records
-    if _watcher is not None:
-        _watcher.returncode = 0
-    _pipe = _watcher = None
-    _groups.clear()
+    if _watcher.pipe is not None:
+        os.close(_watcher.pipe)  # or else it would seem that the parent may still send records
+    if _watcher.process is not None:
+        _watcher.process.returncode = 0
+    _watcher.pipe = _watcher.process = None
+    _watcher.groups.clear()
 
 
 after_fork(_forget)

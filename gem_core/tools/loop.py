@@ -22,17 +22,24 @@ from gem_core._util.places import stopping
 T = TypeVar("T")
 
 _lock = ForkSafeLock()
-_loop: asyncio.AbstractEventLoop | None = None
+
+
+class _Background:
+    """Holder of the loop: `gem-core check` takes a replaced attribute of a module for the work of a text."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+_background = _Background()
 
 
 def background() -> asyncio.AbstractEventLoop:
     """Return the loop of this process; the first call starts it in its own thread."""
-    global _loop
     with _lock:
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="gem-tools", daemon=True).start()
-        return _loop
+        if _background.loop is None:
+            _background.loop = asyncio.new_event_loop()
+            threading.Thread(target=_background.loop.run_forever, name="gem-tools", daemon=True).start()
+        return _background.loop
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -98,8 +105,7 @@ async def on_background(work: Coroutine[Any, Any, T]) -> T:
 
 def _forget() -> None:
     """Forget the loop in a forked child, because its thread belongs to the parent."""
-    global _loop
-    _loop = None
+    _background.loop = None
 
 
 after_fork(_forget)

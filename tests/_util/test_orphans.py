@@ -110,8 +110,8 @@ ends_itself = start("import time; time.sleep(1.0); print('ended itself')", 60.0)
 hung = start(SLEEP, 2.0)
 released = start(SLEEP)
 release(released.pid)
-orphans._watcher.kill()
-orphans._watcher.wait()
+orphans._watcher.process.kill()
+orphans._watcher.process.wait()
 later = start(SLEEP)  # notices, and starts another watcher
 print(ends_itself.pid, hung.pid, later.pid, released.pid, flush=True)
 """
@@ -130,7 +130,7 @@ print(ends_itself.pid, hung.pid, later.pid, released.pid, flush=True)
 
 
 def test_the_watcher_ends_with_the_caller():
-    code = "from gem_core._util import orphans\nstart(SLEEP)\nprint(orphans._watcher.pid, flush=True)"
+    code = "from gem_core._util import orphans\nstart(SLEEP)\nprint(orphans._watcher.process.pid, flush=True)"
     with Caller(code) as caller:
         caller.process.kill()
         assert caller.left() == []
@@ -138,12 +138,13 @@ def test_the_watcher_ends_with_the_caller():
 
 CHECKER = """
 import threading
+from gem_core._util import orphans
 from gem_core.checker import runaway
 from gem_core.spec import EnvSpec
 spec = EnvSpec("test:Backtracks", "tests.checker.broken_envs:Backtracks")
 texts = [("repetition", "bare", "(a+)+$")]
 threading.Thread(target=runaway.send, args=(spec, 0, texts, 3600.0), daemon=True).start()
-while runaway._worker._process is None:
+while not orphans._watcher.groups:
     time.sleep(0.01)
 print(runaway._worker._process.pid, flush=True)
 """

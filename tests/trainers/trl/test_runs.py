@@ -213,13 +213,13 @@ def test_what_shapes_prompt_and_response_reaches_the_engine(tmp_path: Path, spy:
     trainer = harness.Spied(
         harness.MODEL,
         args=args,
-        train_dataset=tasks(harness.GAME, 8),
+        train_dataset=tasks("math:Arithmetic-v0-retry", 8),  # goes on after any wrong answer
         gem=options,
         processing_class=tokenizer,
     )
     trainer.train()
     requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]
-    assert len(requests) > 8
+    assert len(requests) == 16
     for request in requests:
         text = tokenizer.decode(request["prompt"])
         assert text.startswith("<|system|>Play to win.<|end|><|user|>")
