@@ -146,6 +146,8 @@ texts = [("repetition", "bare", "(a+)+$")]
 threading.Thread(target=runaway.send, args=(spec, 0, texts, 3600.0), daemon=True).start()
 while not orphans._watcher.groups:
     time.sleep(0.01)
+with orphans._lock:  # until the record is sent
+    pass
 print(runaway._worker._process.pid, flush=True)
 """
 PUZZLES = """
