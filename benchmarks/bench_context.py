@@ -45,7 +45,7 @@ def make_tokenizer(texts: list[str]) -> Any:
 def run(quick: bool) -> list[common.Result]:
     if importlib.util.find_spec("transformers") is None:
         raise SystemExit("bench_context needs transformers: pip install 'gem-core[train]'")
-    from gem_core.rollout import AppendContext
+    from gem_chat import AppendContext
 
     random = Random(0)
     words = [

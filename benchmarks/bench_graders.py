@@ -9,8 +9,8 @@ from itertools import cycle
 import common
 from gem.utils.math_grader import boxed_reward_fn
 
-from gem_core.graders.math import judge
-from gem_core.text import last_boxed
+from gem_envs.graders.math import judge
+from gem_envs.text import last_boxed
 
 Item = tuple[str, str]
 """A response and the reference answer."""

@@ -30,8 +30,8 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
     """Play an episode in each environment; one call of `generate` samples a turn of all of them."""
     import torch
 
+    from gem_chat import AppendContext
     from gem_core.observations import render_observation
-    from gem_core.rollout import AppendContext
 
     context, end = AppendContext(tokenizer), tokenizer.eos_token_id
     episodes = []
@@ -101,8 +101,8 @@ def run(quick: bool) -> list[common.Result]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from gem_core import make
-    from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
-    from gem_core.train.console import quiet_transformers
+    from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
+    from gem_lab.train.console import quiet_transformers
 
     quiet_transformers()
     torch.set_num_threads(1)

@@ -59,7 +59,7 @@ def graders() -> dict[str, Callable[[str, str], Any]]:
     from gem.utils.math_grader import grade as gem_grade
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-    from gem_core.graders.math import judge
+    from gem_envs.graders.math import judge
 
     configs = (LatexExtractionConfig(), ExprExtractionConfig())
 
@@ -109,7 +109,7 @@ def within(seconds: int, grade: Callable[[str, str], Any], answer: str, referenc
 
 def children_seconds() -> float:
     """Close the sandboxes that this process started, and return their CPU time."""
-    from gem_core.graders.symbolic import calls
+    from gem_envs.graders.symbolic import calls
 
     calls.close()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -135,7 +135,7 @@ def grade_all(name: str, pairs: Sequence[Pair], earlier: str = "") -> tuple[list
     grade = graders()[name]
     if name == BEFORE:
         sys.path.remove(earlier)
-        assert str(sys.modules["gem_core.graders.math"].__file__).startswith(earlier)
+        assert str(sys.modules["gem_envs.graders.math"].__file__).startswith(earlier)
     limit = 60 if name in ("gem-core", BEFORE) else SECONDS  # gem-core limits itself
     before = children_seconds()
     within(60, grade, r"\int_0^1 x dx", "1/2")  # loads lazy imports

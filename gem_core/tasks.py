@@ -25,10 +25,10 @@ from gem_core._util.entry_points import absolute
 from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
 from gem_core._util.foreign_json import read_json
+from gem_core._util.order import Order
 from gem_core._util.seeds import derive_rng
 from gem_core._util.urls import without_secrets
 from gem_core.core import Env, Split
-from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
 from gem_core.observations import encodable
 from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap

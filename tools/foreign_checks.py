@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
-from gem_core.checker import RULES, check_env
 from gem_core.errors import GemError
+from gem_lab.checker import RULES, check_env
 
 CHECKED = [rule.name for rule in RULES if rule.name != "floor_holds"]
 """All rules but one, which compares with floors that are documented only for our own ids."""

@@ -45,7 +45,7 @@ TARGETS = {
     "advantages": ("gem_core/advantages", "tests/advantages"),
     "trainers": ("gem_core/trainers", "tests/trainers/kit"),
     "rollout": ("gem_core/rollout", "tests/rollout"),
-    "games": ("gem_core/envs/games", "tests/envs/games"),
+    "games": ("gem_envs/games", "tests/envs/games"),
     "graders": ("gem_core/graders", "tests/graders"),
     "data": ("gem_core/data", "tests/data"),
     "eval": ("gem_core/eval", "tests/eval"),

@@ -40,10 +40,10 @@ class Player:
     """
 
     def __init__(self, tokenizer: Any, renderer: Any) -> None:
-        from gem_core.engines.template_report import describe_template, stand_in_tokenizer
-        from gem_core.rollout import AppendContext
-        from gem_core.rollout.inputs import checked_renderer
-        from gem_core.rollout.thinking import find_thinking
+        from gem_chat import AppendContext
+        from gem_chat.inputs import checked_renderer
+        from gem_chat.report import describe_template, stand_in_tokenizer
+        from gem_chat.thinking import find_thinking
 
         self._tokenizer, self._renderer = tokenizer, renderer
         self._stops = renderer.get_stop_token_ids()
@@ -82,13 +82,13 @@ class Player:
         yield from self._tool_cases()
 
     def _tool_cases(self) -> Iterator[Case]:
+        from gem_chat import AppendContext
+        from gem_chat.calls import schema
+        from gem_chat.calls.native import ProbeTool, after_opening, find_calls
+        from gem_chat.inputs import checked_renderer
         from gem_core.errors import UnsupportedTemplate
-        from gem_core.rollout import AppendContext
-        from gem_core.rollout.inputs import checked_renderer
-        from gem_core.rollout.tool_turns import CallResult
-        from gem_core.tools.formats import schema
-        from gem_core.tools.native import ProbeTool, after_opening, find_calls
-        from gem_core.tools.reading import ToolCall
+        from gem_core.rollout.conversation import CallResult
+        from gem_core.tools import ToolCall
 
         schemas = [schema(ProbeTool())]
         try:

@@ -31,10 +31,10 @@ def row_of(template: str) -> dict[str, Any] | None:
     """Return the row of a template; None if no context accepts it."""
     from verl.utils.tokenizer import continuous_token
 
-    from gem_core.engines.template_report import stand_in_tokenizer
+    from gem_chat import AppendContext
+    from gem_chat.inputs import checked_renderer
+    from gem_chat.report import stand_in_tokenizer
     from gem_core.errors import UnsupportedTemplate
-    from gem_core.rollout import AppendContext
-    from gem_core.rollout.inputs import checked_renderer
 
     tokenizer = stand_in_tokenizer(template)
     try:

@@ -43,7 +43,7 @@ def normalized_gae(
 
 
 def register() -> None:
-    """Make the estimators available to `gem_core.train` in this process."""
+    """Make the estimators available to `gem_lab.train` in this process."""
     for function in (centered, scaled):
         estimator(str(function.__doc__))(function)
     estimator(str(normalized_gae.__doc__), critic_learns="advantage")(

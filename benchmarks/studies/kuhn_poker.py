@@ -12,13 +12,13 @@ from typing import TypeAlias
 import torch
 
 from gem_core import rollout
-from gem_core.engines.loading import load_model, load_tokenizer
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
-from gem_core.envs.multiagent.one_agent import OneAgent, random_player
-from gem_core.envs.multiagent.turn_game import PLAYERS
+from gem_core.multiagent.one_agent import OneAgent, random_player
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.train import TrainConfig
+from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
+from gem_envs.multiagent.turn_game import PLAYERS
+from gem_lab.engines.loading import load_model, load_tokenizer
+from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab.train import TrainConfig
 
 HANDS = 3000
 """Hands on each side from which a policy is estimated."""

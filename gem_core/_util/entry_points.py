@@ -23,24 +23,36 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_loaded_groups: set[str] = set()
+_OWN = "gem-core"
+"""Distribution whose entry points are loaded first."""
+
+_loaded: set[tuple[str, bool]] = set()
+"""Groups that were loaded, and whether only the own entry points."""
 lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 
-def load_entry_points(group: str) -> None:
+def load_entry_points(group: str, *, own: bool = False) -> None:
     """Let installed packages register their contributions to `group`, once per process.
 
-    An entry point names a module to import or a function to call. An entry point that fails is logged and
-    skipped.
+    An entry point names a module to import or a function to call. Those of gem-core itself come first, so
+    that no other package takes their names. An entry point that fails is logged and skipped.
+
+    Args:
+        group: Group of entry points.
+        own: Whether to load only the entry points of gem-core.
     """
     with lock:  # other threads wait until all entry points are loaded
-        if group in _loaded_groups:
+        if (group, own) in _loaded:
             return
-        _loaded_groups.add(group)
+        if not own:
+            load_entry_points(group, own=True)
+        _loaded.add((group, own))
         from importlib.metadata import entry_points
 
         for entry_point in entry_points(group=group):
+            if (entry_point.dist is not None and entry_point.dist.name == _OWN) is not own:
+                continue
             try:
                 loaded = entry_point.load()
                 if callable(loaded):

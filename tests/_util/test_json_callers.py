@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
+from gem_chat.calls.reading import json_call
 from gem_core._util.files import read_json_lines
-from gem_core.cli._arguments import parse_kwargs
-from gem_core.consistency.learning import LearningRun
-from gem_core.consistency.record import Record
-from gem_core.data.columns import _decoded
-from gem_core.data.file_rows import FileRows
-from gem_core.envs.databases.folder import _task
-from gem_core.envs.terminal.folder import _rewards
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
-from gem_core.eval.folder import read_config, read_summary
-from gem_core.repro.recipe import Recipe
 from gem_core.spec import EnvSpec
 from gem_core.tasks import read_task
-from gem_core.tools.http import HttpClient
-from gem_core.tools.mcp.config import read_config as read_servers
-from gem_core.tools.reading import json_call
-from gem_core.tools.search.folders import read_facts
 from gem_core.trainers.options import read_object
 from gem_core.trainers.tasks import read_tasks
+from gem_envs.data.columns import _decoded
+from gem_envs.data.file_rows import FileRows
+from gem_envs.databases.folder import _task
+from gem_envs.terminal.folder import _rewards
+from gem_envs.tools.http import HttpClient
+from gem_envs.tools.mcp.config import read_config as read_servers
+from gem_envs.tools.search.folders import read_facts
+from gem_lab.cli._arguments import parse_kwargs
+from gem_lab.consistency.learning import LearningRun
+from gem_lab.consistency.record import Record
+from gem_lab.eval.folder import read_config, read_summary
+from gem_lab.repro.recipe import Recipe
 
 HOSTILE = {
     "unclosed lists": "[" * 100_000,

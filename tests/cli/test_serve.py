@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from gem_core.cli import main
-from gem_core.tools.search import open_searcher
+from gem_envs.tools.search import open_searcher
+from gem_lab.cli import main
 
 
 def served(*arguments, **environment):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.rollout import Episode, TraceWriter, Turn
+from gem_lab.cli import main
 
 MINE = "mine, do not touch\n"
 

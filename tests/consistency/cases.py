@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gem_core.consistency import Played, Record
+from gem_lab.consistency import Played, Record
 from tests.advantages.oracle import standardized, turn_returns
 from tests.consistency.scenario import GAMMA, Scenario
 

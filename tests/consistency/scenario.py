@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import gem_core
+from gem_chat import AppendContext
 from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
-from gem_core.consistency import Played, Record
 from gem_core.core import Env
-from gem_core.rollout import AppendContext, Context, Episode, EpisodeLimits, Generation, Policy, run_episode
+from gem_core.rollout import Context, Episode, EpisodeLimits, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from gem_lab.consistency import Played, Record
 from tests.trainers.shared import shared_folder
 from tests.trainers.spies import gem_script, gem_trouble
 
@@ -116,7 +117,7 @@ def make(made: Scenario) -> None:
     """Make the model, play the tasks with gem_core, and record requests and answers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     options = TinyOptions(envs=(*SOURCES[:2], TOOL), vocab_size=512, warm_start_steps=0, corpus_episodes=20)
     save_tiny(made.model, options)

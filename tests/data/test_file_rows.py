@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from gem_core.data import open_rows
-from gem_core.data.hub import choose_files
 from gem_core.errors import ConfigError, DataError
+from gem_envs.data import open_rows
+from gem_envs.data.hub import choose_files
 
 ROWS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(250)]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.data import EVAL_SHARE, is_eval_item, open_rows, split_by_content, split_by_number
+from gem_envs.data import EVAL_SHARE, is_eval_item, open_rows, split_by_content, split_by_number
 
 
 @given(st.integers(0, 3000))

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_core import cli
-from gem_core.checker.fingerprint import WIDTH, fingerprint
-from gem_core.checker.floors import documented
-from gem_core.envs.datasets.base import Graded
-from gem_core.envs.rg import installed_version
 from gem_core.errors import MissingDependency
-from gem_core.sandbox import self_check
+from gem_envs.datasets.base import Graded
+from gem_envs.rg import installed_version
+from gem_envs.sandbox import self_check
+from gem_lab import cli
+from gem_lab.checker.fingerprint import WIDTH, fingerprint
+from gem_lab.checker.floors import documented
 from tests.docs.blocks import ROOT
 
 
@@ -88,7 +88,7 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
     for id, record in records.items():
         assert floors.complete(record, 20), f"{id} lacks players: run `make records ID={id}`"
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
-            f"{id} has another floor in gem_core/checker/floors.json: run `make records ID={id}`"
+            f"{id} has another floor in gem_lab/checker/floors.json: run `make records ID={id}`"
         )
 
 

@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.cli import main
 from gem_core.rollout import read_token_texts
+from gem_lab.cli import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     path = tmp_path_factory.mktemp("models") / "tiny"
     save_tiny(path, TinyOptions(envs=(EASY,), layers=1, warm_start_steps=30, warm_start_tokens=8_000,

@@ -157,7 +157,7 @@ def can(need: str) -> bool:
 def python_of_every_user() -> str:
     """Return an interpreter that another user can start and that finds the same packages; "" if none does."""
     for python in (sys.executable, "/usr/bin/python3"):
-        words = [*USER.split(), python, "-c", "import numpy, torch, gem_core.cli"]
+        words = [*USER.split(), python, "-c", "import numpy, torch, gem_lab.cli"]
         if (
             shutil.which(python)
             and not subprocess.run(words, capture_output=True, env=variables({})).returncode

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.repro import Recipe
+from gem_lab.repro import Recipe
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 

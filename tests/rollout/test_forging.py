@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_chat import AppendContext, RebuildContext
+from gem_chat import wrappers as chat
+from gem_chat.calls import schema
+from gem_chat.calls.native import ProbeTool
+from gem_chat.options import make_context
 from gem_core.core import Env, Observation
 from gem_core.rollout import (
-    AppendContext,
     ChatReply,
     EpisodeLimits,
     MessagesContext,
-    RebuildContext,
     RolloutOptions,
     episode_metrics,
     run_episode,
 )
-from gem_core.rollout.tool_turns import CallResult
+from gem_core.rollout.conversation import CallResult
 from gem_core.tools import Tool, ToolResult
-from gem_core.tools.formats import schema
-from gem_core.tools.native import ProbeTool
-from gem_core.wrappers import chat
-from gem_core.wrappers.tools import Tools
+from gem_envs.tools.wrapper import Tools
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CHATML, TEMPLATES, CharTokenizer, bpe_tokenizer
 from tests.support import ScriptedEnv, needs
@@ -104,7 +104,7 @@ def test_an_option_parses_special_tokens_and_texts_count_them_either_way() -> No
     tokenizer = bpe_tokenizer()
     for context in (
         AppendContext(tokenizer),
-        RolloutOptions.read({"parse_special": True}).make_context(tokenizer),
+        make_context(RolloutOptions.read({"parse_special": True}), tokenizer),
     ):
         assert context.count_spelled(ATTACK) == 4
         assert context.count_spelled("Higher.") == 0

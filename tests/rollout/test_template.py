@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gem_chat import AppendContext, RebuildContext
 from gem_core.errors import UnsupportedTemplate
-from gem_core.rollout import AppendContext, RebuildContext
 from tests.rollout.tokenizers import CHATML, TEMPLATES, bpe_tokenizer
 from tests.support import needs
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, Refusal
 from tests.serving import raw
 
 FOREIGN = [
@@ -63,7 +63,7 @@ def mcp(token=None):
     from tests.tools.mcp.servers import ROOT, free_port, stop, wait_for
 
     port = free_port()
-    command = [sys.executable, "-m", "gem_core.tools.mcp.example", "--port", str(port)]
+    command = [sys.executable, "-m", "gem_envs.tools.mcp.example", "--port", str(port)]
     environment = {**os.environ, **({"GEM_CORE_MCP_TOKEN": token} if token else {})}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
     try:

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.loading import load_model  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_core.train.objective import (  # noqa: E402
+from gem_lab.engines.loading import load_model  # noqa: E402
+from gem_lab.train.objective import (  # noqa: E402
     compute_logprobs,
     make_batch,
     policy_gradient,

@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.loading import load_tokenizer
-from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
-from gem_core.envs.multiagent.turn_game import PLAYERS
-from gem_core.rollout import AppendContext, Generation
-from gem_core.train import TrainConfig, train
-from gem_core.train.tiny import TinyOptions, save_tiny
+from gem_chat import AppendContext
+from gem_core.rollout import Generation
+from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
+from gem_envs.multiagent.turn_game import PLAYERS
+from gem_lab.engines.loading import load_tokenizer
+from gem_lab.train import TrainConfig, train
+from gem_lab.train.tiny import TinyOptions, save_tiny
 from tests.docs.blocks import ROOT
 
 SELF_PLAY = 'multi:KuhnPoker-v0(opponent="self")'

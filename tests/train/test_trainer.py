@@ -19,10 +19,10 @@ from gem_core.advantages import estimator, gdpo  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
-from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
-from gem_core.train.learner import Learner  # noqa: E402
-from gem_core.train.trainer import Trainer  # noqa: E402
+from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
+from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_lab.train.learner import Learner  # noqa: E402
+from gem_lab.train.trainer import Trainer  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
 NAMES = {
@@ -462,8 +462,8 @@ def test_the_folder_records_what_ran_and_its_results(learned):
 def test_the_tiny_model_is_created_again_when_its_environment_changed(tmp_path, monkeypatch):
     from functools import partial
 
-    from gem_core.train import models, report
-    from gem_core.train.tiny import TinyOptions, folder_hash
+    from gem_lab.train import models, report
+    from gem_lab.train.tiny import TinyOptions, folder_hash
 
     quick = partial(TinyOptions, warm_start_steps=1, corpus_episodes=10, warm_start_tokens=500, layers=1)
     monkeypatch.setattr(models, "TinyOptions", quick)

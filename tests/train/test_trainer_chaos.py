@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
 from tests.advantages.oracle import standardized, turn_returns  # noqa: E402
 from tests.train.helpers import options  # noqa: E402
 from tests.trainers.spies import gem_trouble  # noqa: E402

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gem_chat.calls.syntaxes import get_syntax
 from gem_core import register
 from gem_core.core import Env
-from gem_core.tools import Tool, ToolResult
-from gem_core.tools.reading import ToolCall
-from gem_core.tools.syntaxes import get_syntax
-from gem_core.wrappers.tools import Tools
+from gem_core.tools import Tool, ToolCall, ToolResult
+from gem_envs.tools.wrapper import Tools
 
 ENV = "test:Boxes"
 FORMATS = ("hermes", "xml", "glm")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import render_observation
 from gem_core.registration import wrap
-from gem_core.wrappers.chat import ConcatChat, ConcatChatOnReset
 from tests.wrappers.test_observation import IMAGE, Telling, shown, telling
 
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_core.bridges.openenv.client import Address, ClientSession
-from gem_core.bridges.openenv.ray_actors import SECRET_SIZE
-from gem_core.bridges.openenv.server import serve_env
+from gem_bridges.openenv.client import Address, ClientSession
+from gem_bridges.openenv.ray_actors import SECRET_SIZE
+from gem_bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from tests.bridges.openenv import odd
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, play, serving, talk

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
+from gem_bridges.openenv import wire
+from gem_bridges.openenv.client import Address, ClientSession, SessionLost
+from gem_bridges.openenv.server import OpenEnvServer, serve_env
 from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from tests.bridges.openenv import odd as odd_envs

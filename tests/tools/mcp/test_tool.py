@@ -12,13 +12,14 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError, ServiceError
-from gem_core.tools import loop, make_tools
+from gem_core.tools import make_tools
+from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.config import ServerConfig, read_config, server_config
-from gem_core.tools.mcp.pool import close_pools, pool_of
-from gem_core.tools.mcp.tool import McpTool, mcp_tools, tool_name
+from gem_envs.tools.mcp.config import ServerConfig, read_config, server_config
+from gem_envs.tools.mcp.pool import close_pools, pool_of
+from gem_envs.tools.mcp.tool import McpTool, mcp_tools, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,

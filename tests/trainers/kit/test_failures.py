@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gem_core.advantages import ReturnStats
-from gem_core.eval import evaluation_metrics
 from gem_core.rollout import Episode, Turn, episode_metrics
 from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline, unpack_outline
+from gem_lab.eval import evaluation_metrics
 
 EPISODE = Episode(
     "env", 3, [Turn([1, 2], [3], [-0.5], 1.5, "question", "answer", "stop")], True, False, "terminated"

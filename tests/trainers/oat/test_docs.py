@@ -47,7 +47,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registration._envs, "_values", here)
     for env_id in ELSEWHERE:
-        registration.register(env_id, "gem_core.envs.games.guess_the_number:GuessTheNumber")
+        registration.register(env_id, "gem_envs.games.guess_the_number:GuessTheNumber")
 
 
 def check(words: list[str]) -> Args:

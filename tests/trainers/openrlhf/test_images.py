@@ -18,11 +18,11 @@ from openrlhf.utils.vlm_utils import dedup_media_tokens, merge_mm_train_inputs
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput, RequestOutput
 
+from gem_chat.vision import Processor
 from gem_core import register
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import Processor
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import IMAGE_TOKENS, make_vision_model
+from gem_lab.train.tiny_vision import IMAGE_TOKENS, make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.openrlhf.args import experiences

@@ -13,9 +13,9 @@ from gem_rl2.rows import check_file, task_of, write
 from gem_rl2.upstream import SPLITS, find
 
 from gem_core import register
-from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from gem_lab.cli import main
 from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config

@@ -22,8 +22,8 @@ from gem_rl2.session import Session
 from omegaconf import OmegaConf
 from RL2.datasets import pack_tensor_dicts
 
-from gem_core.consistency import Played
 from gem_core.trainers import estimators
+from gem_lab.consistency import Played
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
 from tests.consistency.scenario import GAMMA, MAX_TURNS, SAMPLES, TOKENS_PER_TURN, Scenario, tasks
 from tests.trainers.rl2 import harness

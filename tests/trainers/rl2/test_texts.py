@@ -14,9 +14,10 @@ from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
 import gem_core
+from gem_chat import AppendContext
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import AppendContext, read_traces
+from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.support import ForgingEnv, ScriptedEnv
 from tests.trainers.rl2.configs import gem_config

@@ -19,10 +19,10 @@ from roll.pipeline.agentic.utils import agentic_compute_advantage, compute_respo
 from roll.utils.functionals import compute_token_reward
 from roll.utils.kl_controller import get_kl_controller
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import read_estimator
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (

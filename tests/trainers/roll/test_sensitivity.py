@@ -22,10 +22,10 @@ from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
 
-from gem_core.consistency import Played
 from gem_core.rollout import Episode
 from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers import estimators
+from gem_lab.consistency import Played
 from tests.consistency.faults import (
     SEEN,
     Patch,

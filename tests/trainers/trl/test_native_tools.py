@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Generation
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.trainers import tool_episodes
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness

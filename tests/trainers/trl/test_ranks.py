@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gem_core.advantages.registry import get_estimator
-from gem_core.consistency import Record, compare
+from gem_lab.consistency import Record, compare
 from tests.consistency import assemble
 from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import GAMMA, Row, Update

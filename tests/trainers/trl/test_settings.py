@@ -12,8 +12,8 @@ from datasets import concatenate_datasets
 from gem_trl import policies
 from gem_trl.dataset import tasks
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness

@@ -12,10 +12,10 @@ import pytest
 from gem_verl import loop
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core.consistency import Played
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.trainers import estimators as kit_estimators
+from gem_lab.consistency import Played
 from tests.consistency import faults, scenario
 from tests.consistency.scenario import Scenario
 from tests.trainers.spies.gem_script import NotInScript, Script

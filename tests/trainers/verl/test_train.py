@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.rollout import read_traces
+from gem_lab.cli import main
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.spies.gem_trouble import chaos_counts

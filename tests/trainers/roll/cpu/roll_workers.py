@@ -24,8 +24,8 @@ from roll.utils.cuda_ipc_utils import MultiprocessingSerializer
 from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Generation
+from gem_lab.engines.sampling import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 GATHER = 0.005
