@@ -46,7 +46,7 @@ class EpisodePlayer:
     ) -> None:
         self.options = options
         self._tokenizer = tokenizer
-        self.context: Context = make_context(
+        self.context = make_context(
             options, processor_or_tokenizer(processor, tokenizer), template_kwargs, engine_stop_ids(tokenizer)
         )
         stops = response_stops(self.context, tokenizer)

@@ -129,3 +129,7 @@ class ToolContext(Protocol[ContextT_co]):
             response_ids: The response.
         """
         ...
+
+    def extend_text(self, results: Sequence[CallResult], note: str, response_ids: Sequence[int]) -> str:
+        """Return the text that `extend` encodes."""
+        ...
