@@ -57,7 +57,7 @@ def serving(name: str) -> Iterator[tuple[str, int]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     if name == OURS:
-        command = ["-m", "gem_core", "serve", "openenv", "game:GuessTheNumber-v0-easy", "--port", str(port)]
+        command = ["-m", "gem_lab", "serve", "openenv", "game:GuessTheNumber-v0-easy", "--port", str(port)]
     else:
         command = [str(HERE / "openenv_servers.py"), name, str(port)]
     process = subprocess.Popen(

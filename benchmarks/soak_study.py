@@ -254,7 +254,7 @@ def served() -> Iterator[tuple[str, int]]:
     """Serve the environment; yield the address and the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", SERVED, "--port", str(port)]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", SERVED, "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(100):

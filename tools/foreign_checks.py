@@ -128,7 +128,7 @@ def address(name: str) -> Iterator[str]:
     if not name.startswith("URL("):
         yield name
         return
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", name[4:-1], "--port", "0"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", name[4:-1], "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -26,8 +26,9 @@ logger = logging.getLogger(__name__)
 _OWN = "gem-core"
 """Distribution whose entry points are loaded first."""
 
-_loaded: set[tuple[str, bool]] = set()
-"""Groups that were loaded, and whether only the own entry points."""
+_loaded_groups: set[str] = set()
+_own_groups: set[str] = set()
+"""Groups of which the own entry points were loaded."""
 lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
@@ -43,11 +44,12 @@ def load_entry_points(group: str, *, own: bool = False) -> None:
         own: Whether to load only the entry points of gem-core.
     """
     with lock:  # other threads wait until all entry points are loaded
-        if (group, own) in _loaded:
+        loaded_groups = _own_groups if own else _loaded_groups
+        if group in loaded_groups:
             return
         if not own:
             load_entry_points(group, own=True)
-        _loaded.add((group, own))
+        loaded_groups.add(group)
         from importlib.metadata import entry_points
 
         for entry_point in entry_points(group=group):

@@ -8,16 +8,18 @@ the goal of the task.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
 from gem_chat.calls.formats import get_format
+from gem_chat.calls.native import native_text
 from gem_core._util.checks import check_int
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.multiagent.selector import AgentSelector
+from gem_core.tools import CallReader
 from gem_envs.data import split_by_content, undivided
 from gem_envs.service.domain import Domain, Operation, Task
 from gem_envs.service.user import END, SMALL_TALK, scripted_message
@@ -71,6 +73,10 @@ class Service(MultiAgentEnv):
     def tools(self) -> Sequence[Operation]:
         """Tools of the assistant."""
         return self.domain.operations
+
+    def native_text(self, message: Mapping[str, Any], readers: Sequence[CallReader]) -> str:
+        """Return an assistant's message with ``tool_calls`` as text that `readers` read as the same calls."""
+        return native_text(message, readers)
 
     def readers_of(self, agent: str) -> Sequence[Any]:
         return (self,) if agent == ASSISTANT else ()

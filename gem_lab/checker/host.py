@@ -21,7 +21,7 @@ _WATCHED = frozenset(
         "posixpath", "random", "re", "string", "subprocess", "sympy", "sys", "time",
     )
 )  # fmt: skip
-_PACKAGES = ("gem_core", "reasoning_gym")
+_PACKAGES = ("gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_lab", "reasoning_gym")
 _GONE = object()
 _GRACE = 1.0
 """Seconds that a terminating process may take to disappear."""

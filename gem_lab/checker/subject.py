@@ -19,8 +19,12 @@ from gem_core.errors import SandboxError
 from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 
-_LIBRARIES = (str(Path(__file__).parents[1]), str(Path(os.__file__).parent))
-"""Folders of this package and of Python's library."""
+_ROOT = Path(__file__).parents[2]
+_LIBRARIES = (
+    *(str(_ROOT / package) for package in ("gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_lab")),
+    str(Path(os.__file__).parent),
+)
+"""Folders of this library and of Python's."""
 
 
 class RuleBroken(Exception):

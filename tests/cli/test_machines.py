@@ -30,7 +30,7 @@ class Mine(GuessTheNumber):
 
 def shell(code: str, *words: str, **options: object) -> subprocess.CompletedProcess[bytes]:
     """Run a command line in which ``"$@"`` stands for gem-core with `words`."""
-    command = ["bash", "-c", code, "_", sys.executable, "-m", "gem_core", *words]
+    command = ["bash", "-c", code, "_", sys.executable, "-m", "gem_lab", *words]
     return subprocess.run(command, capture_output=True, timeout=100, **options)  # type: ignore[call-overload]
 
 

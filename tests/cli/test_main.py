@@ -61,7 +61,7 @@ def test_the_help_is_light():
 def test_a_full_disk_is_reported_in_one_line():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "gem_core"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "gem_lab"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 2
     assert done.stderr == "gem-core: error: [Errno 28] No space left on device\n"
@@ -72,7 +72,7 @@ def test_a_closed_pipe_is_silent():
     os.close(read_end)
     with os.fdopen(write_end, "w") as pipe:
         done = subprocess.run(
-            [sys.executable, "-m", "gem_core"], stdout=pipe, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "gem_lab"], stdout=pipe, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (141, "")
 

@@ -14,7 +14,7 @@ from gem_lab.cli import main
 
 def served(*arguments, **environment):
     return subprocess.Popen(
-        [sys.executable, "-m", "gem_core", "serve", *arguments],
+        [sys.executable, "-m", "gem_lab", "serve", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
     )  # fmt: skip
 

@@ -282,7 +282,7 @@ def test_a_killed_run_continues_to_the_same_numbers(openai, tmp_path, monkeypatc
         requests = len(answered)
         cut = command(endpoint.url, tmp_path / "cut", "--concurrency", "2")
         process = subprocess.Popen(
-            [sys.executable, "-m", "gem_core", *cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "gem_lab", *cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         trace = tmp_path / "cut" / "episodes.jsonl"
         while not trace.exists() or trace.read_bytes().count(b"\n") < 4:

@@ -11,7 +11,6 @@ import pytest
 import gem_core
 from gem_chat import AppendContext, RebuildContext
 from gem_chat import wrappers as chat
-from gem_chat.calls import schema
 from gem_chat.calls.native import ProbeTool
 from gem_chat.options import make_context
 from gem_core.core import Env, Observation
@@ -24,7 +23,7 @@ from gem_core.rollout import (
     run_episode,
 )
 from gem_core.rollout.conversation import CallResult
-from gem_core.tools import Tool, ToolResult
+from gem_core.tools import Tool, ToolResult, schema
 from gem_envs.tools.wrapper import Tools
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CHATML, TEMPLATES, CharTokenizer, bpe_tokenizer

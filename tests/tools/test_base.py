@@ -99,7 +99,7 @@ def test_parameters_have_to_be_an_object():
 
 def test_an_installed_package_brings_tools(monkeypatch):
     class EntryPoint:
-        name = "theirs"
+        name, dist = "theirs", None
 
         def load(self):
             return lambda: register_tool("theirs", Counter)

@@ -45,6 +45,7 @@ def _new_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: warm-cold\nVersion: 0.1.0\n")
     (metadata / "entry_points.txt").write_text("[gem_core.envs]\nwarm_cold = warm_cold:register_envs\n")
     monkeypatch.syspath_prepend(tmp_path / "package")
+    registration._envs.names()  # loads the built-in ones
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(entry_points, "_loaded_groups", entry_points._loaded_groups - {"gem_core.envs"})
     return "warmcold:WarmCold-v0"

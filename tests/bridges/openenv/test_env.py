@@ -465,7 +465,7 @@ def test_observations_as_text():
 
 def test_the_client_waits_for_a_killed_server_process(tmp_path):
     """The chaos run: the server is killed in the middle of an episode and started again on its port."""
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", WORDLE, "--port"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", WORDLE, "--port"]
 
     def start(port):
         process = subprocess.Popen([*command, port], stdout=subprocess.PIPE, text=True)

@@ -125,7 +125,7 @@ def test_an_environment_that_no_actor_can_build(cluster, monkeypatch, tmp_path):
 
 
 def test_the_command_joins_a_cluster(cluster):
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", GUESS, "--ray", "--workers", "1"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", GUESS, "--ray", "--workers", "1"]
     environment = {**os.environ, "RAY_ADDRESS": cluster}
     with subprocess.Popen(
         [*command, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment

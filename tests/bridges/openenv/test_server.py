@@ -319,7 +319,7 @@ def test_settings_are_checked():
 
 def test_signals_end_the_command(tmp_path):
     (tmp_path / "token").write_text("secret\n")
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", GUESS, "--port", "0"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", GUESS, "--port", "0"]
     command += ["--token-file", str(tmp_path / "token")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

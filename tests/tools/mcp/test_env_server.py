@@ -35,7 +35,7 @@ def tools(request):
         close_pools()
         return
     port = free_port()
-    process = start(sys.executable, "-m", "gem_core", "serve", "mcp", ID, "--port", str(port))
+    process = start(sys.executable, "-m", "gem_lab", "serve", "mcp", ID, "--port", str(port))
     wait_for(port, process)
     yield {tool.name: tool for tool in mcp_tools(url=f"http://127.0.0.1:{port}/mcp")}
     close_pools()
