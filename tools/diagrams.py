@@ -10,16 +10,20 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 LAYERS = (
-    ("plugins and programs", "#f8ebe4", "#b0562a",
-     (("plugins for verl, OpenRLHF, Oat, RL2, ROLL, TRL",), ("cli", "compat"))),
-    ("runs", "#f6f3df", "#8a7a1c", (("trainers", "repro"), ("train", "consistency", "exam", "eval"))),
-    ("episodes", "#e6edf8", "#2c5fa8", (("engines",), ("rollout", "advantages", "vector"))),
-    ("tasks", "#e3f1ee", "#1b7f5c",
-     (("checker", "bridges", "tasks", "multiagent"), ("envs", "wrappers", "tools"), ("registration",),
-      ("graders", "data", "sandbox"))),
-    ("interface", "#eceff3", "#5b6470",
-     (("wrapper", "observations", "images", "special_tokens"),
-      ("core", "text", "pages", "serving", "spec", "errors", "_util"))),
+    ("plugins", "#f8ebe4", "#b0562a", (("verl, OpenRLHF, Oat, RL2, ROLL, TRL",),)),
+    ("gem_lab", "#f6f3df", "#8a7a1c",
+     (("cli", "repro", "exam"), ("train", "consistency", "eval"), ("engines", "checker", "pages"))),
+    ("gem_bridges", "#f3e9f6", "#7d4a96",
+     (("gymnasium", "openenv", "pettingzoo"), ("skyrl", "textarena", "verifiers", "compat"))),
+    ("gem_envs", "#e3f1ee", "#1b7f5c",
+     (("games", "rg", "datasets", "generated", "geometry"),
+      ("multiagent", "service", "terminal", "databases", "webshop"),
+      ("tools", "graders", "data", "sandbox", "serving"))),
+    ("gem_chat", "#e6edf8", "#2c5fa8", (("chat templates and contexts", "calls"),)),
+    ("gem_core", "#eceff3", "#5b6470",
+     (("trainers",), ("rollout", "advantages", "vector"), ("tasks", "multiagent", "wrappers", "tools"),
+      ("registration", "wrapper", "observations", "images"),
+      ("special_tokens", "core", "thoughts", "spec", "errors", "_util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""
 LANES = ("environment", "episode runner", "policy")
@@ -60,9 +64,7 @@ def layers() -> str:
                     _text(x + each / 2, top + 21, name),
                 ]
         y += height + 12
-    return _svg(
-        width, y + 8, "The packages of gem-core in layers; each imports only from the layers below", parts
-    )
+    return _svg(width, y + 8, "The packages of gem-core; each imports only from the packages below", parts)
 
 
 def episode() -> str:
