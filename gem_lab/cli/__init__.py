@@ -1,8 +1,9 @@
 """The console script `gem-core`.
 
-Each command is a module of this package with its help in ``COMMAND``, a function `add_arguments(parser)`, and
-a function `run(args)`, which returns the exit code. Modules import their dependencies inside ``run``, so
-`gem-core --help` loads neither torch nor any environment.
+Each command is a module with its help in ``COMMAND``, a function `add_arguments(parser)`, and a function
+`run(args)`, which returns the exit code. An installed package registers its commands as entry points of the
+group ``gem_core.commands``. Modules import their dependencies inside ``run``, so `gem-core --help` loads
+neither torch nor any environment.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 
 import gem_core
 from gem_core._util.messages import error_text
@@ -27,7 +29,9 @@ COMMANDS = (
     "envs", "play", "new", "check", "train", "eval", "report", "tiny", "data", "export", "path", "view",
     "bench", "consistency", "exam", "repro", "sandbox", "serve", "template", "doctor",
 )  # fmt: skip
-"""Modules of the commands, in the order of the help."""
+"""Commands of gem-core in the order of the help; those of other packages follow."""
+
+GROUP = "gem_core.commands"
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE. Other signals have such
@@ -113,7 +117,7 @@ def _is_thread_limit(error: RuntimeError) -> bool:
 
 def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
-    parser = build_parser(words[0] if words and words[0] in COMMANDS else None)
+    parser = build_parser(words[0] if words and words[0] in command_modules() else None)
     try:
         args = parser.parse_args(words)
     except SystemExit as stop:  # argparse: 0 after --help, 2 after a mistake
@@ -123,6 +127,12 @@ def _run(argv: Sequence[str] | None) -> int:
         return OK
     code: int = args.run(args)
     return code
+
+
+def command_modules() -> dict[str, str]:
+    """Return the module of each command, in the order of the help."""
+    modules = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return {name: modules[name] for name in (*COMMANDS, *sorted(modules.keys() - set(COMMANDS)))}
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -141,8 +151,9 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         help="print a script for completion with the Tab key, and exit",
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for name in COMMANDS if only is None else (only,):
-        module = importlib.import_module(f"gem_lab.cli.{name}")
+    modules = command_modules()
+    for name in modules if only is None else (only,):
+        module = importlib.import_module(modules[name])
         command = module.COMMAND.add_parser(commands, name)
         module.add_arguments(command)
         command.set_defaults(run=module.run)

@@ -37,6 +37,24 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
         build_parser().parse_args(words[1:])
 
 
+def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "acme_command.py").write_text(
+        "from gem_lab.cli._arguments import Command\n"
+        "COMMAND = Command('say hello', examples=('',))\n"
+        "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
+        "def run(args):\n    print('hello', args.name)\n    return 0\n"
+    )
+    metadata = tmp_path / "acme-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[gem_core.commands]\nhello = acme_command\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["hello", "--name", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\n"
+    assert main([]) == 0
+    assert "say hello" in capsys.readouterr().out
+
+
 def test_a_wrong_command_is_reported_in_one_line(capsys):
     assert main(["tarin"]) == 2
     assert capsys.readouterr().err == (
