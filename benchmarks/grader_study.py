@@ -130,7 +130,7 @@ def grade_all(name: str, pairs: Sequence[Pair], earlier: str = "") -> tuple[list
     if name == BEFORE:
         sys.path.insert(0, earlier)
     if name in ("gem-core", BEFORE):
-        for module in [module for module in sys.modules if module.partition(".")[0] == "gem_core"]:
+        for module in [module for module in sys.modules if module.startswith("gem_")]:
             del sys.modules[module]
     grade = graders()[name]
     if name == BEFORE:
@@ -228,7 +228,10 @@ def run(names: Sequence[str], pairs: Sequence[Pair], workers: int, earlier: str)
 def unpack(commit: str, folder: Path) -> None:
     """Write gem_core of a commit into a folder."""
     archive = subprocess.run(
-        ["git", "archive", commit, "gem_core"], cwd=ROOT, check=True, capture_output=True
+        ["git", "archive", commit, "gem_core", "gem_chat", "gem_envs"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")

@@ -151,7 +151,7 @@ def _checked_out() -> str:
     def git(*command: str) -> str:
         return subprocess.check_output(["git", *command], text=True, cwd=ROOT).strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "gem_core", "benchmarks")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "gem_*", "benchmarks")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 

@@ -46,11 +46,11 @@ TARGETS = {
     "trainers": ("gem_core/trainers", "tests/trainers/kit"),
     "rollout": ("gem_core/rollout", "tests/rollout"),
     "games": ("gem_envs/games", "tests/envs/games"),
-    "graders": ("gem_core/graders", "tests/graders"),
-    "data": ("gem_core/data", "tests/data"),
-    "eval": ("gem_core/eval", "tests/eval"),
-    "sandbox": ("gem_core/sandbox", "tests/sandbox"),
-    "tools": ("gem_core/tools", "tests/tools"),
+    "graders": ("gem_envs/graders", "tests/graders"),
+    "data": ("gem_envs/data", "tests/data"),
+    "eval": ("gem_lab/eval", "tests/eval"),
+    "sandbox": ("gem_envs/sandbox", "tests/sandbox"),
+    "tools": ("gem_envs/tools", "tests/tools"),
     "verl": ("integrations/verl/gem_verl", "tests/trainers/verl"),
     "openrlhf": ("integrations/openrlhf/gem_openrlhf", "tests/trainers/openrlhf"),
     "trl": ("integrations/trl/gem_trl", "tests/trainers/trl"),
@@ -318,8 +318,8 @@ def main() -> None:
         paths = [base, *sorted((base / "integrations").iterdir())]
         os.environ |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
         os.chdir(base)
-        kernel = [name for name, (package, _) in TARGETS.items() if package.startswith("gem_core")]
-        for target in args.packages or kernel:
+        own = [name for name, (package, _) in TARGETS.items() if not package.startswith("integrations")]
+        for target in args.packages or own:
             results[target] = check(base, target, args.sample, args.seed, args.python)
             if args.out:
                 (ROOT / args.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -24,7 +24,7 @@ from gem_lab.checker.fingerprint import fingerprint
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGES = ROOT / "docs" / "results", ROOT / "docs" / "environments"
-SOURCE, FLOORS = RESULTS / "floors.jsonl.gz", ROOT / "gem_core" / "checker" / "floors.json"
+SOURCE, FLOORS = RESULTS / "floors.jsonl.gz", ROOT / "gem_lab" / "checker" / "floors.json"
 
 
 def file_of(prefix: str) -> Path | None:

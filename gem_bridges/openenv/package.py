@@ -39,7 +39,7 @@ def write_package(id: str, folder: str | Path, kwargs: Mapping[str, Any] | None 
     if root.exists() and any(root.iterdir()):
         raise ConfigError(f"{root} is not empty; choose a new folder")
     env_spec = spec(id)
-    if not isinstance(env_spec.entry_point, str) or not env_spec.entry_point.startswith("gem_core."):
+    if not isinstance(env_spec.entry_point, str) or not env_spec.entry_point.startswith(_INSTALLED):
         raise ConfigError(f"{id}: a package installs gem-core only, which does not contain this environment")
     extras = ",".join(extra for extra in (env_spec.extra, "serve") if extra)
     name = re.sub(r"[^0-9a-z]+", "_", id.lower())
@@ -73,6 +73,9 @@ def _probe(env: Env) -> dict[str, Any]:
     reset = {"episode_id": "probe", "seed": PROBE_SEED, "options": {}}
     return {"plan_schema_version": "1", "reset": reset, "actions": actions}
 
+
+_INSTALLED = ("gem_core.", "gem_envs.", "gem_bridges.")
+"""Packages with environments that gem-core installs."""
 
 _FILES = {
     "openenv.yaml": """\

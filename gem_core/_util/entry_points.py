@@ -52,9 +52,17 @@ def load_entry_points(group: str, *, own: bool = False) -> None:
         loaded_groups.add(group)
         from importlib.metadata import entry_points
 
-        for entry_point in entry_points(group=group):
-            if (entry_point.dist is not None and entry_point.dist.name == _OWN) is not own:
-                continue
+        found = [
+            entry_point
+            for entry_point in entry_points(group=group)
+            if (entry_point.dist is not None and entry_point.dist.name == _OWN) is own
+        ]
+        if own and group == "gem_core.envs" and not found:
+            logger.warning(
+                "gem-core runs from a source tree that is not installed, so its environments and wrappers are "
+                "not registered: install it, for example with pip install -e PATH"
+            )
+        for entry_point in found:
             try:
                 loaded = entry_point.load()
                 if callable(loaded):

@@ -131,8 +131,10 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def command_modules() -> dict[str, str]:
     """Return the module of each command, in the order of the help."""
-    modules = {entry.name: entry.value for entry in entry_points(group=GROUP)}
-    return {name: modules[name] for name in (*COMMANDS, *sorted(modules.keys() - set(COMMANDS)))}
+    others = {entry.name: entry.value for entry in entry_points(group=GROUP)}
+    return {name: f"gem_lab.cli.{name}" for name in COMMANDS} | {
+        name: module for name, module in sorted(others.items()) if name not in COMMANDS
+    }
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -102,7 +102,7 @@ def test_a_page_goes_to_a_stream(download):
     command = [
         sys.executable,
         "-m",
-        "gem_core",
+        "gem_lab",
         "view",
         str(download / "notes.jsonl"),
         "--out",

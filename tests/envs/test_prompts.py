@@ -14,7 +14,7 @@ def one_id_per_class() -> list[str]:
     ids: dict[tuple[str, str], str] = {}
     for id in gem_core.list_envs():
         spec = gem_core.spec(id)
-        if str(spec.entry_point).startswith("gem_core.") and "dataset_name" not in spec.kwargs:
+        if str(spec.entry_point).startswith("gem_envs.") and "dataset_name" not in spec.kwargs:
             ids.setdefault((str(spec.entry_point), id.partition(":")[0]), id)
     return list(ids.values())
 

@@ -10,6 +10,7 @@ import pytest
 import gem_core
 from gem_chat import AppendContext
 from gem_core.errors import ConfigError
+from gem_core.multiagent import OneAgent
 from gem_core.rollout import (
     ChatReply,
     EnvPlayer,
@@ -23,7 +24,6 @@ from gem_core.rollout import (
     run_episode,
 )
 from gem_core.rollout.agents import _TimeLimited
-from gem_envs.multiagent import OneAgent
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy

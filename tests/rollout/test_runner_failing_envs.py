@@ -17,6 +17,7 @@ from gem_chat import AppendContext
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError, PolicyError
+from gem_core.multiagent import MultiAgentEnv
 from gem_core.rollout import (
     EnvPool,
     Episode,
@@ -31,7 +32,6 @@ from gem_core.rollout import calls as calls_module
 from gem_core.rollout import pool as pool_module
 from gem_core.rollout.calls import InlineCalls
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_envs.multiagent import MultiAgentEnv
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv, with_limits

@@ -39,7 +39,7 @@ def shared_model(name: str, options: TinyOptions) -> Path:
     from gem_lab.train import save_tiny
 
     digest = hashlib.sha256(repr(options).encode())
-    for source in sorted((ROOT / "gem_core").rglob("*.py")):
+    for source in sorted(ROOT.glob("gem_*/**/*.py")):
         digest.update(source.read_bytes())
     with shared_folder() as folder:
         model = folder / f"{name}-{digest.hexdigest()[:12]}"

@@ -30,7 +30,7 @@ def make():
 def tools(request):
     """The tools of a real `gem-core serve mcp`."""
     if request.param == "pipes":
-        options = {"command": f"{sys.executable} -m gem_core serve mcp {ID}", "env": ENVIRONMENT}
+        options = {"command": f"{sys.executable} -m gem_lab serve mcp {ID}", "env": ENVIRONMENT}
         yield {tool.name: tool for tool in mcp_tools(**options)}
         close_pools()
         return
