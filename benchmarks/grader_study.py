@@ -194,8 +194,8 @@ def measure(every: int, workers: int, before: str) -> list[dict[str, Any]]:
         (others, parts[tuple(others)]),
         (structured, changed),
     ):
-        for number, pair in enumerate(pairs):
-            wrong = [name for name in names if results[name].verdicts[number] is not pair.right]
+        for index, pair in enumerate(pairs):
+            wrong = [name for name in names if results[name].verdicts[index] is not pair.right]
             if wrong:
                 records.append({**pair._asdict(), "wrong graders": wrong})
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()

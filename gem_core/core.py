@@ -79,7 +79,7 @@ class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Number of the item in the environment's dataset; see `Env.items`."""
+    """Index of the item in the environment's dataset; see `Env.items`."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 

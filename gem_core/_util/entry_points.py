@@ -132,7 +132,7 @@ def _load_file(name: str, path: str) -> ModuleType:
 
 
 def _lines_in(file: Path, error: Exception) -> list[int]:
-    """Return the numbers of the lines of a file that were running when it raised, the innermost first."""
+    """Return the line numbers of a file that were running when it raised, the innermost first."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return [frame.lineno for frame in frames if frame.filename == str(file) and frame.lineno]
 

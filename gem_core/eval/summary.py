@@ -111,13 +111,13 @@ def summarize_envs(envs: Mapping[str, Iterable[Episode]]) -> dict[str, Any]:
           ``return`` is a bootstrap over tasks stratified by environment, and the interval of ``success``
           combines the Wilson intervals.
     """
-    episodes = {label: list(of_env) for label, of_env in envs.items()}
-    summaries = {label: summarize(of_env) for label, of_env in episodes.items()}
+    episodes = {label: list(played) for label, played in envs.items()}
+    summaries = {label: summarize(played) for label, played in episodes.items()}
     whole: dict[str, Any] = {
         name: sum(summary[name] for summary in summaries.values()) for name in ("episodes", "tasks", "errors")
     }
-    scored = [[episode for episode in of_env if episode.error is None] for of_env in episodes.values()]
-    whole["return"] = drop_empty_interval(estimate_strata([_returns(_by_task(of_env)) for of_env in scored]))
+    scored = [[episode for episode in played if episode.error is None] for played in episodes.values()]
+    whole["return"] = drop_empty_interval(estimate_strata([_returns(_by_task(played)) for played in scored]))
     whole["success"] = average([summary["success"] for summary in summaries.values()])
     for name in ("prompt_tokens", "response_tokens"):
         counts = [summary[name] for summary in summaries.values()]
@@ -136,8 +136,8 @@ def _items(episodes: Iterable[Episode]) -> int | None:
 
 def _by_task(episodes: Iterable[Episode]) -> list[list[Episode]]:
     tasks: dict[str, list[Episode]] = {}
-    for number, episode in enumerate(episodes):
-        seed = f"none {number}" if episode.seed is None else episode.seed
+    for index, episode in enumerate(episodes):
+        seed = f"none {index}" if episode.seed is None else episode.seed
         key = json.dumps([episode.env_id, episode.env_kwargs, seed], sort_keys=True)
         tasks.setdefault(key, []).append(episode)
     return list(tasks.values())

@@ -131,8 +131,8 @@ class _Check:
         if isinstance(value, list) and isinstance(schema.get("items"), Mapping | bool):
             skipped = schema.get("prefixItems")
             first = len(skipped) if isinstance(skipped, list) else 0
-            for number, item in enumerate(value[first:], first):
-                if message := self.problem(schema["items"], item, f"{where}[{number}]", frozenset()):
+            for index, item in enumerate(value[first:], first):
+                if message := self.problem(schema["items"], item, f"{where}[{index}]", frozenset()):
                     return message
         return self._parts_problem(schema, value, where, name, seen)
 

@@ -42,7 +42,7 @@ class Service(MultiAgentEnv):
 
     Args:
         domain: The service.
-        task: Number of the only task; None draws one at each reset, unless the option ``index`` selects it.
+        task: Index of the only task; None draws one at each reset, unless the option ``index`` selects it.
         max_turns: Limit on the messages and calls of both agents together.
 
     Raises:
@@ -92,7 +92,7 @@ class Service(MultiAgentEnv):
     def new_episode(self, index: int | None) -> None:
         tasks = len(self.domain.tasks)
         if index is not None and not 0 <= index < tasks:
-            raise ConfigError(f"options['index']={index}: expected a number from 0 to {tasks - 1}")
+            raise ConfigError(f"options['index']={index}: expected an index from 0 to {tasks - 1}")
         drawn = self.random.randrange(tasks)  # always, so that the stream does not depend on the options
         self.task_index = next(n for n in (index, self.only_task, drawn) if n is not None)
         self.database = self.domain.database()

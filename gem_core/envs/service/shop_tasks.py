@@ -45,7 +45,7 @@ def shop() -> Domain:
     people = [Person(database, key) for key in database["customers"]]
     by_name = {wish.__name__: wish for wish in SINGLE}
     plans = [[wish] for wish in SINGLE] + [[by_name[name] for name in pair.split("+")] for pair in PAIRS]
-    tasks = [_task(people[number % len(people)], number, plan) for number, plan in enumerate(plans)]
+    tasks = [_task(people[index % len(people)], index, plan) for index, plan in enumerate(plans)]
     return Domain(
         POLICY, OPERATIONS, tasks, shop_database, said_in_words, looked_up,
         changes=CHANGES, agreed=agrees, declined=declines,

@@ -161,18 +161,18 @@ class TerminalBench(Terminal):
         return super()._open()
 
     def _replay(self, shell: Shell) -> None:
-        for number, start in enumerate(self.step_starts):
-            if not self._begin_step(shell, number) and number == 0:
+        for index, start in enumerate(self.step_starts):
+            if not self._begin_step(shell, index) and index == 0:
                 raise EnvError(f"the setup of {self.source.names[self.task_index]} failed")
-            end = self.step_starts[number + 1] if number + 1 < len(self.step_starts) else None
+            end = self.step_starts[index + 1] if index + 1 < len(self.step_starts) else None
             for command in self.commands[start:end]:
                 shell.run(command)
 
-    def _begin_step(self, shell: Shell, number: int) -> bool:
+    def _begin_step(self, shell: Shell, index: int) -> bool:
         """Write the files of a step and run its setup; return whether that succeeded."""
-        step = self.steps[number]
+        step = self.steps[index]
         try:
-            if number:
+            if index:
                 shell.renew("/tests")
                 shell.renew(_VERIFIER)
                 shell.run("cd /app")

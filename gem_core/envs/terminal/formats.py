@@ -117,13 +117,13 @@ def _harbor(path: Path, files: bool) -> FolderTask:
     final = settings.get("multi_step_reward_strategy", "mean") == "final"
     tables = settings.get("steps") or [{}]
     steps = []
-    for number, table in enumerate(tables):
+    for index, table in enumerate(tables):
         folder = path / "steps" / str(table.get("name")) if "steps" in settings else path
         if folder != path and folder.resolve().parent != (path / "steps").resolve():
-            raise DataError(f"the name of step {number + 1} is not the name of a folder")
+            raise DataError(f"the name of step {index + 1} is not the name of a folder")
         instruction = folder / "instruction.md"
         text = instruction.read_text(encoding="utf-8") if instruction.is_file() else None
-        new = {**(initial if number == 0 else {}), **(_folder(folder / "workdir") if folder != path else {})}
+        new = {**(initial if index == 0 else {}), **(_folder(folder / "workdir") if folder != path else {})}
         verifier = {**settings.get("verifier", {}), **table.get("verifier", {})}
         if verifier.get("environment_mode", "shared") != "shared":
             raise DataError("its tests need a machine of their own")

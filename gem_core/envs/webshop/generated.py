@@ -39,9 +39,9 @@ def generated_catalog(num_products: int, seed: int) -> Catalog:
     random = derive_rng("webshop", seed)
     brands = [_brand(random) for _ in range(60)]
     products, goals = [], []
-    for number in range(num_products):
-        kind = KINDS[number % len(KINDS)]
-        product = _product(random, kind, random.choice(brands), number)
+    for index in range(num_products):
+        kind = KINDS[index % len(KINDS)]
+        product = _product(random, kind, random.choice(brands), index)
         products.append(product)
         goals += _goals(random, product)
     return Catalog(f"the generated catalog {seed}", products, goals)
@@ -89,9 +89,9 @@ def _option(random: Random, word: str) -> tuple[str, list[str]]:
 def _goals(random: Random, product: Product) -> list[Goal]:
     choices = list(combinations(*product.options.values()))
     goals = []
-    for number, values in enumerate(random.sample(choices, min(_GOALS, len(choices)))):
+    for index, values in enumerate(random.sample(choices, min(_GOALS, len(choices)))):
         attributes = random.sample(product.attributes, random.randint(1, 3))
-        limit = price_limit(product.asin, number, product.price)
+        limit = price_limit(product.asin, index, product.price)
         wish = f"{random.choice(_WISHES)} {', '.join(attributes)} {product.query}"
         options = ", and ".join(
             f"{name}: {value}" for name, value in zip(product.options, values, strict=True)
