@@ -188,7 +188,7 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
     answers, took = len(load.seconds), time.perf_counter() - start
     after, own = {r: use(pids) for r, pids in groups.items()}, time.process_time() - own
     load.ended = True
-    late = sorted(load.seconds[:answers])
+    delays = sorted(load.seconds[:answers])
     for player in players:
         player.transport.disconnect()
     await asyncio.sleep(0.5)
@@ -202,8 +202,8 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
         "answers": answers,
         "ideal": best,
         "efficiency": round(answers / best, 4),
-        "late_p50_ms": round(1000 * late[len(late) // 2], 1),
-        "late_p99_ms": round(1000 * late[int(len(late) * 0.99)], 1),
+        "late_p50_ms": round(1000 * delays[len(delays) // 2], 1),
+        "late_p99_ms": round(1000 * delays[int(len(delays) * 0.99)], 1),
         "cpu_us_per_answer": {role: round(1e6 * value / answers, 1) for role, value in cpu.items()},
         "kb_per_episode": round(kilobytes / sessions, 2),
         "cores_busy": round(sum(cpu.values()) / took, 2),

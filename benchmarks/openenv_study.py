@@ -153,8 +153,8 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 def report(runs: list[dict[str, Any]], held: dict[str, Any]) -> bool:
     """Print the table and the limits; return whether all limits are met."""
     print("\n".join(table(runs)))
-    checks = [(f"{text}, {n} sessions", ratios(runs, key, peer, n), least, True)
-              for text, peer, key, least in LIMITS for n in SESSIONS]  # fmt: skip
+    checks = [(f"{text}, {n} sessions", ratios(runs, key, peer, n), minimum, True)
+              for text, peer, key, minimum in LIMITS for n in SESSIONS]  # fmt: skip
     checks += [
         ("p99 against OpenEnv", ratios(runs, "p99_ms", THEIRS, SESSIONS[-1]), P99_RATIO, False),
         (f"KB per session with {HELD:,} sessions", held["kb_per_session"], KB_PER_SESSION, False),

@@ -276,8 +276,8 @@ def draw(schema: Mapping[str, Any], random: Random) -> Any:
     if kind == "boolean":
         return random.random() < 0.5
     if kind == "array":
-        least = schema.get("minItems", 0)
-        length = random.randint(least, max(least, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
+        minimum = schema.get("minItems", 0)
+        length = random.randint(minimum, max(minimum, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
         return [draw(schema.get("items", {}), random) for _ in range(length)]
     if kind == "object":
         properties = schema.get("properties", {})

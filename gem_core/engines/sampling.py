@@ -298,17 +298,20 @@ class BatchingPolicy:
         batches: dict[int, tuple[list[tuple[torch.Tensor, torch.Tensor]], list[int], list[int]]] = {}
         for row, prefix in enumerate(prefixes):
             if prefix is not None:
-                _, here, there = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
-                here.append(row)
-                there.append(prefix.row)
+                _, target_rows, source_rows = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
+                target_rows.append(row)
+                source_rows.append(prefix.row)
 
         def stack(layer: int, part: int) -> torch.Tensor:
-            blocks = [(layers[layer][part], here, there) for layers, here, there in batches.values()]
+            blocks = [
+                (layers[layer][part], target_rows, source_rows)
+                for layers, target_rows, source_rows in batches.values()
+            ]
             first = blocks[0][0]
             joined = first.new_zeros((len(prefixes), first.shape[1], past, first.shape[3]))
-            for block, here, there in blocks:
+            for block, target_rows, source_rows in blocks:
                 width = min(past, block.shape[2])  # only padding of these rows is cut off
-                joined[here, :, past - width :] = block[there, :, block.shape[2] - width :]
+                joined[target_rows, :, past - width :] = block[source_rows, :, block.shape[2] - width :]
             return joined
 
         layer_count = max((len(layers) for layers, _, _ in batches.values()), default=0)

@@ -210,7 +210,7 @@ class Service(MultiAgentEnv):
         """Return the entries of the last info about criteria that do not decide."""
         report: dict[str, Any] = {}
         if self.task.mentions:
-            mentioned = self.domain.said(self._said(), self.task.mentions)
+            mentioned = self.domain.says(self._said(), self.task.mentions)
             report["metrics"] = {"mentioned": float(mentioned)}
         if self.task.left_out:
             report["left_out"] = list(self.task.left_out)
@@ -233,7 +233,7 @@ class Service(MultiAgentEnv):
         return "\n".join(text for agent, text in self.messages if agent == ASSISTANT)
 
     def _said_all(self) -> bool:
-        return self.domain.said(self._said(), self.task.outputs)
+        return self.domain.says(self._said(), self.task.outputs)
 
     # -- players ------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Service(MultiAgentEnv):
         if agent == USER:
             last = next((text for who, text in reversed(self.messages) if who == ASSISTANT), None)
             return scripted_message(self.task, last)
-        told = dict.fromkeys([*self.task.outputs, *self.task.mentions])
+        answers = dict.fromkeys([*self.task.outputs, *self.task.mentions])
         calls = iter(self.calls)
         for name, arguments in self.task.actions:
             if not any([name, dict(arguments)] == call for call in calls):  # made so far, in this order
@@ -260,6 +260,6 @@ class Service(MultiAgentEnv):
                 return self.format.write(self.domain.operation(name), arguments)
         else:
             changed = self.domain.goal(self.task_index) != self.domain.database()
-            settled = "That is settled." if changed or told else "I am sorry, I cannot do that."
-            return " ".join([settled, *told, ANYTHING_ELSE])
-        return " ".join(["You asked:", *told])
+            settled = "That is settled." if changed or answers else "I am sorry, I cannot do that."
+            return " ".join([settled, *answers, ANYTHING_ELSE])
+        return " ".join(["You asked:", *answers])

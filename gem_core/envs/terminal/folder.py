@@ -136,9 +136,9 @@ class TerminalBench(Terminal):
             solved = grade.reward >= 1 if final else self.solved_steps == number
             text = "All tests pass." if solved else "Not all tests pass."
             return f"{before}Step {number} of {number} is over. {text}", share, "solved" if solved else "lost"
-        least = self.steps[number - 1].min_rewards
+        min_rewards = self.steps[number - 1].min_rewards
         rewards = {"reward": grade.reward} if grade.rewards is None else grade.rewards
-        if any(rewards.get(name, float("-inf")) < reward for name, reward in least.items()):
+        if any(rewards.get(name, float("-inf")) < reward for name, reward in min_rewards.items()):
             text = f"Step {number} is not good enough for the next one."
             return f"{before}{text}", share, "lost"
         self.step_starts.append(len(self.commands))

@@ -144,8 +144,8 @@ def _completed(scores: Weights, indices: Numbers, terms: Sequence[_Term]) -> Wei
     for term in terms:
         places = np.searchsorted(term.indices, indices)
         places[places == len(term.indices)] = 0
-        there = term.indices[places] == indices
-        scores += np.where(there, term.weights[places] * np.float32(term.times), np.float32(0))
+        holds = term.indices[places] == indices
+        scores += np.where(holds, term.weights[places] * np.float32(term.times), np.float32(0))
     return scores
 
 
