@@ -33,10 +33,10 @@ from gem_core.tools.search.folders import (
 from gem_core.tools.search.searcher import Hit, Searcher
 from gem_core.tools.search.words import query_words, words
 
-Numbers = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float32]
 
-VERSION = 2
+VERSION = 3
 _LONGEST = 20_000
 """Number of characters of a query that are used."""
 _AT_ONCE = min(8, os.cpu_count() or 1)
@@ -66,7 +66,7 @@ class Bm25Index(Searcher):
             self._words = _Words(self.folder)
             self._columns = _mapped(self.folder / "columns.npy")
             self._starts = _mapped(self.folder / "starts.npy")
-            self._indices = _mapped(self.folder / "numbers.npy")
+            self._indices = _mapped(self.folder / "indices.npy")
             self._weights = _mapped(self.folder / "weights.npy")
             self._tops = _mapped(self.folder / "tops.npy")
         self._turns = Places(_AT_ONCE)
@@ -134,12 +134,12 @@ class _Term(NamedTuple):
     """Upper bound of its contribution to a score."""
     times: int
     """Number of occurrences in the query."""
-    indices: Numbers
+    indices: Indices
     """Indices of the documents that contain it, ascending."""
     weights: Weights
 
 
-def _completed(scores: Weights, indices: Numbers, terms: Sequence[_Term]) -> Weights:
+def _completed(scores: Weights, indices: Indices, terms: Sequence[_Term]) -> Weights:
     """Add the contributions of the remaining words to the scores of some documents."""
     for term in terms:
         places = np.searchsorted(term.indices, indices)
@@ -149,7 +149,7 @@ def _completed(scores: Weights, indices: Numbers, terms: Sequence[_Term]) -> Wei
     return scores
 
 
-def _first(indices: Numbers, scores: Weights, k: int) -> list[tuple[int, float]]:
+def _first(indices: Indices, scores: Weights, k: int) -> list[tuple[int, float]]:
     if len(indices) > k:
         last = np.partition(scores, -k)[-k]
         above, equal = scores > last, np.flatnonzero(scores == last)
@@ -244,7 +244,7 @@ def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> N
     weights = np.asarray(model.scores["data"], np.float32)
     indices = np.asarray(model.scores["indices"], np.int32)
     np.save(folder / "starts.npy", starts)
-    np.save(folder / "numbers.npy", indices)
+    np.save(folder / "indices.npy", indices)
     np.save(folder / "weights.npy", weights)
     np.save(folder / "tops.npy", np.maximum.reduceat(weights, starts[:-1]))
     _save_words(vocabulary, folder)
