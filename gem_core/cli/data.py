@@ -186,7 +186,7 @@ def _print(about: dict[str, Any]) -> None:
 
 
 def _paragraph(name: str, text: str) -> None:
-    """Print a name and a text beside it, in a terminal of 80 columns."""
+    """Print a name and a text next to it, in a terminal of 80 columns."""
     width = _WIDTH - 12
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""]]
     if len(lines) > _MOST_LINES:

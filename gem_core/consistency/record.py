@@ -128,7 +128,7 @@ class Record:
         """Read a record that `write` wrote.
 
         Raises:
-            TraceError: The file is not a record, or has another schema version.
+            TraceError: The file is not a record, or has a different schema version.
         """
         try:
             fields: dict[str, Any] = read_json_file(path)

@@ -100,7 +100,7 @@ class Recipe(RolloutOptions):
         """Read a file: JSON if its name ends with ``.json``, otherwise YAML.
 
         Raises:
-            ConfigError: The file has another format, or `of` rejects its content.
+            ConfigError: The file has a different format, or `of` rejects its content.
             MissingDependency: The file is YAML, and PyYAML is not installed.
         """
         try:

@@ -52,7 +52,7 @@ def shop() -> Domain:
     )  # fmt: skip
 
 
-def _task(person: Person, number: int, plan: Sequence[Maker]) -> Task:
+def _task(person: Person, index: int, plan: Sequence[Maker]) -> Task:
     wishes = [wish(person) for wish in plan]
     about = person.about
     name = f"{about['first_name']} {about['last_name']}"
@@ -62,7 +62,7 @@ def _task(person: Person, number: int, plan: Sequence[Maker]) -> Task:
         "name": f"My name is {name}.",
         "postcode": f"My postcode is {about['address']['postcode']}.",
     }
-    if number % 3 == 2:  # every third customer does not recall the email address
+    if index % 3 == 2:  # every third customer does not recall the email address
         facts["email"] = (
             f"I do not recall the address. My name is {name}, postcode {about['address']['postcode']}."
         )

@@ -75,10 +75,10 @@ class _Fields:
         self.fields = fields
 
 
-def _task(number: int, task: _Fields) -> Task:
+def _task(index: int, task: _Fields) -> Task:
     instruction = str(task.fields["instruction"])
     return Task(
-        name=f"{number}-{task.fields['user_id']}",
+        name=f"{index}-{task.fields['user_id']}",
         instruction=instruction,
         request=instruction,
         facts={},

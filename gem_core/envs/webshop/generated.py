@@ -47,11 +47,11 @@ def generated_catalog(num_products: int, seed: int) -> Catalog:
     return Catalog(f"the generated catalog {seed}", products, goals)
 
 
-def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
+def _product(random: Random, kind: Kind, brand: str, index: int) -> Product:
     attributes = random.sample(kind.attributes, random.randint(3, min(5, len(kind.attributes))))
     # Only some of them are in the title, so that the pages of the product matter after a search.
     named = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
-    name = f"{brand} {number + 101} {' '.join(named)} {kind.query.title()}"
+    name = f"{brand} {index + 101} {' '.join(named)} {kind.query.title()}"
     price = random.randint(*kind.price) - random.choice((0.01, 0.05, 0.5, 1.0))
     if price % 10 == 0:  # limits are multiples of 10, and "less than" excludes them
         price -= 0.01
@@ -61,7 +61,7 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
     random.shuffle(features)
     about = random.choice(_DESCRIPTIONS)
     return Product(
-        asin=f"G{''.join(random.choices(_CODE, k=5))}{_digits(number)}",
+        asin=f"G{''.join(random.choices(_CODE, k=5))}{_digits(index)}",
         name=name,
         query=kind.query,
         path=kind.path,
