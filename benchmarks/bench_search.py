@@ -59,8 +59,8 @@ def _words(rng: random.Random, count: int) -> list[str]:
 
 def passages(count: int) -> Iterator[Document]:
     rng = random.Random(0)
-    for number in range(count):
-        yield {"id": str(number), "title": "", "text": " ".join(_words(rng, rng.randint(WORDS // 2, WORDS)))}
+    for index in range(count):
+        yield {"id": str(index), "title": "", "text": " ".join(_words(rng, rng.randint(WORDS // 2, WORDS)))}
 
 
 def queries(seed: int) -> Iterator[str]:

@@ -194,8 +194,8 @@ def measure(every: int, workers: int, before: str) -> list[dict[str, Any]]:
         (others, parts[tuple(others)]),
         (structured, changed),
     ):
-        for number, pair in enumerate(pairs):
-            wrong = [name for name in names if results[name].verdicts[number] is not pair.right]
+        for index, pair in enumerate(pairs):
+            wrong = [name for name in names if results[name].verdicts[index] is not pair.right]
             if wrong:
                 records.append({**pair._asdict(), "wrong graders": wrong})
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()
@@ -359,7 +359,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="take every n-th of the styled pairs")
     parser.add_argument("--workers", type=int, default=2, help="number of processes")
-    parser.add_argument("--before", default="", help="commit whose grader of gem-core to measure, too")
+    parser.add_argument("--before", default="", help="another commit whose grader of gem-core to measure")
     parser.add_argument("--draw", action="store_true", help="write the page from the recorded results")
     args = parser.parse_args()
     if not args.draw:

@@ -157,7 +157,7 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> Rec
     train(config, ConsoleReporter(config))
     metrics = [STUDY.metric, *STUDY.more_metrics]
     record = replace(
-        Record.of_run(
+        Record.from_run(
             "ReBN",
             arguments.seed,
             f"{STUDY.command} --envs {name}",

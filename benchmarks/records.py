@@ -79,7 +79,7 @@ class Record:
     resumed: bool = False
 
     @classmethod
-    def of_run(
+    def from_run(
         cls,
         name: str,
         seed: int,

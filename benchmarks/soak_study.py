@@ -1,4 +1,4 @@
-"""Hostile programs, SQL, and clients beside 64 honest episodes: rewards, memory, and descriptors.
+"""Hostile programs, SQL, and clients next to 64 honest episodes: rewards, memory, and descriptors.
 
     python benchmarks/soak_study.py --minutes 30 --out docs/results/soak.json
 

@@ -69,7 +69,10 @@ class ActionGrammar:
         self.schema = resolved(schema)
         self.whole = whole
         if whole and self.schema.get("type") != "string":
-            raise ConfigError(f"a whole response is text, but actions are of type {self.schema.get('type')}")
+            raise ConfigError(
+                f"a whole response is text, but actions are of type {self.schema.get('type')}; use "
+                "action='boxed'"
+            )
 
     def read(self, response: str) -> Action:
         """Return the action in a response. Never raises because of its text."""
@@ -153,13 +156,19 @@ class _Resolver:
         """
         self.parts += 1
         if self.parts > _MOST_PARTS or len(seen) > _DEEPEST:
-            raise ConfigError(f"a schema of actions with more than {_MOST_PARTS} parts, or too deep")
+            raise ConfigError(
+                f"the schema of actions has more than {_MOST_PARTS} parts or {_DEEPEST} levels; "
+                "simplify it in the environment"
+            )
         if schema is True:
             return {}
         while isinstance(schema, Mapping) and "$ref" in schema:
             reference = schema["$ref"]
             if reference in seen:
-                raise ConfigError(f"a schema of actions has the endless reference {str(reference)[:80]!r}")
+                raise ConfigError(
+                    f"the schema of actions has the endless reference {str(reference)[:80]!r}; "
+                    "correct it in the environment"
+                )
             seen = (*seen, reference)
             rest = {key: value for key, value in schema.items() if key != "$ref"}
             schema = {**self._target(str(reference)), **rest}
@@ -190,10 +199,16 @@ class _Resolver:
                 node = node[int(key)]
                 continue
             if not isinstance(node, Mapping) or key not in node:
-                raise ConfigError(f"a schema of actions has the reference {reference[:80]!r} to nothing")
+                raise ConfigError(
+                    f"the schema of actions has the reference {reference[:80]!r} to nothing; correct "
+                    "it in the environment"
+                )
             node = node[key]
         if not isinstance(node, Mapping):
-            raise ConfigError(f"the reference {reference[:80]!r} does not name a schema")
+            raise ConfigError(
+                f"the reference {reference[:80]!r} in the schema of actions does not name a schema; "
+                "correct it in the environment"
+            )
         return node
 
 
@@ -208,7 +223,10 @@ def _is_usable(keyword: str, value: Any) -> bool:
     if keyword in ("minItems", "maxItems", "minimum", "maximum"):
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if number and keyword == "minItems" and value > _MOST_ITEMS:
-            raise ConfigError(f"a schema of actions asks for lists of at least {value} values")
+            raise ConfigError(
+                f"the schema of actions asks for lists of at least {value} values: expected at most "
+                f"{_MOST_ITEMS}"
+            )
         return number and (isinstance(value, int) or keyword in ("minimum", "maximum"))
     if keyword == "required":
         return isinstance(value, list) and all(isinstance(name, str) for name in value)
@@ -258,8 +276,8 @@ def draw(schema: Mapping[str, Any], random: Random) -> Any:
     if kind == "boolean":
         return random.random() < 0.5
     if kind == "array":
-        least = schema.get("minItems", 0)
-        length = random.randint(least, max(least, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
+        minimum = schema.get("minItems", 0)
+        length = random.randint(minimum, max(minimum, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
         return [draw(schema.get("items", {}), random) for _ in range(length)]
     if kind == "object":
         properties = schema.get("properties", {})

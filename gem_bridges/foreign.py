@@ -19,7 +19,7 @@ from gem_core._util.seeds import derive_rng
 from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_options
 from gem_core.errors import EnvError, GemError
 from gem_core.observations import encodable, encodable_observation
-from gem_envs.data.split import split_by_number
+from gem_envs.data.split import split_by_index
 
 
 class ForeignEnv(Env):
@@ -94,7 +94,7 @@ class ForeignEnv(Env):
         self.end_episode()
 
     def items(self, split: Split) -> Sequence[int] | None:
-        return split_by_number(self.num_items).of(split) if self.num_items else None
+        return split_by_index(self.num_items).of(split) if self.num_items else None
 
     def get_state(self) -> dict[str, Any]:
         episode = {

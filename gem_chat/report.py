@@ -84,7 +84,7 @@ def stand_in_tokenizer(template: str) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    alphabet = {text: number for number, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    alphabet = {text: index for index, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     backend = Tokenizer(models.BPE(vocab=alphabet, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()

@@ -78,7 +78,7 @@ class ConcatChat(History):
         self._has_thoughts: bool | None = None
 
     def entry(self, role: str, content: Observation) -> Any:
-        text = self._guarded(content, of_model=role == "assistant")
+        text = self._guarded(content, from_model=role == "assistant")
         return {"role": self.tool_role if role == "tool" else role, "content": text}
 
     def render(self) -> Observation:
@@ -125,13 +125,13 @@ class ConcatChat(History):
             self.tokenizer = load_tokenizer(self.tokenizer)
         return self.tokenizer
 
-    def _guarded(self, content: Observation, *, of_model: bool = False) -> str:
+    def _guarded(self, content: Observation, *, from_model: bool = False) -> str:
         text = observation_text(content)
         if self.parse_special:
             return text
         if self._spellings is None:
             self._spellings = _spellings_of(self._loaded())
-        return self._spellings.separate(text, of_model=of_model)
+        return self._spellings.separate(text, from_model=from_model)
 
 
 class ConcatChatOnReset(ConcatChat):
@@ -145,7 +145,7 @@ class ConcatChatOnReset(ConcatChat):
         return self.apply_template([{"role": "user", "content": self._guarded(content)}])
 
     def entry(self, role: str, content: Observation) -> Any:
-        return self._guarded(content, of_model=role == "assistant")
+        return self._guarded(content, from_model=role == "assistant")
 
     def render(self) -> Observation:
         return str(self.history[0]) + "\n".join(self.history[1:])

@@ -79,7 +79,7 @@ class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Number of the item in the environment's dataset; see `Env.items`."""
+    """Index of the item in the environment's dataset; see `Env.items`."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 
@@ -275,7 +275,7 @@ class Env(Closing):
         The default has no opinion. An environment with labels that could be wrong overrides it with a solver
         that starts from the text of the prompt, and shares nothing with the code that draws the task, stores
         its answer, and grades. It is called before `step`, and does not change the episode; see the rule
-        `labels_are_right` of `gem_core.check_env`.
+        `labels_are_right` of `gem_lab.check_env`.
 
         Returns:
             True if the response completes the task, and False if it is wrong or if the task has no right

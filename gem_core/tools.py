@@ -277,7 +277,7 @@ def _make(name: str, kwargs: Mapping[str, Any]) -> Sequence[Tool]:
 def _check(tool: Tool) -> None:
     for attribute in ("name", "description"):
         if not isinstance(getattr(tool, attribute, None), str) or not getattr(tool, attribute):
-            raise ConfigError(f"{type(tool).__name__} does not define {attribute}")
+            raise ConfigError(f"{type(tool).__name__} does not define {attribute}: expected a non-empty str")
     if not (tool.name[0].isalpha() and tool.name.isascii()) or not (
         tool.name.replace("_", "").replace("-", "").replace(".", "").isalnum()
     ):

@@ -12,7 +12,7 @@ from gem_core.errors import ConfigError
 def proxy_for(url: str) -> str | None:
     """Return the URL of the proxy that the environment names for an address; None to connect directly.
 
-    The variables are ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, and ``NO_PROXY``, in small letters, too.
+    The variables are ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, and ``NO_PROXY``, also in lowercase.
     A loopback address is never reached through a proxy, which has a loopback of its own.
 
     Args:

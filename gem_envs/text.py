@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
 # An escaped brace does not count as a brace; a brace after "\\" is not escaped. "\\boxed{" with a doubled
-# backslash is a box, too: models write it if text was escaped twice.
+# backslash is also a box: models write it if text was escaped twice.
 _BRACES = re.compile(r"(?P<box>\\boxed\{)|(?P<escape>(?:\\\\)+(?!boxed\{)|\\[{}])|(?P<open>\{)|(?P<close>\})")
 # The same tokens for texts with many braces: `inside` is a box without other braces, a run of equal braces is
 # one token, and pairs of braces with nothing special inside are skipped.

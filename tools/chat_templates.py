@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs/results/chat_templates.json"
-PAGE = ROOT / "docs/concepts/chat-templates.md"
+PAGE = ROOT / "docs/results/chat-templates.md"
 EQUALITY = "## Equality with renderers\n"
 """Heading of the section of the page that `renderers_equality.py` generates."""
 VERL = "## Builders of verl\n"
@@ -176,7 +176,7 @@ def page_of(table: Mapping[str, Any]) -> str:
     refused = {name: row["why not"] for name, row in rows.items() if not row["accepted"]}
     forged = sum(row["forged"] or 0 for row in rows.values())
     dropped = Counter(name for row in rows.values() for name in row["dropped"])
-    text = f"""# Chat templates
+    text = f"""# The table of chat templates
 
 {len(accepted)} of {len(rows)} distinct chat templates of published models work in contexts that only append
 tokens, and {rebuilt} more in rebuilt contexts. In {tests["equal"]}, an episode of four turns has the
@@ -184,19 +184,16 @@ tokens of the template's own rendering. In {tests["keeps"]}, it differs only by 
 and by whitespace, that the template drops from the history; the model saw them, so they stay.
 {tests["differs"]} differ otherwise.
 
-```text
-gem-core template Qwen/Qwen3-0.6B
-```
-
-shows the row of your model. The templates come from {_listed(packages)};
-copies of the same text count once, and each has a tokenizer with one token per byte and its own special
-tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
-changes. For some of the models, another package makes the same prompts; see
-[Equality with renderers](#equality-with-renderers).
+[Chat templates](../concepts/chat-templates.md) explains the columns, and how to get the row of your model.
 
 A message of an environment that spells every special token of its template adds {forged} special tokens to
-a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-special-tokens).
+a prompt; see [Texts that spell special tokens](../concepts/rollout.md#texts-that-spell-special-tokens).
 {dropped["tools"]} templates do not show schemas of tools, and {dropped["system prompt"]} no system prompt.
+
+The templates come from {_listed(packages)};
+copies of the same text count once, and each has a tokenizer with one token per byte and its own special
+tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
+changes.
 
 """
     lines = [

@@ -40,7 +40,7 @@ MESSAGES = (
 )
 """Sender, receiver, and text of the messages of the first turn."""
 REPEATED = 3
-"""Number of the first message of a turn."""
+"""Index of the first message of a turn."""
 _FONT = 'font-family="system-ui, sans-serif" fill="#1f2933"'
 _ARROW = (
     '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
@@ -55,10 +55,10 @@ def layers() -> str:
         height = 34 + 42 * len(rows)
         parts.append(_box(20, y, width - 40, height, fill, line))
         parts.append(_text(34, y + 22, title, "start", bold=True))
-        for number, names in enumerate(rows):
+        for index, names in enumerate(rows):
             each = (width - 68 - 8 * (len(names) - 1)) / len(names)
             for place, name in enumerate(names):
-                x, top = 34 + place * (each + 8), y + 32 + 42 * number
+                x, top = 34 + place * (each + 8), y + 32 + 42 * index
                 parts += [
                     _box(x, top, each, 32, "#ffffff", line),
                     _text(x + each / 2, top + 21, name),
@@ -72,8 +72,8 @@ def episode() -> str:
     width, xs, parts, y = 640, (90, 320, 550), [], 104
     for x, lane in zip(xs, LANES, strict=True):
         parts += [_box(x - 75, 20, 150, 38, "#e6edf8", "#2c5fa8"), _text(x, 44, lane, bold=True)]
-    for number, (sender, receiver, text) in enumerate(MESSAGES):
-        if number == REPEATED:
+    for index, (sender, receiver, text) in enumerate(MESSAGES):
+        if index == REPEATED:
             top = y - 28
         if sender == receiver:
             parts += [

@@ -150,8 +150,8 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     model, tokenizer = make_tiny(TinyOptions(envs=(env_id,), warm_start_steps=0, corpus_episodes=20))
     episodes = _episodes(env_id, tokenizer)
     values = rebn([episode.rewards for episode in episodes], gamma=0.9)
-    for episode, of_turns in zip(episodes, values, strict=True):
-        for turn, value in zip(episode.turns, of_turns, strict=True):
+    for episode, turn_values in zip(episodes, values, strict=True):
+        for turn, value in zip(episode.turns, turn_values, strict=True):
             turn.advantage = float(value)
     on_cpu = policy_gradient(model, episodes)
     on_device = policy_gradient(model.to(device), episodes)

@@ -57,21 +57,21 @@ class Player:
     def cases(self) -> Iterator[Case]:
         """Yield all cases."""
         first = self._context.first(QUESTION)
-        for number, message in enumerate(MESSAGES):
+        for index, message in enumerate(MESSAGES):
             new = [{"role": "user", "content": message}]
             history = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
             same = self._same_version(history, new, ANSWER, None)
             for end, ids in self._ends():
                 response = self._encode(f"{self._thought()}{ANSWER}") + ids
                 ours = self._context.extend(message, response)
-                yield self._case(f"user {number}, {end}", first, response, ours, new, same_version=same)
+                yield self._case(f"user {index}, {end}", first, response, ours, new, same_version=same)
             if self._thinks:
                 opening = "" if self._thinking.prefilled else self._thinking.open
                 response = self._encode(f"{opening}\n{THOUGHT}")
                 ours = self._context.extend(message, response)
                 close = self._thinking.close
                 yield self._case(
-                    f"user {number}, cut in a thought",
+                    f"user {index}, cut in a thought",
                     first,
                     response,
                     ours,

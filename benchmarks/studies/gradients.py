@@ -53,8 +53,8 @@ def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: fl
         else {}
     )
     advantages = function([episode.rewards for episode in episodes], gamma=gamma, **groups)
-    for episode, of_turns in zip(episodes, advantages, strict=True):
-        for turn, advantage in zip(episode.turns, of_turns, strict=True):
+    for episode, turn_advantages in zip(episodes, advantages, strict=True):
+        for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
             turn.advantage = float(advantage)
     return torch.cat([gradient.flatten() for gradient in policy_gradient(model, episodes).values()])
 

@@ -107,8 +107,8 @@ async def _play(
     )
     actions = [*game.history.split(), ""]  # a forfeit ends the hand
     card, side = game.cards[player], PLAYERS.index(player)
-    numbers = range(side, side + 2 * len(episode.turns), 2)
-    return [((card, " ".join(actions[:number])), actions[number]) for number in numbers]
+    positions = range(side, side + 2 * len(episode.turns), 2)
+    return [((card, " ".join(actions[:position])), actions[position]) for position in positions]
 
 
 def _situations() -> list[Situation]:

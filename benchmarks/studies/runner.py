@@ -275,7 +275,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     metrics = [metric for metric, _ in study.panels]
     metrics = list(dict.fromkeys([*metrics, study.metric, *study.more_metrics, study.tuning_metric]))
-    record = Record.of_run(
+    record = Record.from_run(
         run.arm,
         run.seed,
         f"python benchmarks/study.py {name} --run '{run.id}'",

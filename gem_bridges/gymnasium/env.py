@@ -60,7 +60,7 @@ class GymnasiumEnv(ForeignEnv):
         about: Description of the task in the first observation; None means the docstring of the class.
         max_turns: Turn limit; None means the limit of the id, or 200 if it has none.
         success_at: Smallest return that counts as a success; None means the reward threshold of the id. If
-            that is None, too, a positive return counts.
+            that is also None, a positive return counts.
         format_error_reward: Reward of a response without an action from the space.
         to_text: Function ``(env, observation) -> str``, or its ``module:function``, that renders a position
             of the Gymnasium environment `env`; None renders as described in the module.

@@ -50,18 +50,18 @@ def make_textarena(
         ConfigError: TextArena has no such game, it cannot be started, or an argument is wrong.
         DataError: The game needs a download.
     """
-    number = number_of_players(game, players, settings)
+    count = number_of_players(game, players, settings)
     pattern = sample_pattern(game) if sample is None else check_pattern(sample)
-    if number == 1:
+    if count == 1:
         if opponent is not None or agent is not None:
             raise ConfigError(f"textarena:{game} has one player; omit opponent and agent")
         return TextArenaEnv(game, pattern, max_turns, success_at, settings)
     if opponent is None:
         if pattern is None:
             raise ConfigError(
-                f"textarena:{game} has {number} players, and its legal actions are unknown; pass "
+                f"textarena:{game} has {count} players, and its legal actions are unknown; pass "
                 "opponent='self' or 'module:function', or a pattern of actions, such as sample='[<0..8>]'"
             )
         opponent = "random"
-    table = TextArenaTable(game, number, pattern, max_turns, success_at, settings)
+    table = TextArenaTable(game, count, pattern, max_turns, success_at, settings)
     return one_side(table, opponent, agent)

@@ -56,7 +56,7 @@ class Game:
 
     @property
     def current(self) -> int:
-        """Number of the player whose turn it is."""
+        """Index of the player whose turn it is."""
         return int(self.state.current_player_id)
 
     @property
@@ -136,9 +136,9 @@ def number_of_players(game: str, players: int | None, settings: dict[str, Any] |
         MissingDependency: A package is missing.
     """
     errors = []
-    for number in range(1, _MOST_PLAYERS + 1) if players is None else (players,):
+    for count in range(1, _MOST_PLAYERS + 1) if players is None else (players,):
         try:
-            Game(game, number, settings).start(0)
+            Game(game, count, settings).start(0)
         except GemError:
             raise
         except ModuleNotFoundError as error:
@@ -146,11 +146,11 @@ def number_of_players(game: str, players: int | None, settings: dict[str, Any] |
                 f"textarena:{game} needs the package {error.name!r}: pip install 'gem-core[textarena]'"
             ) from error
         except Exception as error:  # the game does not state how many players it allows
-            errors.append(str(foreign_error(f"textarena:{game}", f"the start with {number} players", error)))
+            errors.append(str(foreign_error(f"textarena:{game}", f"the start with {count} players", error)))
             if isinstance(error, SyntaxError | ImportError | OSError):  # not about the number
                 break
         else:
-            return number
+            return count
     tried = f" (also with up to {len(errors)} players)" if len(errors) > 1 else ""
     raise ConfigError(f"{errors[0]}{tried}")
 

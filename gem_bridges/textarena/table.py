@@ -45,7 +45,7 @@ class TextArenaTable(MultiAgentEnv):
         super().__init__()
         self.game = Game(game, players, settings)
         self.sample, self.max_turns, self.success_at = sample, max_turns, success_at
-        self.possible_agents = [f"player_{number}" for number in range(players)]
+        self.possible_agents = [f"player_{seat}" for seat in range(players)]
         self.agent_selector = self.selector = AgentSelector(self.possible_agents)
         self.foreign_seed: int | None = None
         self.taken: list[str] = []

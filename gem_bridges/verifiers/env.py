@@ -71,7 +71,7 @@ class VerifiersEnv(ForeignEnv):
         endless = bool(getattr(type(self.env.taskset), "INFINITE", False))
         self._tasks: list[Any] = [] if endless else list(self._source)
         if not endless and not self._tasks:
-            raise ConfigError(f"{name} has no tasks")
+            raise ConfigError(f"{name} has no tasks; check the arguments of the environment")
         super().__init__(name, max_turns, success_at, ENDLESS_ITEMS if endless else len(self._tasks))
         self.current: Run | None = None
 

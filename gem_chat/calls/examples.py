@@ -83,8 +83,8 @@ class _Examples:
         return value
 
     def _array(self, schema: Mapping[str, Any], depth: int) -> list[Any]:
-        least = schema.get("minItems")
-        count = min(least, 4) if isinstance(least, int) else 0
+        min_items = schema.get("minItems")
+        count = min(min_items, 4) if isinstance(min_items, int) else 0
         if depth >= _DEEPEST:
             return []
         return [self.value(schema.get("items", True), depth + 1) for _ in range(count)]

@@ -131,8 +131,8 @@ class _Check:
         if isinstance(value, list) and isinstance(schema.get("items"), Mapping | bool):
             skipped = schema.get("prefixItems")
             first = len(skipped) if isinstance(skipped, list) else 0
-            for number, item in enumerate(value[first:], first):
-                if message := self.problem(schema["items"], item, f"{where}[{number}]", frozenset()):
+            for index, item in enumerate(value[first:], first):
+                if message := self.problem(schema["items"], item, f"{where}[{index}]", frozenset()):
                     return message
         return self._parts_problem(schema, value, where, name, seen)
 
@@ -214,9 +214,9 @@ def _choice_problem(schema: Mapping[str, Any], value: Any, name: str) -> str | N
 def _number_problem(schema: Mapping[str, Any], value: Any, name: str) -> str | None:
     if not _is_number(value):
         return None
-    least, most = schema.get("minimum"), schema.get("maximum")
-    if _is_number(least) and value < least:
-        return f"{name} must be at least {least}"
+    low, most = schema.get("minimum"), schema.get("maximum")
+    if _is_number(low) and value < low:
+        return f"{name} must be at least {low}"
     if _is_number(most) and value > most:
         return f"{name} must be at most {most}"
     return None
@@ -225,9 +225,9 @@ def _number_problem(schema: Mapping[str, Any], value: Any, name: str) -> str | N
 def _length_problem(schema: Mapping[str, Any], value: Any, name: str) -> str | None:
     if not isinstance(value, list):
         return None
-    least, most = schema.get("minItems"), schema.get("maxItems")
-    if _is_number(least) and len(value) < least:
-        return f"{name} must have at least {least} values"
+    low, most = schema.get("minItems"), schema.get("maxItems")
+    if _is_number(low) and len(value) < low:
+        return f"{name} must have at least {low} values"
     if _is_number(most) and len(value) > most:
         return f"{name} must have at most {most} values"
     return None

@@ -59,8 +59,8 @@ def load_entry_points(group: str, *, own: bool = False) -> None:
         ]
         if own and group == "gem_core.envs" and not found:
             logger.warning(
-                "gem-core runs from a source tree that is not installed, so its environments and wrappers are "
-                "not registered: install it, for example with pip install -e PATH"
+                "gem-core runs from a source tree that is not installed, so its environments and "
+                "wrappers are not registered: install it, for example with pip install -e PATH"
             )
         for entry_point in found:
             try:
@@ -154,7 +154,7 @@ def _load_file(name: str, path: str) -> ModuleType:
 
 
 def _lines_in(file: Path, error: Exception) -> list[int]:
-    """Return the numbers of the lines of a file that were running when it raised, the innermost first."""
+    """Return the line numbers of a file that were running when it raised, the innermost first."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return [frame.lineno for frame in frames if frame.filename == str(file) and frame.lineno]
 

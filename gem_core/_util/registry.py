@@ -63,7 +63,9 @@ class Registry(Generic[T]):
             self._values[name] = value
         registered = self._values.setdefault(name, value)
         if registered != value:
-            raise ConfigError(f"{self._kind} {name!r} is already registered as {registered!r:.200}")
+            raise ConfigError(
+                f"{self._kind} {name!r} is already registered as {registered!r:.200}; choose another name"
+            )
 
     def get(self, name: str) -> T:
         """Return the value registered under `name`.

@@ -74,7 +74,7 @@ class MultiAgentEnv(GemNames, Env):
         """
 
     indexed: ClassVar[bool] = False
-    """Whether `reset` accepts the option ``index``, the number of a task."""
+    """Whether `reset` accepts the option ``index``, the index of a task."""
 
     def observe(self, agent: str) -> Observation:
         """Return the current observation of `agent`. Changes nothing."""

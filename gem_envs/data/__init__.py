@@ -14,7 +14,7 @@ from gem_envs.data.split import (
     ItemSplit,
     is_eval_item,
     split_by_content,
-    split_by_number,
+    split_by_index,
     undivided,
 )
 
@@ -28,6 +28,6 @@ __all__ = [
     "is_eval_item",
     "open_rows",
     "split_by_content",
-    "split_by_number",
+    "split_by_index",
     "undivided",
 ]

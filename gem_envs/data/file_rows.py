@@ -131,7 +131,7 @@ class _Parquet(_Part):
         self.file = parquet.ParquetFile(source, memory_map=True) if local else parquet.ParquetFile(source)
         self.columns = self.file.schema_arrow.names
         metadata = self.file.metadata
-        groups = (metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        groups = (metadata.row_group(index).num_rows for index in range(metadata.num_row_groups))
         self.ends = list(itertools.accumulate(groups))
         self.kept: OrderedDict[int, Any] = OrderedDict()
 

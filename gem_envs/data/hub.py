@@ -101,7 +101,7 @@ def choose_files(name: str, files: Sequence[str], split: str | None, subset: str
     """
     data = sorted(f for f in files if PurePosixPath(f).suffix in SUFFIXES and not _is_about(f))
     if not data:
-        raise DataError(f"{name} has no file of a supported format ({', '.join(SUFFIXES)})")
+        raise DataError(f"{name} has no file of a supported format: expected {', '.join(SUFFIXES)}")
     if subset is not None:
         data = [f for f in data if subset in PurePosixPath(f).parts[:-1]] or _raise_unknown(
             "subset", subset, name, _folders(data)

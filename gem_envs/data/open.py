@@ -61,7 +61,10 @@ def open_rows(
         if key not in _opened:
             rows = _open(path, key)
             if not len(rows):
-                raise DataError(f"{source}{f' (split {split})' if split else ''} has no rows")
+                raise DataError(
+                    f"{source}{f' (split {split})' if split else ''} has no rows; choose another file "
+                    "or split"
+                )
             _opened[key] = rows
         return _opened[key]
 
@@ -77,6 +80,7 @@ def _open(path: Path, key: _Key) -> FileRows:
         return FileRows(str(path), [path / name for name in chosen], Path(chosen[0]).suffix)
     if not _HUB_ID.fullmatch(key.source) or path.suffix in SUFFIXES:
         raise DataError(
-            f"there is no file {key.source!r}, and it is not an id (owner/name) on the Hugging Face Hub"
+            f"there is no file {key.source!r}: expected a file, a folder, or an id (owner/name) on "
+            "the Hugging Face Hub"
         )
     return hub_rows(key.source, key.split, key.subset, key.revision, key.streaming)

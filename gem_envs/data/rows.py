@@ -45,25 +45,25 @@ class ChosenRows:
 
     Args:
         rows: The dataset, with a method ``scan(columns)``.
-        numbers: Numbers of the rows, in ascending order.
+        indices: Indices of the rows, in ascending order.
     """
 
-    def __init__(self, rows: Any, numbers: Sequence[int]) -> None:
-        self._rows, self._numbers = rows, numbers
+    def __init__(self, rows: Any, indices: Sequence[int]) -> None:
+        self._rows, self._indices = rows, indices
         self.name: str = rows.name
         self.columns: tuple[str, ...] = rows.columns
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._indices)
 
     def __getitem__(self, index: int) -> Row:
-        row: Row = self._rows[self._numbers[index]]
+        row: Row = self._rows[self._indices[index]]
         return row
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the values of some columns in every row, in order; None if a row lacks the column."""
-        chosen = set(self._numbers)
-        return (values for number, values in enumerate(self._rows.scan(columns)) if number in chosen)
+        chosen = set(self._indices)
+        return (values for index, values in enumerate(self._rows.scan(columns)) if index in chosen)
 
 
 class GeneratedRows:

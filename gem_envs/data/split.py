@@ -21,7 +21,7 @@ EVAL_SHARE = 8
 
 
 class ItemSplit(NamedTuple):
-    """Numbers of the items of a dataset, in ascending order."""
+    """Indices of the items of a dataset, in ascending order."""
 
     train: Sequence[int]
     eval: Sequence[int]
@@ -53,12 +53,12 @@ def split_by_content(keys: Iterable[Sequence[Any]]) -> ItemSplit:
     elif len(different) == 1:
         for_eval = set()  # there is nothing to split
     train, rest = array("Q"), array("Q")
-    for number, checksum in enumerate(checksums):
-        (rest if checksum in for_eval else train).append(number)
+    for index, checksum in enumerate(checksums):
+        (rest if checksum in for_eval else train).append(index)
     return ItemSplit(_Ascending(train), _Ascending(rest))
 
 
-def split_by_number(size: int) -> ItemSplit:
+def split_by_index(size: int) -> ItemSplit:
     """Split items that are generated on demand: every `EVAL_SHARE`-th one is for evaluation.
 
     No list is created, so `size` may be billions.
@@ -84,30 +84,30 @@ def undivided(size: int, eval_only: bool, split: Split) -> range:
 
 
 class _Ascending(Sequence[int]):
-    """Ascending numbers of eight bytes each, with fast membership tests."""
+    """Ascending indices of eight bytes each, with fast membership tests."""
 
-    def __init__(self, numbers: array[int]) -> None:
-        self._numbers = numbers
+    def __init__(self, indices: array[int]) -> None:
+        self._indices = indices
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._indices)
 
     @overload
     def __getitem__(self, place: int) -> int: ...
     @overload
     def __getitem__(self, place: slice) -> array[int]: ...
     def __getitem__(self, place: int | slice) -> int | array[int]:
-        return self._numbers[place]
+        return self._indices[place]
 
-    def __contains__(self, number: object) -> bool:
-        if not isinstance(number, int):
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int):
             return False
-        place = bisect_left(self._numbers, number)
-        return place < len(self._numbers) and self._numbers[place] == number
+        place = bisect_left(self._indices, index)
+        return place < len(self._indices) and self._indices[place] == index
 
 
 class _Others(Sequence[int]):
-    """The numbers 0 to 6, 8 to 14, and so on, which `split_by_number` uses for training."""
+    """The indices 0 to 6, 8 to 14, and so on, which `split_by_index` uses for training."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -125,10 +125,10 @@ class _Others(Sequence[int]):
         place = range(self._count)[place]
         return place + place // (EVAL_SHARE - 1)
 
-    def __contains__(self, number: object) -> bool:
-        if not isinstance(number, int) or number < 0 or number % EVAL_SHARE == EVAL_SHARE - 1:
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int) or index < 0 or index % EVAL_SHARE == EVAL_SHARE - 1:
             return False
-        return number - number // EVAL_SHARE < self._count
+        return index - index // EVAL_SHARE < self._count
 
 
 def _canonical(key: Sequence[Any]) -> str:

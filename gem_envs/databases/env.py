@@ -49,7 +49,7 @@ class Databases(TurnBasedEnv[str]):
     blocking = True
 
     task_index: int
-    """Number of the current task."""
+    """Index of the current task."""
     task_seed: int
     """Seed of its names and numbers."""
     tool_scope: str
@@ -114,7 +114,11 @@ class Databases(TurnBasedEnv[str]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
         if self._running and not 0 <= self.task_index < self.num_items:
-            raise ConfigError("the state belongs to an environment with other tasks")
+            raise ConfigError(
+                "the state belongs to an environment with other tasks; make the environment with the "
+                "arguments "
+                "of the saved one"
+            )
 
     def close(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ r"""`DatasetEnv`: one item of a dataset, one answer, one score.
 ``reset(options={"index": i})`` selects item i. ``reset(seed=s)`` starts a new pass over the data in an order
 derived from s; each reset without a seed takes the next item of the pass, and after the last one a new pass
 in another order begins. Resets with seeds alone therefore draw with replacement; callers that play every item
-once select items by the numbers that `DatasetEnv.items` returns (`gem_core.tasks`).
+once select items by the indices that `DatasetEnv.items` returns (`gem_core.tasks`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gem_envs.data import (
     Rows,
     open_rows,
     split_by_content,
-    split_by_number,
+    split_by_index,
     undivided,
 )
 from gem_envs.data.columns import answer_texts, prompt_text, roots
@@ -77,7 +77,7 @@ class DatasetEnv(Env):
     key_columns: tuple[str, ...] | None = None
     """Columns that identify an item; None means all of its columns."""
     index: int
-    """Number of the current item."""
+    """Index of the current item."""
     place: int
     """Position in the current pass; -1 before the first item."""
     order_seed: int
@@ -115,7 +115,7 @@ class DatasetEnv(Env):
 
     def use_format(self, form: DataFormat, question: str, answer: str) -> dict[str, str]:
         """Read the rows of a format; return the required columns by the argument that names the column."""
-        raise ConfigError(f"{type(self).__name__} does not read data formats")
+        raise ConfigError(f"{type(self).__name__} does not read data formats; name the columns instead")
 
     def row_problem(self, row: Row) -> str | None:
         """Return why a row cannot be shown or graded; None if it can."""
@@ -182,7 +182,7 @@ class DatasetEnv(Env):
             DataError: There are no rows.
         """
         if not len(rows):
-            raise DataError(f"{rows.name} has no rows")
+            raise DataError(f"{rows.name} has no rows; choose another file or split")
         for argument, key in (columns or {}).items():
             for column in roots(key, rows.columns):
                 if column not in rows.columns:
@@ -214,8 +214,8 @@ class DatasetEnv(Env):
         key = (type(self), columns, getattr(self, "keys", None), getattr(self, "no_answer", None))
         if key not in known:
             every = (dict(zip(columns, values, strict=True)) for values in rows.scan(columns))
-            problems = ((number, self.row_problem(row)) for number, row in enumerate(every))
-            known[key] = {number: problem for number, problem in problems if problem is not None}
+            problems = ((index, self.row_problem(row)) for index, row in enumerate(every))
+            known[key] = {index: problem for index, problem in problems if problem is not None}
         wrong = known[key]
         if wrong and (not skip or len(wrong) == len(rows)):
             first = next(iter(wrong))
@@ -226,7 +226,7 @@ class DatasetEnv(Env):
             )
         if wrong:
             logger.warning("%s: %d of %d rows are left out", rows.name, len(wrong), len(rows))
-            self.rows = ChosenRows(rows, [number for number in range(len(rows)) if number not in wrong])
+            self.rows = ChosenRows(rows, [index for index in range(len(rows)) if index not in wrong])
 
     def items(self, split: Split) -> Sequence[int]:
         if self.eval_only is not None:
@@ -236,7 +236,7 @@ class DatasetEnv(Env):
         return self._parts.of(split)
 
     def split_rows(self) -> ItemSplit:
-        """Split the items if `eval_only` is None: by content if possible, else by number.
+        """Split the items if `eval_only` is None: by content if possible, else by index.
 
         Rows whose class has a method ``scan(columns)``, such as those in memory or in local files, are read
         and split by the values of their `key_columns`; rows generated on demand or read over the network are
@@ -244,7 +244,7 @@ class DatasetEnv(Env):
         """
         rows: Any = self.rows
         if not hasattr(rows, "scan") or not getattr(rows, "is_local", True):
-            return split_by_number(len(rows))
+            return split_by_index(len(rows))
         return _split_by_content(rows, self.key_columns or rows.columns)
 
     # -- the contract -------------------------------------------------------------------------
@@ -320,10 +320,12 @@ class DatasetEnv(Env):
         return Order(size, self.order_seed)[self.place]
 
     def _checked(self, index: Any) -> int:
-        number = check_int("index", index)
-        if not 0 <= number < len(self.rows):
-            raise ConfigError(f"index={number} is out of range: {self.rows.name} has {len(self.rows)} items")
-        return number
+        position = check_int("index", index)
+        if not 0 <= position < len(self.rows):
+            raise ConfigError(
+                f"index={position} is out of range: {self.rows.name} has {len(self.rows)} items"
+            )
+        return position
 
     def _require_running(self, method: str) -> None:
         if not self._running:
@@ -352,7 +354,7 @@ class _ListRows:
 
 
 _bad_rows: WeakKeyDictionary[Any, dict[Any, dict[int, str]]] = WeakKeyDictionary()
-"""Numbers of the rows of a dataset that cannot be graded, and why, by the way in which they are read."""
+"""Indices of the rows of a dataset that cannot be graded, and why, by the way in which they are read."""
 
 
 @lru_cache(maxsize=8)

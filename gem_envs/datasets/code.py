@@ -42,7 +42,7 @@ class CodeEnv(DatasetEnv):
     blocking = True
     form = "a code block"
     rule: Rule | None = None
-    """How outputs are compared; None means as the data set does."""
+    """How outputs are compared; None means as the dataset does."""
     keys: tuple[str, str, str | None]
     """Columns of the task, of the tests, and of the solution if there is one."""
 
@@ -71,7 +71,7 @@ class CodeEnv(DatasetEnv):
                 hub.
             split: Split of the dataset; None if it has only one.
             dataset: The rows themselves, instead of a name.
-            question_key: Column of the task. None means the one of the data set whose columns the rows have;
+            question_key: Column of the task. None means the one of the dataset whose columns the rows have;
                 see `gem_envs.graders.program_tests`.
             test_key: Column of the tests; None as for `question_key`.
             solution_key: Column of a program that passes the tests; None if there is no such column.
@@ -84,7 +84,7 @@ class CodeEnv(DatasetEnv):
                 means True for a split or file named test or validation, and otherwise reserves about one item
                 in eight for evaluation.
             compare: Name of the rule by which outputs are compared (`gem_envs.graders.outputs`). None means
-                the rule of the data set that has this column of tests.
+                the rule of the dataset that has this column of tests.
             data_format: Name of a well-known format, such as "squad", which replaces the `_key` arguments:
                 `gem_envs.data.formats`.
             bad_rows: Whether rows that cannot be graded are an error, or are left out ("skip").
@@ -100,7 +100,7 @@ class CodeEnv(DatasetEnv):
         self.open(dataset_name, dataset, split, subset, streaming, eval_only, {}, data_format, bad_rows)
 
     def use_rows(self, rows: Rows, columns: Mapping[str, str] | None = None) -> None:
-        """Set `rows`, and the columns that were not named from those of the known data sets."""
+        """Set `rows`, and the columns that were not named from those of the known datasets."""
         question, tests = keys_of(rows.columns)
         self.keys = self.keys[0] or question, self.keys[1] or tests, self.keys[2]
         named = {"question_key": self.keys[0], "test_key": self.keys[1]}

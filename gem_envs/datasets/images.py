@@ -33,12 +33,12 @@ def check_rows(rows: Any, question_key: str, image_key: str) -> None:
 @lru_cache(maxsize=8)
 def _check_rows(rows: Any, question_key: str, image_key: str) -> None:
     """Implement `check_rows`, once for the environments of a process that share the rows."""
-    for number, (problem, images) in enumerate(rows.scan((question_key, image_key))):
+    for index, (problem, images) in enumerate(rows.scan((question_key, image_key))):
         if isinstance(problem, str):  # other values are rejected when they are read
             try:
                 image_order(problem, len(entries_of(images)))
             except DataError as error:
-                raise DataError(f"{rows.name}: {error} (row {number})") from None
+                raise DataError(f"{rows.name}: {error} (row {index})") from None
 
 
 def entries_of(images: Any) -> Sequence[Any]:
@@ -55,7 +55,7 @@ def entries_of(images: Any) -> Sequence[Any]:
 
 
 def image_order(problem: str, count: int) -> list[int]:
-    """Return the number of the image at each mark of a problem, from 0; empty if it has no marks.
+    """Return the index of the image at each mark of a problem, from 0; empty if it has no marks.
 
     Args:
         problem: Text of the problem.
@@ -93,7 +93,10 @@ def no_images(problem: str, columns: Sequence[str]) -> None:
             name for name in columns if re.search("image|img|picture|figure|photo", name, re.IGNORECASE)
         ]
         columns_named = f"; columns that may hold images: {', '.join(likely)}" if likely else ""
-        raise DataError(f"the problem shows {mark[0]}, but no image_key is given{columns_named}")
+        raise DataError(
+            f"the problem shows {mark[0]}, but no image_key is given; set it to the column with the "
+            f"images{columns_named}"
+        )
 
 
 def ask_with_images(problem: str, images: Sequence[dict[str, Any]], instruction: str) -> list[dict[str, Any]]:
@@ -105,9 +108,9 @@ def ask_with_images(problem: str, images: Sequence[dict[str, Any]], instruction:
     order = image_order(problem, len(images))
     parts: list[dict[str, Any]] = [] if order else list(images)
     texts = _MARK.sub("\0", problem).split("\0")
-    for number, text in enumerate(texts):
-        if number:
-            parts.append(images[order[number - 1]])
+    for index, text in enumerate(texts):
+        if index:
+            parts.append(images[order[index - 1]])
         if text.strip():
             parts.append(text_part(text.strip()))
     return [*parts, text_part(instruction)]
@@ -152,5 +155,5 @@ def _beside(data: str, file: str) -> Path:
     folder = (place if place.is_dir() else place.parent).resolve()
     path = (folder / file).resolve()
     if not path.is_relative_to(folder):
-        raise DataError(f"the image {file!r} is outside the folder of the data")
+        raise DataError(f"the image {file!r} is outside the folder of the data; move it there")
     return path

@@ -97,10 +97,10 @@ def _fits(option: Placed, cells: Cells) -> bool:
     if any(a in cells and b in cells for a, b in pairwise(places)):  # it would contain a shorter word
         return False
     for (row, col), letter in zip(places, option.word, strict=True):
-        there = cells.get((row, col))
-        if there is None:
+        present = cells.get((row, col))
+        if present is None:
             if (row + right, col + down) in cells or (row - right, col - down) in cells:
                 return False
-        elif there != letter:
+        elif present != letter:
             return False
     return True

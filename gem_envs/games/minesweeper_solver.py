@@ -109,10 +109,10 @@ def _count(groups: list[_Group], clues: Mapping[int, int]) -> _Part:
     def moves(i: int, needs: Needs) -> list[tuple[int, int, Needs]]:
         """Return (mines, number of placements, remaining needs) for group i."""
         size = len(groups[i].cells)
-        least = max(0, *(needs[place] - room[i + 1][place] for place in places[i]))
+        minimum = max(0, *(needs[place] - room[i + 1][place] for place in places[i]))
         most = min(size, *(needs[place] for place in places[i]))
         result = []
-        for mines in range(least, most + 1):
+        for mines in range(minimum, most + 1):
             rest = list(needs)
             for place in places[i]:
                 rest[place] -= mines

@@ -19,7 +19,7 @@ _FEWEST = {4: 4, 9: 24}
 class Sudoku(TurnBasedEnv[list[int]]):
     r"""Fill the empty cells so that every row, column, and box holds each number once.
 
-    Action: ``\boxed{row col number}``, all from 1. A move that leaves the board, names a filled cell, or
+    Action: ``\boxed{row col number}``, all 1-based. A move that leaves the board, names a filled cell, or
     repeats a number in its row, column, or box is illegal. Any other number that differs from the solution is
     rejected as wrong; that is a legal move and uses up the turn.
 

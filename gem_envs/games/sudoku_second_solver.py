@@ -8,7 +8,7 @@ from math import isqrt
 from typing import TypeAlias
 
 _Placement: TypeAlias = tuple[int, int, int]
-"""Row, column, and number, all from 1."""
+"""Row, column, and number, all 1-based."""
 _Need: TypeAlias = tuple[str, int, int]
 """A requirement: something that exactly one placement must provide, such as the number 3 in row 1."""
 

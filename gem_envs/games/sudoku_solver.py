@@ -37,12 +37,12 @@ def solutions(cells: Sequence[int], scale: int) -> Iterator[tuple[int, ...]]:
                 free[peer] &= ~(1 << number - 1)
 
     def search() -> Iterator[tuple[int, ...]]:
-        best, least = -1, scale + 1
+        best, fewest = -1, scale + 1
         for cell, number in enumerate(board):
             if not number:
                 count = free[cell].bit_count()
-                if count < least:
-                    best, least = cell, count
+                if count < fewest:
+                    best, fewest = cell, count
                     if count < 2:
                         break
         if best < 0:

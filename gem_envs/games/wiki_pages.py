@@ -61,8 +61,8 @@ def distances(target: str) -> dict[str, int]:
 def within(start: str, most_steps: int) -> tuple[str, ...]:
     """Return the bundled pages at 2 to `most_steps` steps from `start` (at 1 step if `most_steps` is 1)."""
     away = _search(start, {title: page.links for title, page in _pages().items()})
-    least = min(2, most_steps)
-    return tuple(title for title, steps in away.items() if least <= steps <= most_steps)
+    min_steps = min(2, most_steps)
+    return tuple(title for title, steps in away.items() if min_steps <= steps <= most_steps)
 
 
 def _search(first: str, links: Mapping[str, Sequence[str]]) -> dict[str, int]:

@@ -148,7 +148,7 @@ class KiwixPages(_Server):
         answer = self._get(self._random)
         if answer is None:
             raise ServiceError(
-                f"{self._random} does not exist (404); is zimfile the name that the server lists?"
+                f"{self._random} does not exist (404); set zimfile to a name that the server lists"
             )
         return self._read(*answer)
 

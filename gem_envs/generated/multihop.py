@@ -76,16 +76,16 @@ class World:
         self.names = {kind: [_name(random, kind, taken) for _ in range(n)] for kind, n in _SIZES.items()}
         self.kinds = {name: kind for kind, names in self.names.items() for name in names}
         self.links: dict[tuple[str, int], str] = {}
-        for number, relation in enumerate(_RELATIONS):
+        for index, relation in enumerate(_RELATIONS):
             for subject in self.names[relation.subject]:
-                used = {subject, *(self.links.get((subject, n)) for n in range(number))}
+                used = {subject, *(self.links.get((subject, n)) for n in range(index))}
                 others = [name for name in self.names[relation.object] if name not in used]
-                self.links[subject, number] = random.choice(others)
+                self.links[subject, index] = random.choice(others)
         order = list(self.kinds)
         random.shuffle(order)
         self._documents: dict[str, Document] = {
-            title: {"id": str(number), "title": title, "text": self._text(title)}
-            for number, title in enumerate(order)
+            title: {"id": str(index), "title": title, "text": self._text(title)}
+            for index, title in enumerate(order)
         }
 
     def documents(self) -> list[Document]:
@@ -102,7 +102,7 @@ class World:
 
     def relations(self, kind: str) -> list[int]:
         """Return the relations whose subject is of this kind."""
-        return [number for number, relation in enumerate(_RELATIONS) if relation.subject == kind]
+        return [index for index, relation in enumerate(_RELATIONS) if relation.subject == kind]
 
     def objects(self, title: str) -> list[str]:
         """Return the other entities that a page mentions."""

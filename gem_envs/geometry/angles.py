@@ -170,5 +170,5 @@ def _triangle(a: int, b: int) -> tuple[complex, complex, complex]:
     return 0j, 1 + 0j, side * direction(a)
 
 
-def _between(at: complex, rays: tuple[complex, ...], number: int, text: str) -> Angle:
-    return Angle(at, at + rays[number], at + rays[(number + 1) % 4], text)
+def _between(at: complex, rays: tuple[complex, ...], index: int, text: str) -> Angle:
+    return Angle(at, at + rays[index], at + rays[(index + 1) % 4], text)

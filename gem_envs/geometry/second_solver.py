@@ -70,9 +70,9 @@ class _Figure:
     def check(self, problem: str) -> None:
         """Compare the labels of angles and the premises of the question with the drawing."""
         for mark in self.marks:
-            wanted = "90" if mark.right else mark.text.rstrip("°")
-            if wanted.isdecimal():
-                _same(_degrees(mark.at, mark.one, mark.other), float(wanted))
+            marked = "90" if mark.right else mark.text.rstrip("°")
+            if marked.isdecimal():
+                _same(_degrees(mark.at, mark.one, mark.other), float(marked))
         if equal := re.search(r"In the figure (\w)(\w) = (\w)(\w)\.", problem):
             a, b, c, d = (self.named(name) for name in equal.groups())
             _same(abs(a - b), abs(c - d))
@@ -224,6 +224,6 @@ def _side(one: complex, other: complex) -> float:
     return one.real * other.imag - one.imag * other.real
 
 
-def _same(measured: float, wanted: float) -> None:
-    if not math.isclose(measured, wanted, rel_tol=_NEAR):
-        raise Unlike(f"{measured} instead of {wanted}")
+def _same(measured: float, marked: float) -> None:
+    if not math.isclose(measured, marked, rel_tol=_NEAR):
+        raise Unlike(f"{measured} instead of {marked}")

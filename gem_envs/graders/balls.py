@@ -48,7 +48,7 @@ def size(z: Ball) -> Decimal:
     return abs(z.re) + abs(z.im)
 
 
-def least(z: Ball) -> Decimal:
+def lower_bound(z: Ball) -> Decimal:
     """Return a lower bound of the absolute value; 0 if the ball contains 0."""
     return max(max(abs(z.re), abs(z.im)) - z.rad, _ZERO)
 
@@ -80,7 +80,7 @@ def inverse(a: Ball) -> Ball:
         Unclear: The ball contains 0.
         ZeroDivisionError: It is exactly 0.
     """
-    low = least(a)
+    low = lower_bound(a)
     if not low:
         if not a.rad:
             raise ZeroDivisionError
@@ -157,7 +157,7 @@ def log(a: Ball) -> Ball:
         Unclear: The ball contains 0.
         ZeroDivisionError: It is exactly 0.
     """
-    low = least(a)
+    low = lower_bound(a)
     if not low:
         raise Unclear if a.rad else ZeroDivisionError
     rad = a.rad / low * _TWO
@@ -197,7 +197,7 @@ def sine_cosine(a: Ball) -> tuple[Ball, Ball]:
 def arctan(a: Ball) -> Ball:
     """Return the principal value of the arctangent."""
     if not a.im:
-        slope = 1 / (1 + least(a) ** 2)
+        slope = 1 / (1 + lower_bound(a) ** 2)
         return Ball(_arctan(a.re), _ZERO, a.rad * slope + _ulp(_TWO))
     rotated = Ball(-a.im, a.re, a.rad)  # i a
     one = ball(1)
@@ -209,7 +209,7 @@ def arcsin(a: Ball) -> Ball:
     """Return the principal value of the arcsine."""
     one = ball(1)
     root = sqrt(add(one, negative(multiply(a, a))))
-    if not a.im and not root.im and least(root):
+    if not a.im and not root.im and lower_bound(root):
         return arctan(divide(a, root))
     if not a.im and not root.im:  # at -1 and 1
         quarter = pi() / 2

@@ -158,7 +158,7 @@ def order(a: Tree, b: Tree) -> int | None:
                 difference = balls.add(to_ball(x), balls.negative(to_ball(y)))
                 if difference.im:
                     return None
-                if balls.least(difference):
+                if balls.lower_bound(difference):
                     return 1 if difference.re > 0 else -1
     except Opaque:
         return None

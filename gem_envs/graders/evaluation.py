@@ -52,7 +52,7 @@ def same_number(a: Number, b: Number, digits: int = ROUGH) -> bool | None:
     with localcontext() as context:
         context.prec = digits
         difference = balls.add(to_ball(a), balls.negative(to_ball(b)))
-        return False if balls.least(difference) else None
+        return False if balls.lower_bound(difference) else None
 
 
 def certain(a: Number, b: Number, digits: int) -> bool:

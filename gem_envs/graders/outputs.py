@@ -1,4 +1,4 @@
-"""Comparison of what a program wrote, or a function returned, with what is expected, by a data set's rule.
+"""Comparison of what a program wrote, or a function returned, with what is expected, by a dataset's rule.
 
 | rule | data | spacing that does not count | letter case | numbers may differ by |
 |---|---|---|---|---|

@@ -1,6 +1,6 @@
-"""Tests of programs, and how they are read from the rows of the well-known data sets.
+"""Tests of programs, and how they are read from the rows of the well-known datasets.
 
-| data set | column of the task | column of the tests | other columns that are read |
+| dataset | column of the task | column of the tests | other columns that are read |
 |---|---|---|---|
 | GEM's, your own | ``problem`` | ``tests`` | ``metadata`` |
 | APPS, TACO | ``question`` | ``input_output`` | |
@@ -39,7 +39,7 @@ KEYS: tuple[tuple[str, str, RuleName], ...] = (
     ("prompt", "test_list", "lines"),
     ("prompt", "test", "lines"),
 )
-"""Column of the task, column of the tests, and rule of comparison of each data set."""
+"""Column of the task, column of the tests, and rule of comparison of each dataset."""
 _MORE = {
     "public_test_cases": ("private_test_cases",),
     "public_tests": ("private_tests", "generated_tests"),
@@ -82,7 +82,7 @@ class ProgramTests(NamedTuple):
     """Name of the function to call; None for programs that read and write, and for statements."""
     rule: Rule = RULES["lines"]
     wrapped: bool = False
-    """Whether each result may be expected inside a list of one value, as in some of the data sets."""
+    """Whether each result may be expected inside a list of one value, as in some of the datasets."""
     statements: Statements | None = None
     """None unless the tests are statements."""
     cpu_seconds: float | None = None
@@ -92,13 +92,13 @@ class ProgramTests(NamedTuple):
 
 
 def keys_of(columns: Sequence[str]) -> tuple[str, str]:
-    """Return the columns of task and tests of a known data set; those of GEM's if the columns are unknown."""
+    """Return the columns of task and tests of a known dataset; those of GEM's if the columns are unknown."""
     known = ((question, tests) for question, tests, _ in KEYS if question in columns and tests in columns)
     return next(known, KEYS[0][:2])
 
 
 def rule_of(column: str, row: Mapping[str, Any]) -> Rule:
-    """Return the rule of the data set with this row, whose tests are in this column."""
+    """Return the rule of the dataset with this row, whose tests are in this column."""
     owners = {more: first for first, others in _MORE.items() for more in others}
     column = owners.get(column, column)
     if column == "input_output" and "skill_types" in row:
@@ -110,9 +110,9 @@ def row_tests(row: Mapping[str, Any], column: str, rule: Rule | None = None) -> 
     """Read the tests of a row.
 
     Args:
-        row: Row of a data set.
+        row: Row of a dataset.
         column: Column of the tests.
-        rule: How outputs are compared. None means as the data set with this column does.
+        rule: How outputs are compared. None means as the dataset with this column does.
 
     Raises:
         DataError: The format is unknown, or there are no tests.

@@ -1,12 +1,13 @@
 """Grader of programs: runs tests from standard input to standard output, calls of a function, or statements.
 
-`gem_envs.graders.program_tests` reads the tests of the well-known data sets, `gem_envs.graders.outputs` has
+`gem_envs.graders.program_tests` reads the tests of the well-known datasets, `gem_envs.graders.outputs` has
 the rules by which outputs are compared, and `gem_envs.graders.guest` is what runs inside the sandbox. Each
 test runs in its own process, at the strongest fast isolation level that works on this machine (see
 `gem_envs.sandbox.levels`).
 
 A test passes on evidence that the program cannot make up. Expected outputs and results stay in this process,
-which compares them. Statements run in a process beside the program's (`gem_envs.graders.guest.statements`).
+which compares them. Statements run in a second process next to the program's
+(`gem_envs.graders.guest.statements`).
 
 A test has a limit of CPU time, so its verdict does not depend on what else the machine does. The limit of
 wall-clock time is many times as long, for programs that wait; a test that reaches it is undecided.

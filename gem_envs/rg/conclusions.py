@@ -86,7 +86,7 @@ def _renamed(text: str, signed: dict[str, str]) -> str:
 def _conclusions(premises: Sequence[str], letters: Sequence[str]) -> Iterator[str]:
     """Yield the conclusions of consistent premises; those from two letters are in brackets."""
     tables = _Tables(letters)
-    values = tables.of_texts(premises)
+    values = tables.from_texts(premises)
     if not tables.all_of(values):
         return
     literals = [sign + letter for letter in letters for sign in ("", "¬")]
@@ -104,7 +104,7 @@ class _Tables:
             letter: self.full // ((1 << (1 << place)) + 1) for place, letter in zip(count(), letters)
         }
 
-    def of_texts(self, formulas: Sequence[str]) -> list[int]:
+    def from_texts(self, formulas: Sequence[str]) -> list[int]:
         """Return the table of each formula."""
         return [self.of(Expression.from_string(formula)) for formula in formulas]
 

@@ -42,7 +42,7 @@ _SPARE_SECONDS = 40.0
 _MOST_BYTES = 16 * 2**20
 _FETCHED_BYTES = 64 * 2**10
 _OVERHEAD = 2**17
-"""Bytes of an answer beside its files or its output, such as the name of a folder."""
+"""Bytes of an answer in addition to its files or its output, such as the name of a folder."""
 _DISK = 64 * 2**20
 
 

@@ -97,7 +97,7 @@ class Domain:
         operations: Tools of the assistant.
         tasks: Tasks, numbered by the option ``index`` of a reset.
         database: Returns a new copy of the initial database of every task.
-        said: Function that takes all messages of the assistant and the outputs of the task, and returns
+        says: Function that takes all messages of the assistant and the outputs of the task, and returns
             whether the outputs occur in the messages.
         looked_up: Function that takes the task and the calls (name and arguments) if the goal changes
             nothing, and returns whether enough was looked up to know that. None requires no look-ups.
@@ -113,7 +113,7 @@ class Domain:
     operations: Sequence[Operation]
     tasks: Sequence[Task]
     database: Callable[[], Database]
-    said: Callable[[str, Sequence[str]], bool] = said_anywhere
+    says: Callable[[str, Sequence[str]], bool] = said_anywhere
     looked_up: Callable[[Task, Sequence[Sequence[Any]]], bool] | None = None
     changes: frozenset[str] = frozenset()
     agreed: Callable[[str], bool] = bool

@@ -44,7 +44,7 @@ class Service(MultiAgentEnv):
 
     Args:
         domain: The service.
-        task: Number of the only task; None draws one at each reset, unless the option ``index`` selects it.
+        task: Index of the only task; None draws one at each reset, unless the option ``index`` selects it.
         max_turns: Limit on the messages and calls of both agents together.
 
     Raises:
@@ -98,7 +98,7 @@ class Service(MultiAgentEnv):
     def new_episode(self, index: int | None) -> None:
         tasks = len(self.domain.tasks)
         if index is not None and not 0 <= index < tasks:
-            raise ConfigError(f"options['index']={index}: expected a number from 0 to {tasks - 1}")
+            raise ConfigError(f"options['index']={index}: expected an index from 0 to {tasks - 1}")
         drawn = self.random.randrange(tasks)  # always, so that the stream does not depend on the options
         self.task_index = next(n for n in (index, self.only_task, drawn) if n is not None)
         self.database = self.domain.database()
@@ -216,7 +216,7 @@ class Service(MultiAgentEnv):
         """Return the entries of the last info about criteria that do not decide."""
         report: dict[str, Any] = {}
         if self.task.mentions:
-            mentioned = self.domain.said(self._said(), self.task.mentions)
+            mentioned = self.domain.says(self._said(), self.task.mentions)
             report["metrics"] = {"mentioned": float(mentioned)}
         if self.task.left_out:
             report["left_out"] = list(self.task.left_out)
@@ -239,7 +239,7 @@ class Service(MultiAgentEnv):
         return "\n".join(text for agent, text in self.messages if agent == ASSISTANT)
 
     def _said_all(self) -> bool:
-        return self.domain.said(self._said(), self.task.outputs)
+        return self.domain.says(self._said(), self.task.outputs)
 
     # -- players ------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class Service(MultiAgentEnv):
         if agent == USER:
             last = next((text for who, text in reversed(self.messages) if who == ASSISTANT), None)
             return scripted_message(self.task, last)
-        told = dict.fromkeys([*self.task.outputs, *self.task.mentions])
+        answers = dict.fromkeys([*self.task.outputs, *self.task.mentions])
         calls = iter(self.calls)
         for name, arguments in self.task.actions:
             if not any([name, dict(arguments)] == call for call in calls):  # made so far, in this order
@@ -266,6 +266,6 @@ class Service(MultiAgentEnv):
                 return self.format.write(self.domain.operation(name), arguments)
         else:
             changed = self.domain.goal(self.task_index) != self.domain.database()
-            settled = "That is settled." if changed or told else "I am sorry, I cannot do that."
-            return " ".join([settled, *told, ANYTHING_ELSE])
-        return " ".join(["You asked:", *told])
+            settled = "That is settled." if changed or answers else "I am sorry, I cannot do that."
+            return " ".join([settled, *answers, ANYTHING_ELSE])
+        return " ".join(["You asked:", *answers])

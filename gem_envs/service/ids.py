@@ -27,7 +27,7 @@ def make_shop(
             (see `LlmUser`), ``module:function``, or "self".
         agent: The side to play: "assistant" or "user". Against "user" the scripted assistant is the
             reference solution.
-        task: Number of the only task; None draws one at each reset.
+        task: Index of the only task; None draws one at each reset.
         max_turns: Limit on the messages and calls of both sides together.
         user_model: Name of the model at the endpoint.
     """

@@ -45,14 +45,14 @@ def shop() -> Domain:
     people = [Person(database, key) for key in database["customers"]]
     by_name = {wish.__name__: wish for wish in SINGLE}
     plans = [[wish] for wish in SINGLE] + [[by_name[name] for name in pair.split("+")] for pair in PAIRS]
-    tasks = [_task(people[number % len(people)], number, plan) for number, plan in enumerate(plans)]
+    tasks = [_task(people[index % len(people)], index, plan) for index, plan in enumerate(plans)]
     return Domain(
         POLICY, OPERATIONS, tasks, shop_database, said_in_words, looked_up,
         changes=CHANGES, agreed=agrees, declined=declines,
     )  # fmt: skip
 
 
-def _task(person: Person, number: int, plan: Sequence[Maker]) -> Task:
+def _task(person: Person, index: int, plan: Sequence[Maker]) -> Task:
     wishes = [wish(person) for wish in plan]
     about = person.about
     name = f"{about['first_name']} {about['last_name']}"
@@ -62,7 +62,7 @@ def _task(person: Person, number: int, plan: Sequence[Maker]) -> Task:
         "name": f"My name is {name}.",
         "postcode": f"My postcode is {about['address']['postcode']}.",
     }
-    if number % 3 == 2:  # every third customer does not recall the email address
+    if index % 3 == 2:  # every third customer does not recall the email address
         facts["email"] = (
             f"I do not recall the address. My name is {name}, postcode {about['address']['postcode']}."
         )

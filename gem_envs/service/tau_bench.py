@@ -57,7 +57,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
         rows = next(value for name, value in vars(module).items() if name.startswith("TASKS"))
         policy = (folder / "wiki.md").read_text(encoding="utf-8").strip()
-        tasks = [_task(number, task) for number, task in enumerate(rows)]
+        tasks = [_task(index, task) for index, task in enumerate(rows)]
         operations = [_operation(tool) for tool in tools]
     except Exception as error:  # modules of the checkout are programs
         raise DataError(f"{folder} cannot be read: {error_line(error)}") from error
@@ -75,10 +75,10 @@ class _Fields:
         self.fields = fields
 
 
-def _task(number: int, task: _Fields) -> Task:
+def _task(index: int, task: _Fields) -> Task:
     instruction = str(task.fields["instruction"])
     return Task(
-        name=f"{number}-{task.fields['user_id']}",
+        name=f"{index}-{task.fields['user_id']}",
         instruction=instruction,
         request=instruction,
         facts={},

@@ -74,7 +74,7 @@ def order_fact(number: str) -> dict[str, str]:
     return {"order": f"The order is {number}."}
 
 
-def wanted(variant: Mapping[str, Any]) -> dict[str, str]:
+def variant_facts(variant: Mapping[str, Any]) -> dict[str, str]:
     """Return the answer of a customer who is asked for the variant."""
     return {"wish": f"I would like this one: {described(variant)}."}
 

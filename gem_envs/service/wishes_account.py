@@ -30,7 +30,7 @@ def know_city(p: Person) -> Wish:
 
 
 def know_stock(p: Person) -> Wish:
-    """Answer: a count."""
+    """Answer: the number of variants in stock."""
     item = p.item(p.delivered)
     every = p.database["products"][item["product"]]["variants"].values()
     count = sum(about["in_stock"] for about in every)
@@ -39,7 +39,7 @@ def know_stock(p: Person) -> Wish:
 
 
 def know_range(p: Person) -> Wish:
-    """Answer: a difference."""
+    """Answer: the largest price minus the smallest."""
     item = p.item(p.waiting)
     prices = [about["price"] for about in p.database["products"][item["product"]]["variants"].values()]
     text = f"How far apart are your cheapest and your dearest {item['name']}, sold out or not?"
@@ -53,14 +53,14 @@ def know_balance(p: Person) -> Wish:
 
 
 def know_spent(p: Person) -> Wish:
-    """Answer: a sum over orders."""
+    """Answer: the sum of the totals of all orders."""
     amount = sum(total(p.order(number)) for number in p.about["orders"])
     text = "For my taxes: the sum of all my orders with you, whatever has become of them."
     return Wish(text, {}, [("get_order", {"order": number}) for number in p.about["orders"]], [str(amount)])
 
 
 def know_neighbor(p: Person) -> Wish:
-    """Declined: another customer."""
+    """Declined: the order belongs to another customer."""
     keys = list(p.database["customers"])
     other = p.database["customers"][keys[keys.index(p.key) - 1]]
     name = f"{other['first_name']} {other['last_name']}"
@@ -73,13 +73,13 @@ def _profile(p: Person, **changes: Any) -> list[Call]:
 
 
 def new_email(p: Person) -> Wish:
-    """Allowed."""
+    """Allowed: the email address of the account."""
     new = f"{p.about['first_name']}@letters.example".lower()
     return Wish(f"My mailbox has changed: write to {new} from now on.", {}, _profile(p, email=new))
 
 
 def new_phone(p: Person) -> Wish:
-    """Allowed."""
+    """Allowed: the telephone number of the account."""
     return Wish(
         "You have an old telephone number of mine. The right one is 555-0142.",
         {},
@@ -88,7 +88,7 @@ def new_phone(p: Person) -> Wish:
 
 
 def no_newsletter(p: Person) -> Wish:
-    """Allowed."""
+    """Allowed: the end of the newsletter."""
     return Wish("Stop sending me that newsletter.", {}, _profile(p, newsletter=False))
 
 

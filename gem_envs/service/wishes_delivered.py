@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from gem_envs.service.domain import Call
-from gem_envs.service.wishes import Person, Wish, by_price, described, first, order_fact, swap, wanted
+from gem_envs.service.wishes import (
+    Person,
+    Wish,
+    by_price,
+    described,
+    first,
+    order_fact,
+    swap,
+    variant_facts,
+)
 
 
 def _return(p: Person, variants: list[str], payment: str | None = None) -> Call:
@@ -78,7 +87,7 @@ def exchange(p: Person) -> Wish:
     item = p.item(p.delivered, 2)
     key, about = first(p.variants(item))
     text = f"I have got a {item['name']} from you and should have taken {described(about)}. Can I swap it?"
-    return Wish(text, {**order_fact(p.delivered), **wanted(about)},
+    return Wish(text, {**order_fact(p.delivered), **variant_facts(about)},
                 [swap(p.delivered, item, key, "exchange_item")])  # fmt: skip
 
 

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from gem_envs.service.shop_database import total
-from gem_envs.service.wishes import Person, Wish, by_price, described, first, order_fact, swap, wanted
+from gem_envs.service.wishes import (
+    Person,
+    Wish,
+    by_price,
+    described,
+    first,
+    order_fact,
+    swap,
+    variant_facts,
+)
 
 
 def cancel(p: Person) -> Wish:
@@ -86,7 +95,7 @@ def another_variant(p: Person) -> Wish:
     item = p.item(p.waiting)
     key, about = first(p.variants(item))
     text = f"The {item['name']} I ordered is wrong. I want {described(about)} instead; it is not sent yet."
-    return Wish(text, {**order_fact(p.waiting), **wanted(about)},
+    return Wish(text, {**order_fact(p.waiting), **variant_facts(about)},
                 [swap(p.waiting, item, key)])  # fmt: skip
 
 
@@ -125,7 +134,7 @@ def sold_out_variant(p: Person) -> Wish:
     item = p.item(p.waiting)
     _, about = first(p.variants(item, in_stock=False))
     text = f"I want my {item['name']}, not sent so far, to be {described(about)}, or else as it is."
-    return Wish(text, {**order_fact(p.waiting), **wanted(about)})
+    return Wish(text, {**order_fact(p.waiting), **variant_facts(about)})
 
 
 def second_choice(p: Person) -> Wish:
@@ -137,7 +146,7 @@ def second_choice(p: Person) -> Wish:
         f"About the {item['name']} in the order that waits: best would be {described(sold_out)}; if that is "
         f"sold out, {described(about)} will do."
     )
-    return Wish(text, {**order_fact(p.waiting), **wanted(about)},
+    return Wish(text, {**order_fact(p.waiting), **variant_facts(about)},
                 [swap(p.waiting, item, key)])  # fmt: skip
 
 

@@ -75,7 +75,7 @@ class Terminal(TurnBasedEnv[str]):
     """Whether a container uses its whole image, writable, and not just programs for ``/app``."""
 
     task_index: int
-    """Number of the current task."""
+    """Index of the current task."""
     task_seed: int
     """Seed of its names and numbers."""
     commands: list[str]
@@ -183,7 +183,11 @@ class Terminal(TurnBasedEnv[str]):
         super().set_state(state)
         self._drop()
         if self._running and not (0 <= self.task_index < self.num_items):
-            raise ConfigError("the state belongs to an environment with other tasks")
+            raise ConfigError(
+                "the state belongs to an environment with other tasks; make the environment with the "
+                "arguments "
+                "of the saved one"
+            )
 
     def close(self) -> None:
         self._drop_shell()

@@ -136,9 +136,9 @@ class TerminalBench(Terminal):
             solved = grade.reward >= 1 if final else self.solved_steps == number
             text = "All tests pass." if solved else "Not all tests pass."
             return f"{before}Step {number} of {number} is over. {text}", share, "solved" if solved else "lost"
-        least = self.steps[number - 1].min_rewards
+        min_rewards = self.steps[number - 1].min_rewards
         rewards = {"reward": grade.reward} if grade.rewards is None else grade.rewards
-        if any(rewards.get(name, float("-inf")) < reward for name, reward in least.items()):
+        if any(rewards.get(name, float("-inf")) < reward for name, reward in min_rewards.items()):
             text = f"Step {number} is not good enough for the next one."
             return f"{before}{text}", share, "lost"
         self.step_starts.append(len(self.commands))
@@ -161,18 +161,18 @@ class TerminalBench(Terminal):
         return super()._open()
 
     def _replay(self, shell: Shell) -> None:
-        for number, start in enumerate(self.step_starts):
-            if not self._begin_step(shell, number) and number == 0:
+        for index, start in enumerate(self.step_starts):
+            if not self._begin_step(shell, index) and index == 0:
                 raise EnvError(f"the setup of {self.source.names[self.task_index]} failed")
-            end = self.step_starts[number + 1] if number + 1 < len(self.step_starts) else None
+            end = self.step_starts[index + 1] if index + 1 < len(self.step_starts) else None
             for command in self.commands[start:end]:
                 shell.run(command)
 
-    def _begin_step(self, shell: Shell, number: int) -> bool:
+    def _begin_step(self, shell: Shell, index: int) -> bool:
         """Write the files of a step and run its setup; return whether that succeeded."""
-        step = self.steps[number]
+        step = self.steps[index]
         try:
-            if number:
+            if index:
                 shell.renew("/tests")
                 shell.renew(_VERIFIER)
                 shell.run("cd /app")

@@ -117,20 +117,20 @@ def _harbor(path: Path, files: bool) -> FolderTask:
     final = settings.get("multi_step_reward_strategy", "mean") == "final"
     tables = settings.get("steps") or [{}]
     steps = []
-    for number, table in enumerate(tables):
+    for index, table in enumerate(tables):
         folder = path / "steps" / str(table.get("name")) if "steps" in settings else path
         if folder != path and folder.resolve().parent != (path / "steps").resolve():
-            raise DataError(f"the name of step {number + 1} is not the name of a folder")
+            raise DataError(f"the name of step {index + 1} is not the name of a folder")
         instruction = folder / "instruction.md"
         text = instruction.read_text(encoding="utf-8") if instruction.is_file() else None
-        new = {**(initial if number == 0 else {}), **(_folder(folder / "workdir") if folder != path else {})}
+        new = {**(initial if index == 0 else {}), **(_folder(folder / "workdir") if folder != path else {})}
         verifier = {**settings.get("verifier", {}), **table.get("verifier", {})}
         if verifier.get("environment_mode", "shared") != "shared":
             raise DataError("its tests need a machine of their own")
         env = {**settings.get("verifier", {}).get("env", {}), **table.get("verifier", {}).get("env", {})}
         if any("${" in str(value) for value in env.values()):
             raise DataError("its tests need environment variables of the host")
-        least = table.get("min_reward")
+        min_reward = table.get("min_reward")
         steps.append(
             _step(
                 _task(text, new, folder / "solution" / "solve.sh"),
@@ -138,7 +138,11 @@ def _harbor(path: Path, files: bool) -> FolderTask:
                 HARBOR_SCRIPT,
                 _seconds(verifier.get("timeout_sec")),
                 env,
-                {} if least is None else least if isinstance(least, dict) else {"reward": least},
+                {}
+                if min_reward is None
+                else min_reward
+                if isinstance(min_reward, dict)
+                else {"reward": min_reward},
             )
         )
     return FolderTask(tuple(steps), final)
@@ -168,7 +172,7 @@ def _step(
     script: str,
     seconds: float,
     env: Mapping[str, Any],
-    least: Mapping[str, Any],
+    min_rewards: Mapping[str, Any],
 ) -> Step:
     if not any(name.startswith("test") or name == script for name in tests):
         raise DataError("it has no tests")
@@ -182,7 +186,7 @@ def _step(
         script,
         seconds,
         {name: str(value) for name, value in env.items()},
-        {name: float(value) for name, value in least.items()},
+        {name: float(value) for name, value in min_rewards.items()},
     )
 
 

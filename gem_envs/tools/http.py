@@ -61,12 +61,12 @@ class HttpClient:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"url={without_secrets(url)!r}: expected http://host:port or https://host")
-        for name, value, least in (
+        for name, value, minimum in (
             ("timeout", timeout, 0.001),
             ("retries", retries, 0),
             ("backoff", backoff, 0),
         ):
-            check_number(name, value, least)
+            check_number(name, value, minimum)
         self.where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self.timeout, self.retries, self.backoff = float(timeout), int(retries), float(backoff)
         self._host, self._port, self._secure = parts.hostname, parts.port, parts.scheme == "https"

@@ -14,7 +14,7 @@ from gem_envs.webshop.search import Search
 Split: TypeAlias = Literal["train", "test"]
 
 _TEST_GOALS = 500
-_ORDER_SEED = 233  # WebShop's own, so that goal numbers agree with published splits
+_ORDER_SEED = 233  # WebShop's own, so that goal indices agree with published splits
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Catalog:
         if len(goals) < 10:
             raise DataError(f"{name} has {len(goals)} goals; two splits need at least 10")
         self.products = products
-        self.numbers = {product.asin: number for number, product in enumerate(products)}
+        self.indices = {product.asin: index for index, product in enumerate(products)}
         order = list(goals)
         Random(_ORDER_SEED).shuffle(order)
         tests = min(_TEST_GOALS, len(order) // 10)
@@ -110,16 +110,16 @@ class Catalog:
 
     def product(self, asin: str) -> Product:
         """Return the product with a given code."""
-        return self.products[self.numbers[asin]]
+        return self.products[self.indices[asin]]
 
 
-def price_limit(asin: str, number: int, price: float) -> float | None:
+def price_limit(asin: str, index: int, price: float) -> float | None:
     """Return a round price above `price` as a limit, drawn as in WebShop; None above 980 dollars.
 
-    The same product and number have the same limit.
+    The same product and index have the same limit.
     """
     above = [10.0 * step for step in range(1, 100) if 10.0 * step > price][:4]
-    return max(derive_rng(asin, number).sample(above, 2)) if len(above) >= 2 else None
+    return max(derive_rng(asin, index).sample(above, 2)) if len(above) >= 2 else None
 
 
 def price_words(limit: float | None) -> str:

@@ -57,7 +57,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
     format_error_ends: ClassVar[bool] = False
 
     goal_index: int
-    """Number of the current goal within the split."""
+    """Index of the current goal within the split."""
     page: str
     """``"start"``, ``"results"``, ``"item"``, or the name of a tab."""
     _open: list[Part] | None
@@ -97,7 +97,11 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         self.max_turns = check_int("max_turns", max_turns, 1)
         self.error_tolerance = check_int("error_tolerance", error_tolerance, 0)
         if data is None and num_products is None:
-            raise ConfigError("num_products=None takes all products of the files in data, but data is None")
+            raise ConfigError(
+                "num_products=None takes all products of the files in data, but data is None; set "
+                "data= to the "
+                "folder, or num_products="
+            )
         if num_products is not None:
             check_int("num_products", num_products, 10)
         self.catalog: Catalog
@@ -242,9 +246,12 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         self._open = None
         if self._running and not (
             0 <= self.goal_index < len(self.goals)
-            and {*self.results, self.asin} - {""} <= self.catalog.numbers.keys()
+            and {*self.results, self.asin} - {""} <= self.catalog.indices.keys()
         ):
-            raise ConfigError("the state belongs to an environment with another catalog")
+            raise ConfigError(
+                "the state belongs to an environment with another catalog; make the environment with the "
+                "arguments of the saved one"
+            )
 
     def _parts(self) -> list[Part]:
         """Return the current page, built once."""

@@ -39,19 +39,19 @@ def generated_catalog(num_products: int, seed: int) -> Catalog:
     random = derive_rng("webshop", seed)
     brands = [_brand(random) for _ in range(60)]
     products, goals = [], []
-    for number in range(num_products):
-        kind = KINDS[number % len(KINDS)]
-        product = _product(random, kind, random.choice(brands), number)
+    for index in range(num_products):
+        kind = KINDS[index % len(KINDS)]
+        product = _product(random, kind, random.choice(brands), index)
         products.append(product)
         goals += _goals(random, product)
     return Catalog(f"the generated catalog {seed}", products, goals)
 
 
-def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
+def _product(random: Random, kind: Kind, brand: str, index: int) -> Product:
     attributes = random.sample(kind.attributes, random.randint(3, min(5, len(kind.attributes))))
     # Only some of them are in the title, so that the pages of the product matter after a search.
     named = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]
-    name = f"{brand} {number + 101} {' '.join(named)} {kind.query.title()}"
+    name = f"{brand} {index + 101} {' '.join(named)} {kind.query.title()}"
     price = random.randint(*kind.price) - random.choice((0.01, 0.05, 0.5, 1.0))
     if price % 10 == 0:  # limits are multiples of 10, and "less than" excludes them
         price -= 0.01
@@ -61,7 +61,7 @@ def _product(random: Random, kind: Kind, brand: str, number: int) -> Product:
     random.shuffle(features)
     about = random.choice(_DESCRIPTIONS)
     return Product(
-        asin=f"G{''.join(random.choices(_CODE, k=5))}{_digits(number)}",
+        asin=f"G{''.join(random.choices(_CODE, k=5))}{_digits(index)}",
         name=name,
         query=kind.query,
         path=kind.path,
@@ -89,9 +89,9 @@ def _option(random: Random, word: str) -> tuple[str, list[str]]:
 def _goals(random: Random, product: Product) -> list[Goal]:
     choices = list(combinations(*product.options.values()))
     goals = []
-    for number, values in enumerate(random.sample(choices, min(_GOALS, len(choices)))):
+    for index, values in enumerate(random.sample(choices, min(_GOALS, len(choices)))):
         attributes = random.sample(product.attributes, random.randint(1, 3))
-        limit = price_limit(product.asin, number, product.price)
+        limit = price_limit(product.asin, index, product.price)
         wish = f"{random.choice(_WISHES)} {', '.join(attributes)} {product.query}"
         options = ", and ".join(
             f"{name}: {value}" for name, value in zip(product.options, values, strict=True)

@@ -120,12 +120,12 @@ def _options(options_by_name: dict[str, Any] | None) -> dict[str, list[str]]:
 
 
 def _human_goals(product: Product, written: Any) -> Iterator[Goal]:
-    for number, one in enumerate(written):
+    for index, one in enumerate(written):
         attributes = tuple(map(str, one["instruction_attributes"]))
         if attributes:
             values = one["instruction_options"]
             options = tuple(map(str, values.values() if isinstance(values, dict) else values))
-            limit = price_limit(product.asin, number, product.price)
+            limit = price_limit(product.asin, index, product.price)
             text = f"{one['instruction'].strip('.')}{price_words(limit)}."
             yield Goal(product.asin, text, attributes, options, limit)
 
@@ -135,9 +135,9 @@ def _template_goals(product: Product, about: dict[str, Any]) -> Iterator[Goal]:
     if not instruction or not attributes:
         return
     names = sorted(product.options)
-    for number, values in enumerate(combinations(*(product.options[name] for name in names))):
+    for index, values in enumerate(combinations(*(product.options[name] for name in names))):
         demands = ", and ".join(f"{name}: {value}" for name, value in zip(names, values, strict=True))
-        limit = price_limit(product.asin, number, product.price)
+        limit = price_limit(product.asin, index, product.price)
         text = f"{instruction.strip('.')}{' with ' + demands if demands else ''}{price_words(limit)}."
         yield Goal(product.asin, text, attributes, values, limit)
 

@@ -123,8 +123,8 @@ def check_env(
     hidden: dict[str, str] = {}
     lacking: dict[str, str] = {}
     chosen = [rule for rule in RULES if rules is None or rule.name in rules]
-    for number, rule in enumerate(chosen):
-        on_rule(number, len(chosen))
+    for index, rule in enumerate(chosen):
+        on_rule(index, len(chosen))
         if first := [hidden.get(name, name) for name in rule.relies_on if name in failures or name in hidden]:
             hidden[rule.name] = first[0]
             continue

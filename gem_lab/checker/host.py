@@ -84,7 +84,7 @@ class Host:
         end = time.monotonic() + _GRACE
         while ((started := self._processes()) or self._forks()) and time.monotonic() < end:
             time.sleep(0.02)
-        return messages + [f"process {number} is still running" for number in started]
+        return messages + [f"process {pid} is still running" for pid in started]
 
     def restore(self) -> None:
         """Undo the changes, and delete the folder."""
@@ -97,10 +97,10 @@ class Host:
         os.environ.update(self._environ)
         if self._cwd is not None:
             os.chdir(self._cwd)
-        for number in self._processes():
+        for pid in self._processes():
             with suppress(ProcessLookupError, ChildProcessError):  # it has ended or is a child of a worker
-                os.kill(number, signal.SIGKILL)
-                os.waitpid(number, 0)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
         self._temporary.cleanup()
 
     def _changed(self) -> list[tuple[str, Any, str, Any]]:
@@ -118,7 +118,7 @@ class Host:
 
     def _processes(self) -> list[int]:
         """Return the ids of new processes with the token in their command line."""
-        return [int(number) for number, line in self._new_commands() if self.token.encode() in line]
+        return [int(pid) for pid, line in self._new_commands() if self.token.encode() in line]
 
     def _forks(self) -> bool:
         """Return whether a new child of this process has not started another program yet."""
@@ -126,13 +126,13 @@ class Host:
         children = (b" R %d " % os.getpid(), b" S %d " % os.getpid(), b" D %d " % os.getpid())
         return any(
             line in (own, b"")  # it is empty while a program is being loaded
-            and _read(f"{number}/stat").rpartition(b")")[2].startswith(children)
-            for number, line in self._new_commands()
+            and _read(f"{pid}/stat").rpartition(b")")[2].startswith(children)
+            for pid, line in self._new_commands()
         )
 
     def _new_commands(self) -> list[tuple[str, bytes]]:
         """Return id and command line of each process that started after the snapshot."""
-        return [(number, _read(f"{number}/cmdline")) for number in _process_ids() - self._old_processes]
+        return [(pid, _read(f"{pid}/cmdline")) for pid in _process_ids() - self._old_processes]
 
 
 def _working_directory() -> Path | None:
@@ -194,14 +194,14 @@ def _computed() -> float:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             fields = path.read_text(errors="replace").rpartition(")")[2].split()
-            number = int(path.parent.name)
-            times[number] = sum(map(int, fields[11:15]))
-            children.setdefault(int(fields[1]), []).append(number)
+            pid = int(path.parent.name)
+            times[pid] = sum(map(int, fields[11:15]))
+            children.setdefault(int(fields[1]), []).append(pid)
     if not times:
         return time.process_time()
     family, waiting = 0, [os.getpid()]
     while waiting:
-        number = waiting.pop()
-        family += times.get(number, 0)
-        waiting += children.get(number, ())
+        pid = waiting.pop()
+        family += times.get(pid, 0)
+        waiting += children.get(pid, ())
     return family / os.sysconf("SC_CLK_TCK")

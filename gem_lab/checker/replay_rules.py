@@ -50,8 +50,8 @@ _REPLAY = ("twins_are_equal", "sampling_changes_nothing")
 @rule()
 def global_random_is_left_alone(subject: Subject) -> None:
     """The generators of `random` and `numpy.random` are neither used nor seeded."""
-    for number, recording in enumerate(subject.recordings()):
-        with _other_global_random(number):
+    for index, recording in enumerate(subject.recordings()):
+        with _other_global_random(index):
             marks = {"": _global_random()}
             env = subject.fresh()
             marks["the constructor"] = _global_random()
@@ -70,10 +70,10 @@ def global_random_is_left_alone(subject: Subject) -> None:
 @rule("deterministic", relies_on=("global_random_is_left_alone",))
 def twins_are_equal(subject: Subject) -> None:
     """The same seed and actions give the same episode and the same following reset without a seed."""
-    for number, recording in enumerate(subject.recordings()):
+    for index, recording in enumerate(subject.recordings()):
         twins = [subject.fresh(), subject.fresh()]
         first = replay(twins[0], recording)
-        with _other_global_random(number):
+        with _other_global_random(index):
             second = replay(twins[1], recording)
         expect_same(first, second, f"played twice with seed {recording.seed}", _OWN_RANDOM)
         first, second = ([reset(twin, None)] for twin in twins)
@@ -319,11 +319,11 @@ def closing_twice_is_fine(subject: Subject) -> None:
 
 
 @contextlib.contextmanager
-def _other_global_random(number: int) -> Iterator[None]:
-    """Seed the global generators, each number differently, and restore them at the end."""
+def _other_global_random(offset: int) -> Iterator[None]:
+    """Seed the global generators, each offset differently, and restore them at the end."""
     before = random.getstate(), np.random.get_state()  # noqa: NPY002  # on purpose: the global generator
-    random.seed(123_456 + number)  # seeds that no caller uses
-    np.random.seed(123_456 + number)  # noqa: NPY002
+    random.seed(123_456 + offset)  # seeds that no caller uses
+    np.random.seed(123_456 + offset)  # noqa: NPY002
     try:
         yield
     finally:

@@ -136,13 +136,13 @@ def results_are_new(subject: Subject) -> None:
         frames = subject.recording(seed).frames
         if len({id(frame.info) for frame in frames}) < len(frames):
             broken(f"seed {seed}: two calls returned the same info dict", "create a new dict each time")
-        for number, frame in enumerate(frames):
+        for index, frame in enumerate(frames):
             parts = [frame.observation, frame.info]
-            if number:
+            if index:
                 parts[1:1] = [frame.reward, frame.terminated, frame.truncated]
             if as_text(parts) != frame.text:
                 broken(
-                    f"seed {seed}: the result of call {number} changed from {clip(frame.text)} to "
+                    f"seed {seed}: the result of call {index} changed from {clip(frame.text)} to "
                     f"{clip(as_text(parts))}",
                     "return copies of lists and dicts that the environment changes later",
                 )

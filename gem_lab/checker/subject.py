@@ -233,11 +233,11 @@ def step_frame(result: Sequence[Any]) -> Frame:
 
 def expect_same(expected: Sequence[Frame], seen: Sequence[Frame], when: str, advice: str) -> None:
     """Report the rule as broken at the first frame in which two episodes differ."""
-    for number, (left, right) in enumerate(zip(expected, seen, strict=True)):
+    for index, (left, right) in enumerate(zip(expected, seen, strict=True)):
         if left.text != right.text:
             at = next((i for i, (a, b) in enumerate(zip(left.text, right.text, strict=False)) if a != b), 0)
             start = max(0, at - 60)
-            what = "reset" if left.reward is None else f"step {number}"
+            what = "reset" if left.reward is None else f"step {index}"
             was, now = clip(left.text[start:]), clip(right.text[start:])
             broken(f"{when}, the result of {what} changed from {was} to {now}", advice)
 

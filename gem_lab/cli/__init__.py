@@ -35,7 +35,7 @@ GROUP = "gem_core.commands"
 
 OK, FAILED, MISTAKE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 """Exit codes; the last two are the codes that a shell reports for SIGINT and SIGPIPE. Other signals have such
-codes, too: `SIGNALED` plus the number of the signal."""
+codes as well: `SIGNALED` plus the number of the signal."""
 SIGNALED = 128
 
 NO_PROCESSES = " (this user may start no more processes or threads; see `ulimit -u`)"

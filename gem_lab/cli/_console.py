@@ -37,15 +37,15 @@ def open_standard_streams() -> None:
 
     Otherwise the next file that is opened would take its place, and get what libraries print.
     """
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            if opened != number:
-                os.dup2(opened, number)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
                 os.close(opened)
-            os.set_inheritable(number, True)
+            os.set_inheritable(descriptor, True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # until the end
 
@@ -119,9 +119,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
             _print_paragraph(console, columns, row)
         return
     table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        style = "cyan" if number == 0 else ""
-        table.add_column(column, overflow="fold", style=style, no_wrap=number != widest)
+    for index, column in enumerate(columns):
+        style = "cyan" if index == 0 else ""
+        table.add_column(column, overflow="fold", style=style, no_wrap=index != widest)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
@@ -181,9 +181,9 @@ def print_labeled(label: str, text: str, style: str) -> None:
         return
     from rich.text import Text
 
-    for number, line in enumerate(text.split("\n")):
+    for index, line in enumerate(text.split("\n")):
         own = line[: len(line) - len(line.lstrip())]
-        start = Text.assemble((left, "") if number else (label, style), "" if number else " ", own)
+        start = Text.assemble((left, "") if index else (label, style), "" if index else " ", own)
         if line.lstrip().startswith(COMMAND):
             console.print(start + Text(line.lstrip()), soft_wrap=True)
             continue
@@ -222,8 +222,8 @@ def progress(description: str, total: float | None) -> Iterator[Callable[[float]
 
 def counted(items: Iterable[T], advance: Callable[[float], None]) -> Iterator[T]:
     """Yield the items, and report the number of earlier items before each one."""
-    for number, item in enumerate(items):
-        advance(number)
+    for index, item in enumerate(items):
+        advance(index)
         yield item
 
 

@@ -148,7 +148,10 @@ def _write_package(args: argparse.Namespace) -> int:
 
     id, kwargs, wrappers = parse_env(args.ids[0], args.kwargs, args.wrappers)
     if len(args.ids) > 1 or wrappers:
-        raise ConfigError("--package takes one environment, without wrappers")
+        raise ConfigError(
+            f"--package takes one environment without wrappers, not {' '.join(args.ids)}"
+            + (f" with the wrappers {wrappers!r}" if wrappers else "")
+        )
     build_env(id, kwargs).close()
     for path in write_package(id, args.package, kwargs):
         _console.print_text(str(path))

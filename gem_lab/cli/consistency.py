@@ -66,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
         names = args.trainers or trainer_names()
         recorders = _find_recorders(names, learning, required=bool(args.trainers))
         with _console.progress("recording", len(recorders)) as advance:
-            for number, (name, recorder) in enumerate(recorders.items()):
-                _console.note(f"recording {name} ({number + 1} of {len(recorders)})")
+            for index, (name, recorder) in enumerate(recorders.items()):
+                _console.note(f"recording {name} ({index + 1} of {len(recorders)})")
                 recorder(path)
-                advance(number + 1)
+                advance(index + 1)
     return _compare_runs(path, args) if learning else _compare_steps(path, args)
 
 
@@ -90,7 +90,11 @@ def _compare_steps(path: Path, args: argparse.Namespace) -> int:
             comparisons[name] = Comparison(name, {})
             continue
         if record.reference not in records:
-            raise ConfigError(f"{path} has no record {record.reference!r} to compare {name} with")
+            raise ConfigError(
+                f"{path} has no record {record.reference!r} to compare {name} with; record it first, "
+                "or name another "
+                "folder with --records"
+            )
         levels = compare(records[record.reference], record).levels
         comparisons[name] = Comparison(
             name, {number: level for number, level in levels.items() if args.level in (None, number)}

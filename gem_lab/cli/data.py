@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     except GemError as error:
         problem = str(error)
         env = _make(kind, {**options, "bad_rows": "skip"})
-    shown = [_shown(env, number) for number in range(min(args.rows, len(env.rows)))]
+    shown = [_shown(env, index) for index in range(min(args.rows, len(env.rows)))]
     about = {
         "file": args.file,
         "rows": len(rows),
@@ -123,12 +123,12 @@ def _make(kind: str, options: dict[str, Any]) -> Any:
     return getattr(import_module(module), name)(**options)
 
 
-def _shown(env: DatasetEnv, number: int) -> dict[str, Any]:
+def _shown(env: DatasetEnv, index: int) -> dict[str, Any]:
     """Return a row as the model sees it, and its right answers or the reason why it has none."""
     from gem_envs.data.columns import answer_texts, prompt_text, value_at
 
     keys: Any = getattr(env, "keys")  # noqa: B009
-    row = env.rows[number]
+    row = env.rows[index]
     try:
         is_code = env.form == "a code block"
         answer = [str(value_at(row, keys[1]))] if is_code else answer_texts(row, keys[1])
@@ -173,8 +173,8 @@ def _print(about: dict[str, Any]) -> None:
     ]
     for name, text in lines:
         _paragraph(name, text)
-    for number, row in enumerate(about["first"]):
-        _console.print_text(f"\nrow {number}")
+    for index, row in enumerate(about["first"]):
+        _console.print_text(f"\nrow {index}")
         if "problem" in row:
             _paragraph("  problem", row["problem"])
             continue
@@ -186,11 +186,11 @@ def _print(about: dict[str, Any]) -> None:
 
 
 def _paragraph(name: str, text: str) -> None:
-    """Print a name and a text beside it, in a terminal of 80 columns."""
+    """Print a name and a text next to it, in a terminal of 80 columns."""
     width = _WIDTH - 12
     lines = [part for line in text.splitlines() for part in textwrap.wrap(line, width) or [""]]
     if len(lines) > _MOST_LINES:
         rest = len(lines) - _MOST_LINES
         lines = [*lines[:_MOST_LINES], f"... ({rest} more lines)"]
-    for number, line in enumerate(lines or [""]):
-        _console.print_text(f"{name if number == 0 else '':<11} {line}".rstrip())
+    for index, line in enumerate(lines or [""]):
+        _console.print_text(f"{name if index == 0 else '':<11} {line}".rstrip())

@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> int:
     if args.rescore:
         return _rescore(args)
     if args.trust_run:
-        raise ConfigError("--trust-run is for --rescore")
+        raise ConfigError("--trust-run has no effect without --rescore RUN; remove it, or add --rescore")
     if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
         raise ConfigError(f"expected {' and '.join(missing)}, or --rescore RUN; see --help")
     import dataclasses

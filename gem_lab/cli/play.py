@@ -183,8 +183,8 @@ def _image_file(url: str) -> str:
     return file.name
 
 
-def _turns(number: int) -> str:
-    return f"{number} turn{'' if number == 1 else 's'}"
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 def _new_seed() -> int:

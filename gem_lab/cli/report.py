@@ -1,4 +1,4 @@
-"""`gem-core report`: compare evaluations in a web page, or in logs for Inspect's viewer."""
+"""`gem-core report`: compare evaluations on a web page, or in logs for Inspect's viewer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gem_lab.eval.report import Run
 
 COMMAND = Command(
-    "compare evaluations in a web page",
+    "compare evaluations on a web page",
     examples=[
         "runs/random runs/oracle --out report.html",
         "runs/mini --inspect logs",

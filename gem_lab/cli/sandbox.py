@@ -41,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
     available = [name for name in chosen if checks[name].available]
     outcomes = []
     with _console.progress("attacking", len(available)) as advance:
-        for number, name in enumerate(available):
+        for index, name in enumerate(available):
             outcomes += attack_level(name)
-            advance(number + 1)
+            advance(index + 1)
     unexpected = [o for o in outcomes if o.unexpected]
     missing = [name for name in args.level or () if not checks[name].available]
     if args.json:

@@ -106,4 +106,4 @@ def _tools(report: TemplateReport) -> str:
 def _lines(label: str, text: str) -> list[str]:
     room = _WIDTH - _LABEL
     lines = textwrap.wrap(text, room, break_on_hyphens=False, break_long_words=True) or [""]
-    return [f"{label if not number else '':<{_LABEL}}{line}" for number, line in enumerate(lines)]
+    return [f"{label if not index else '':<{_LABEL}}{line}" for index, line in enumerate(lines)]

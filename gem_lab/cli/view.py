@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     trace = Path(args.trace)
     out = Path(args.out) if args.out else trace.with_suffix(".html")
     if out.exists() and out.samefile(trace):
-        raise ConfigError(f"--out {out} is the trace itself")
+        raise ConfigError(f"--out {out} is the trace itself; name another file")
     if not args.out:
         check_page(out)
     texts = read_token_texts(trace) if trace.suffix not in (".json", ".eval") else {}
@@ -121,7 +121,9 @@ def _view_folder(root: Path, args: argparse.Namespace) -> int:
     from gem_lab.cli._runs import INDEX, write_index
 
     if args.tokenizer:
-        raise ConfigError("--tokenizer is for a single trace, not for a folder of runs")
+        raise ConfigError(
+            "--tokenizer is for a single trace, not for a folder of runs; name a trace, or remove it"
+        )
     out = Path(args.out) if args.out else root / INDEX
     while True:
         entries = write_index(root, out, gamma=args.gamma, refresh=args.watch)

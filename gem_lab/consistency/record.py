@@ -52,7 +52,7 @@ class Played:
     spread: float = 0.0
 
     @classmethod
-    def of_episode(cls, episode: Episode) -> Played:
+    def from_episode(cls, episode: Episode) -> Played:
         """Return the record of an episode; a turn without an advantage counts as 0."""
         played = cls(episode.env_id, episode.seed or 0, episode.trainable)
         played.copy_outcome(episode)
@@ -68,14 +68,14 @@ class Played:
         self.stop_reason = episode.stop_reason
         self.rewards = episode.rewards if episode.trainable else []
 
-    def read_advantages(self, of_tokens: Sequence[float]) -> None:
+    def read_advantages(self, token_advantages: Sequence[float]) -> None:
         """Set `advantages` and `spread`.
 
         Args:
-            of_tokens: Advantage of each token of the row, with the same length as `turn_ids`.
+            token_advantages: Advantage of each token of the row, with the same length as `turn_ids`.
         """
         by_turn: dict[int, list[float]] = {}
-        for turn, value in zip(self.turn_ids, of_tokens, strict=True):
+        for turn, value in zip(self.turn_ids, token_advantages, strict=True):
             if turn >= 0:
                 by_turn.setdefault(turn, []).append(value)
         self.advantages = [by_turn[turn][0] for turn in sorted(by_turn)]
@@ -128,7 +128,7 @@ class Record:
         """Read a record that `write` wrote.
 
         Raises:
-            TraceError: The file is not a record, or has another schema version.
+            TraceError: The file is not a record, or has a different schema version.
         """
         try:
             fields: dict[str, Any] = read_json_file(path)

@@ -367,11 +367,11 @@ def _tool_calls(message: Any) -> tuple[dict[str, Any], ...]:
     if not entries and (old := getattr(message, "function_call", None)):  # the API before tools
         entries = [(old, old)]
     calls = []
-    for number, (call, function) in enumerate(entries):
+    for index, (call, function) in enumerate(entries):
         arguments = getattr(function, "arguments", None)
         calls.append(
             {
-                "id": getattr(call, "id", None) or f"call_{number}",
+                "id": getattr(call, "id", None) or f"call_{index}",
                 "type": "function",
                 "function": {
                     "name": encodable(str(getattr(function, "name", None) or "")),

@@ -122,7 +122,9 @@ def context_limit(model: Any, requested: int | None = None) -> int | None:
     if requested is None:
         return limit
     if limit is not None and requested > limit:
-        raise ConfigError(f"max_total_tokens={requested} exceeds the model's context of {limit} tokens")
+        raise ConfigError(
+            f"max_total_tokens={requested} exceeds the model's context of {limit} tokens; set at most {limit}"
+        )
     return requested
 
 

@@ -128,18 +128,18 @@ class BatchingPolicy:
     async def _sample_all(self, requests: list[_Request]) -> list[Generation | Exception]:
         results: dict[int, Generation | Exception] = {}
         # Rows of similar length share a batch, so that little of it is padding.
-        order = sorted(range(len(requests)), key=lambda number: len(requests[number].prompt_ids))
+        order = sorted(range(len(requests)), key=lambda index: len(requests[index].prompt_ids))
         for start in range(0, len(order), self.max_batch):
-            numbers = order[start : start + self.max_batch]
-            batch = [requests[number] for number in numbers]
+            indices = order[start : start + self.max_batch]
+            batch = [requests[index] for index in indices]
             try:
                 self.sample(batch)
             except Exception as error:
-                results |= dict.fromkeys(numbers, error)
+                results |= dict.fromkeys(indices, error)
             else:
-                for number, request in zip(numbers, batch, strict=True):
-                    results[number] = Generation(request.token_ids, request.logprobs, request.finish_reason)
-        return [results[number] for number in range(len(requests))]
+                for index, request in zip(indices, batch, strict=True):
+                    results[index] = Generation(request.token_ids, request.logprobs, request.finish_reason)
+        return [results[index] for index in range(len(requests))]
 
     # -- one batch ----------------------------------------------------------------------------
 
@@ -194,7 +194,7 @@ class BatchingPolicy:
             kept: list[int] = []
             children: dict[tuple[int, int], int] = {}  # by row and next token
             child_of = []
-            for number, (request, row, token, logprob) in enumerate(
+            for index, (request, row, token, logprob) in enumerate(
                 zip(running, rows, tokens.tolist(), logprobs.tolist(), strict=True)
             ):
                 request.token_ids.append(token)
@@ -202,13 +202,13 @@ class BatchingPolicy:
                 if token in self.eos_token_ids:
                     request.finish_reason = "stop"
                 elif len(request.token_ids) < request.max_tokens:
-                    kept.append(number)
+                    kept.append(index)
                     child_of.append(children.setdefault((row, token), len(children)))
                     continue
                 ended.append((request, row))
             if not kept:
                 break
-            streams, running = streams[kept], [running[number] for number in kept]
+            streams, running = streams[kept], [running[index] for index in kept]
             parents = [row for row, _ in children]
             ids = torch.tensor([[token] for _, token in children], device=device)
             at = torch.tensor(parents, device=device)
@@ -298,17 +298,20 @@ class BatchingPolicy:
         batches: dict[int, tuple[list[tuple[torch.Tensor, torch.Tensor]], list[int], list[int]]] = {}
         for row, prefix in enumerate(prefixes):
             if prefix is not None:
-                _, here, there = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
-                here.append(row)
-                there.append(prefix.row)
+                _, target_rows, source_rows = batches.setdefault(id(prefix.layers), (prefix.layers, [], []))
+                target_rows.append(row)
+                source_rows.append(prefix.row)
 
         def stack(layer: int, part: int) -> torch.Tensor:
-            blocks = [(layers[layer][part], here, there) for layers, here, there in batches.values()]
+            blocks = [
+                (layers[layer][part], target_rows, source_rows)
+                for layers, target_rows, source_rows in batches.values()
+            ]
             first = blocks[0][0]
             joined = first.new_zeros((len(prefixes), first.shape[1], past, first.shape[3]))
-            for block, here, there in blocks:
+            for block, target_rows, source_rows in blocks:
                 width = min(past, block.shape[2])  # only padding of these rows is cut off
-                joined[here, :, past - width :] = block[there, :, block.shape[2] - width :]
+                joined[target_rows, :, past - width :] = block[source_rows, :, block.shape[2] - width :]
             return joined
 
         layer_count = max((len(layers) for layers, _, _ in batches.values()), default=0)
@@ -345,14 +348,14 @@ class BatchingPolicy:
         block += [(pick(keys), pick(values)) for keys, values in layers]
 
 
-def _uniforms(streams: npt.NDArray[np.uint64], number: int) -> npt.NDArray[np.float64]:
+def _uniforms(streams: npt.NDArray[np.uint64], position: int) -> npt.NDArray[np.float64]:
     """Return a random number in [0, 1) of each stream, by SplitMix64, whose state is a counter.
 
     Args:
         streams: Keys of the streams.
-        number: Index of the random number in each stream.
+        position: Index of the random number in each stream.
     """
-    bits = streams + np.uint64((number + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    bits = streams + np.uint64((position + 1) * 0x9E3779B97F4A7C15 % 2**64)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     uniforms: npt.NDArray[np.float64] = ((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53

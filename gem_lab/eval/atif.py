@@ -55,7 +55,7 @@ def to_atif(
     steps.append({"source": "user", "message": _content(episode.turns[0].observation)})
     history: list[int] = []
     totals = [0, 0]
-    for number, turn in enumerate(episode.turns):
+    for index, turn in enumerate(episode.turns):
         reply = turn.info.get("reply") or {}
         prompt = history + turn.context_ids if episode.context_mode == "append" else turn.context_ids
         history = [*prompt, *turn.response_ids]
@@ -83,8 +83,8 @@ def to_atif(
             step["reasoning_content"] = str(reply["reasoning"])
         if known := {name: value for name, value in metrics.items() if value is not None}:
             step["metrics"] = known
-        last = number + 1 == len(episode.turns)
-        shown = turn.info.get("final_obs") if last else episode.turns[number + 1].observation
+        last = index + 1 == len(episode.turns)
+        shown = turn.info.get("final_obs") if last else episode.turns[index + 1].observation
         if shown is not None:
             step["observation"] = {"results": [{"content": _content(shown)}]}
         steps.append(step)
@@ -160,9 +160,9 @@ def write_trajectories(
         The paths.
     """
     paths = []
-    for number, episode in enumerate(episodes):
+    for index, episode in enumerate(episodes):
         if episode.turns:
-            paths.append(Path(folder) / str(number) / "trajectory.json")
+            paths.append(Path(folder) / str(index) / "trajectory.json")
             write_atif(paths[-1], to_atif(episode, system_prompt=system_prompt))
     return paths
 
@@ -257,7 +257,7 @@ def _foreign(trajectory: Mapping[str, Any], reward: float | None) -> Episode:
 
 def _restored(own: Mapping[str, Any], steps: list[dict[str, Any]]) -> Episode:
     """Return the episode that `to_atif` wrote."""
-    first = next(number for number, step in enumerate(steps) if step["source"] == "agent")
+    first = next(index for index, step in enumerate(steps) if step["source"] == "agent")
     observation = _observation(steps[first - 1]["message"])
     history: list[int] = []
     turns = []

@@ -44,18 +44,18 @@ def paired_differences(base: Iterable[Episode], other: Iterable[Episode]) -> dic
     for key, mine in ours.items():
         if key not in theirs:
             continue
-        of_env = strata.setdefault(key[0], {name: [] for name in _MEASURES})
+        measures = strata.setdefault(key[0], {name: [] for name in _MEASURES})
         for name, measure in _MEASURES.items():
-            of_env[name].append([fmean(map(measure, theirs[key])) - fmean(map(measure, mine))])
-    overall: dict[str, Any] = {"tasks": sum(len(of_env["return"]) for of_env in strata.values())}
+            measures[name].append([fmean(map(measure, theirs[key])) - fmean(map(measure, mine))])
+    overall: dict[str, Any] = {"tasks": sum(len(measures["return"]) for measures in strata.values())}
     for name in _MEASURES:
-        overall[name] = drop_empty_interval(estimate_strata([of_env[name] for of_env in strata.values()]))
+        overall[name] = drop_empty_interval(estimate_strata([measures[name] for measures in strata.values()]))
     envs = {
         label: {
-            "tasks": len(of_env["return"]),
-            **{name: drop_empty_interval(estimate(of_env[name])) for name in _MEASURES},
+            "tasks": len(measures["return"]),
+            **{name: drop_empty_interval(estimate(measures[name])) for name in _MEASURES},
         }
-        for label, of_env in strata.items()
+        for label, measures in strata.items()
     }
     return {"overall": overall, "envs": envs}
 

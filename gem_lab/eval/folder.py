@@ -89,7 +89,7 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """Return the configuration of the run in the folder.
 
     Raises:
-        ConfigError: The folder holds no run, or the file is damaged or has another schema version.
+        ConfigError: The folder holds no run, or the file is damaged or has a different schema version.
     """
     config = _read(Path(folder) / CONFIG, _CONFIG)
     if not all(isinstance(env, str) for env in config["envs"]):
@@ -106,7 +106,7 @@ def read_summary(folder: str | Path) -> dict[str, Any]:
     """Return the summary of a finished run.
 
     Raises:
-        ConfigError: There is no summary, or the file is damaged or has another schema version.
+        ConfigError: There is no summary, or the file is damaged or has a different schema version.
     """
     return _read(Path(folder) / SUMMARY, _SUMMARY)
 

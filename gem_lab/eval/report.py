@@ -110,8 +110,8 @@ def write_report(
 
     def episodes() -> Iterator[Episode]:
         everything = ((run.name, episode) for run in runs for episode in run.episodes)
-        for number, (name, episode) in enumerate(everything):
-            advance(number)
+        for index, (name, episode) in enumerate(everything):
+            advance(index)
             yield replace(episode, metadata={**episode.metadata, "run": name})
 
     return write_page(
@@ -168,18 +168,20 @@ def difference_rows(differences: Mapping[str, Mapping[str, Any]]) -> list[list[s
         differences: Result of `differences_of`.
     """
     rows = []
-    for name, of_run in differences.items():
-        envs = [(short, of_run["envs"][label]) for label, short in short_labels(of_run["envs"]).items()]
+    for name, comparison in differences.items():
+        envs = [
+            (short, comparison["envs"][label]) for label, short in short_labels(comparison["envs"]).items()
+        ]
         if len(envs) > 1:
-            envs.append((ALL_ENVS, of_run["overall"]))
+            envs.append((ALL_ENVS, comparison["overall"]))
         rows += [
             [
                 label,
                 name,
-                str(of_env["tasks"]),
-                *(_difference(of_env[column]) for column in ("return", "success")),
+                str(difference["tasks"]),
+                *(_difference(difference[column]) for column in ("return", "success")),
             ]
-            for label, of_env in envs
+            for label, difference in envs
         ]
     return rows
 
@@ -204,17 +206,17 @@ def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]
         }
 
     legend = " ".join(
-        f'<span class="run"><i style="background:{COLORS[number % len(COLORS)]}"></i>'
+        f'<span class="run"><i style="background:{COLORS[index % len(COLORS)]}"></i>'
         f"{html.escape(run.name)}{_described(run)}</span>"
-        for number, run in enumerate(runs)
+        for index, run in enumerate(runs)
     )
     first = _table(
         ["environment", "run", "return", "success"],
         [
-            [short, run.name, estimate_text(of_run["return"]), estimate_text(of_run["success"])]
+            [short, run.name, estimate_text(env_summary["return"]), estimate_text(env_summary["success"])]
             for label, short in labels.items()
             for run in runs
-            if (of_run := run.summary["envs"].get(label)) is not None
+            if (env_summary := run.summary["envs"].get(label)) is not None
         ],
         "results",
     )

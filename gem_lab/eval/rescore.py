@@ -93,7 +93,7 @@ def rescore(
         check_trusted(config)
     recorded = folders.finished(run)
     if not recorded:
-        raise ConfigError(f"{run} holds no episodes to score")
+        raise ConfigError(f"{run} holds no episodes to score; finish the run, or name another folder")
     if any((out / name).exists() for name in (folders.CONFIG, folders.EPISODES)):
         raise ConfigError(f"{out} holds a run already; choose another folder with --out")
     sources = list(map(EnvChoice.parse, config["envs"]))
@@ -110,7 +110,7 @@ def rescore(
 
     reporter = reporter or EvalReporter()
 
-    async def replay(number: int, key: folders.Key) -> None:
+    async def replay(index: int, key: folders.Key) -> None:
         episodes[key] = await _replay(pool, context, recorded[key], tasks[key[0]].get(key[1]), limits)
         reporter.episode(key[0], episodes[key])
 

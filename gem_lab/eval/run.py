@@ -133,7 +133,7 @@ def summary_of(config: EvalConfig, episodes: Mapping[folders.Key, Episode]) -> d
     for (label, _, _), episode in episodes.items():
         by_env[label].append(episode)
     summary = summarize_envs(by_env)
-    envs = {label: _priced(config, of_env) for label, of_env in summary["envs"].items()}
+    envs = {label: _priced(config, env_summary) for label, env_summary in summary["envs"].items()}
     return {"model": config.model, "overall": _priced(config, summary["overall"]), "envs": envs}
 
 
@@ -171,7 +171,7 @@ def _play(
         try:
             with TraceWriter(folder / folders.EPISODES, decode=decode) as traces:
 
-                async def play(number: int, job: _Job) -> None:
+                async def play(index: int, job: _Job) -> None:
                     episode = await _one(config, own, pool, job, traces, reporter)
                     if cut_turns is not None:
                         cut_turns.add(episode)

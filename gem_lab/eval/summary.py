@@ -95,13 +95,13 @@ def summarize_envs(envs: Mapping[str, Iterable[Episode]]) -> dict[str, Any]:
           ``return`` is a bootstrap over tasks stratified by environment, and the interval of ``success``
           combines the Wilson intervals.
     """
-    episodes = {label: list(of_env) for label, of_env in envs.items()}
-    summaries = {label: summarize(of_env) for label, of_env in episodes.items()}
+    episodes = {label: list(played) for label, played in envs.items()}
+    summaries = {label: summarize(played) for label, played in episodes.items()}
     whole: dict[str, Any] = {
         name: sum(summary[name] for summary in summaries.values()) for name in ("episodes", "tasks", "errors")
     }
-    scored = [[episode for episode in of_env if episode.error is None] for of_env in episodes.values()]
-    whole["return"] = drop_empty_interval(estimate_strata([_returns(by_task(of_env)) for of_env in scored]))
+    scored = [[episode for episode in played if episode.error is None] for played in episodes.values()]
+    whole["return"] = drop_empty_interval(estimate_strata([_returns(by_task(played)) for played in scored]))
     whole["success"] = average([summary["success"] for summary in summaries.values()])
     for name in ("prompt_tokens", "response_tokens"):
         counts = [summary[name] for summary in summaries.values()]

@@ -200,7 +200,7 @@ class Chunk:
 
 
 def _group_ids(batch: Batch) -> list[int]:
-    return [number // batch.chunk.group_size for number in range(len(batch.lengths))]
+    return [index // batch.chunk.group_size for index in range(len(batch.lengths))]
 
 
 def _env_ids(batch: Batch) -> list[int]:

@@ -148,15 +148,15 @@ def line_plot(
     parts.append(
         f'<text x="{_LEFT + _WIDTH / 2}" y="{bottom + 30}" text-anchor="middle">{html.escape(x_label)}</text>'
     )
-    for number, (name, points) in enumerate(series.items()):
-        stroke = f'stroke="{COLORS[number % len(COLORS)]}" stroke-dasharray="{_dashes(number)}"'
+    for index, (name, points) in enumerate(series.items()):
+        stroke = f'stroke="{COLORS[index % len(COLORS)]}" stroke-dasharray="{_dashes(index)}"'
         line = " ".join("{},{}".format(*at(x, y)) for x, y in sorted(points))
         parts.append(
             f'<polyline points="{line}" fill="none" stroke-width="1.8" {stroke}>'
             f"<title>{html.escape(name)}</title></polyline>"
         )
         if legend:
-            y, x = _TOP + 6 + 15 * number, _LEFT + _WIDTH + 20
+            y, x = _TOP + 6 + 15 * index, _LEFT + _WIDTH + 20
             parts.append(
                 f'<line x1="{x}" x2="{x + 22}" y1="{y}" y2="{y}" stroke-width="1.8" {stroke}/>'
                 f'<text x="{x + 28}" y="{y + 4}">{html.escape(name)}</text>'
@@ -173,7 +173,7 @@ def line_plot(
 def _per_task(exam: Exam, x: str, y: str, *, x_label: str, log_x: bool = True, log_y: bool = False) -> str:
     plots = []
     tasks = [(task, stage) for stage in exam.config["stages"] for task in exam.config["tasks"]]
-    for number, (task, stage) in enumerate(tasks):
+    for index, (task, stage) in enumerate(tasks):
         series: dict[str, list[tuple[float, float]]] = {}
         for row in exam.select(task=task, stage=stage, aggregation="token-sum"):
             value = getattr(row, y)
@@ -182,7 +182,7 @@ def _per_task(exam: Exam, x: str, y: str, *, x_label: str, log_x: bool = True, l
         plots.append(
             line_plot(
                 f"{task}, {stage}", series, x_label=x_label, log_x=log_x, log_y=log_y,
-                legend=number == len(tasks) - 1,
+                legend=index == len(tasks) - 1,
             )
         )  # fmt: skip
     return f'<div class="plots">{"".join(plots)}</div>'
@@ -192,8 +192,8 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     if log:
         return [10.0**power for power in range(round(math.log10(low)), math.ceil(math.log10(high)) + 1)
                 if low <= 10.0**power <= high]  # fmt: skip
-    return [round(low + (high - low) * number / 4, 2) for number in range(5)]
+    return [round(low + (high - low) * index / 4, 2) for index in range(5)]
 
 
-def _dashes(number: int) -> str:
-    return ("", "6 3", "2 3")[number // len(COLORS) % 3]
+def _dashes(index: int) -> str:
+    return ("", "6 3", "2 3")[index // len(COLORS) % 3]

@@ -310,29 +310,29 @@ def _run_jobs(
 ) -> list[Measured]:
     """Run the jobs that are not in the store, the longest first; return the results of all, in order."""
     paths = [store.path(*job.parts) for job in jobs] if store else []
-    stored = {number: Store.load(path) for number, path in enumerate(paths)}
-    results = {number: measured for number, measured in stored.items() if measured is not None}
+    stored = {index: Store.load(path) for index, path in enumerate(paths)}
+    results = {index: measured for index, measured in stored.items() if measured is not None}
 
-    def finish(number: int, measured: Measured) -> None:
-        results[number] = measured
+    def finish(index: int, measured: Measured) -> None:
+        results[index] = measured
         if store:
-            Store.save(paths[number], measured)
+            Store.save(paths[index], measured)
         advance(len(results) / len(jobs))
 
-    left = [number for number in range(len(jobs)) if number not in results]
+    left = [index for index in range(len(jobs)) if index not in results]
     if workers == 1:
-        for number in left:
-            finish(number, _measure(jobs[number]))
+        for index in left:
+            finish(index, _measure(jobs[index]))
     else:
         try:
             pickle.dumps(jobs[0].candidates)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ConfigError(f"an estimator cannot be sent to processes: {error}; use workers=1") from error
-        left.sort(key=lambda number: -jobs[number].task.limit * jobs[number].batch_size)
+        left.sort(key=lambda index: -jobs[index].task.limit * jobs[index].batch_size)
         others = set(active_children())
         pool = _process_pool(workers)
         try:
-            futures = {pool.submit(_measure, jobs[number]): number for number in left}
+            futures = {pool.submit(_measure, jobs[index]): index for index in left}
             for future in as_completed(futures):
                 finish(futures[future], future.result())
         except BaseException as error:  # the other jobs may take minutes
@@ -346,7 +346,7 @@ def _run_jobs(
                 ) from error
             raise
         pool.shutdown()
-    return [results[number] for number in range(len(jobs))]
+    return [results[index] for index in range(len(jobs))]
 
 
 def _process_pool(workers: int) -> ProcessPoolExecutor:

@@ -84,8 +84,8 @@ class Store:
             "credit": measured.credit,
             "rejected": measured.rejected,
         }
-        arrays = {f"blocks{number}": each.blocks for number, each in enumerate(gradients)}
-        arrays |= {f"halves{number}": each.halves for number, each in enumerate(gradients)}
+        arrays = {f"blocks{index}": each.blocks for index, each in enumerate(gradients)}
+        arrays |= {f"halves{index}": each.halves for index, each in enumerate(gradients)}
         file = io.BytesIO()
         np.savez_compressed(file, data=np.array(json.dumps(data)), **arrays)  # type: ignore[arg-type]
         write_atomically(path, [file.getvalue()])
@@ -95,10 +95,8 @@ def _measured(content: bytes) -> Measured:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         data = json.loads(str(arrays["data"]))
         gradients = {
-            tuple(key): Gradients(
-                arrays[f"blocks{number}"], arrays[f"halves{number}"], *data["numbers"][number]
-            )
-            for number, key in enumerate(data["keys"])
+            tuple(key): Gradients(arrays[f"blocks{index}"], arrays[f"halves{index}"], *data["numbers"][index])
+            for index, key in enumerate(data["keys"])
         }
     return Measured(data["batches"], gradients, data["credit"], data["rejected"])
 

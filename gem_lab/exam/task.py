@@ -125,8 +125,8 @@ class TableTask:
         check_int("limit", limit, 1)
         states = tuple(dict.fromkeys(state for state, _ in outcomes))
         actions = tuple(dict.fromkeys(action for _, action in outcomes))
-        index = {state: number for number, state in enumerate(states)}
-        column = {action: number for number, action in enumerate(actions)}
+        index = {state: index for index, state in enumerate(states)}
+        column = {action: index for index, action in enumerate(actions)}
         _check_outcomes(outcomes, start, index)
         row_names = list(dict.fromkeys(map(row, states)))
         rows = np.array([row_names.index(row(state)) for state in states])
@@ -142,11 +142,11 @@ class TableTask:
         for (state, action), options in outcomes.items():
             at = index[state], column[action]
             listed[at] = True
-            for number, outcome in enumerate(options):
-                probability[at][number] = outcome.probability
-                next_state[at][number] = END if outcome.next is None else index[outcome.next]
+            for choice, outcome in enumerate(options):
+                probability[at][choice] = outcome.probability
+                next_state[at][choice] = END if outcome.next is None else index[outcome.next]
                 values = np.ravel(outcome.reward)
-                rewards[at][number][: len(values)] = values
+                rewards[at][choice][: len(values)] = values
         allowed = np.zeros((len(row_names), len(actions)), dtype=bool)
         allowed[rows] = listed
         if (different := (listed != allowed[rows]).any(1)).any():
@@ -190,11 +190,16 @@ def _check_outcomes(outcomes: Outcomes, start: Mapping[Any, float], index: Mappi
         for option in options:
             check_number(f"probability of {at}", option.probability, 0, 1)
             if option.next is not None and option.next not in index:
-                raise ConfigError(f"{at} leads to {option.next!r}, which has no outcomes")
-        if not math.isclose(sum(option.probability for option in options), 1.0, abs_tol=1e-9):
-            raise ConfigError(f"the probabilities of the outcomes of {at} do not sum to 1")
+                raise ConfigError(
+                    f"{at} leads to {option.next!r}, which has no outcomes; add them, or use "
+                    "next=None for the end"
+                )
+        total = sum(option.probability for option in options)
+        if not math.isclose(total, 1.0, abs_tol=1e-9):
+            raise ConfigError(f"the probabilities of the outcomes of {at} sum to {total:g}: expected 1")
     for state in start:
         if state not in index:
-            raise ConfigError(f"the first state {state!r} has no outcomes")
-    if not math.isclose(sum(start.values()), 1.0, abs_tol=1e-9):
-        raise ConfigError("the probabilities of the first states do not sum to 1")
+            raise ConfigError(f"the first state {state!r} has no outcomes; add them")
+    total = sum(start.values())
+    if not math.isclose(total, 1.0, abs_tol=1e-9):
+        raise ConfigError(f"the probabilities of the first states sum to {total:g}: expected 1")

@@ -62,9 +62,9 @@ def interval_chart(
         parts.append(f'<text class="label" x="{_LEFT + 5}" y="{y + 12}">{html.escape(_short(label))}'
                      f"<title>{html.escape(label)}</title></text>")  # fmt: skip
         y += _STEP
-        for number, estimate in enumerate(row):
+        for index, estimate in enumerate(row):
             if estimate and estimate["mean"] is not None:
-                parts.append(_mark(estimate, place, y + _STEP / 2, COLORS[number % len(COLORS)]))
+                parts.append(_mark(estimate, place, y + _STEP / 2, COLORS[index % len(COLORS)]))
             y += _STEP
         y += 8
     size = f"0 0 {_LEFT + _WIDTH + _RIGHT} {bottom + 20}"
@@ -81,8 +81,8 @@ def _ticks(low: float, high: float) -> list[float]:
         step for step in (magnitude * factor for factor in (1, 2, 2.5, 5, 10)) if (high - low) / step <= 5
     )
     return [
-        round(number * step, 10) + 0.0  # not -0
-        for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
+        round(index * step, 10) + 0.0  # not -0
+        for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
     ]
 
 
@@ -131,19 +131,19 @@ def line_chart(
         return f'<polyline points="{points}" fill="none" stroke="{color}" {style}/>'
 
     parts = [f'<text x="0" y="14" class="title">{html.escape(title)}</text>']
-    for number in range(5):
-        y = bottom - height * number / 4
+    for index in range(5):
+        y = bottom - height * index / 4
         parts.append(f'<line class="grid" x1="{left}" x2="{left + _WIDTH}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="scale" x="{left - 20}" y="{y + 4}">{number / 4:.2f}</text>')
+        parts.append(f'<text class="scale" x="{left - 20}" y="{y + 4}">{index / 4:.2f}</text>')
     for x, text in ((left, "step 1"), (left + _WIDTH, f"step {longest}")):
         parts.append(f'<text class="scale" x="{x}" y="{bottom + 14}">{text}</text>')
-    for number, (label, curves) in enumerate(series.items()):
+    for index, (label, curves) in enumerate(series.items()):
         color, dashes = strokes[label]
         parts += [line(curve, color, 'stroke-width="0.8" opacity="0.3"') for curve in curves]
         mean = [sum(values) / len(values) for values in zip(*curves, strict=False)]
         thick = f'stroke-width="2.2" stroke-dasharray="{dashes}"'
         parts.append(line(mean, color, thick))
-        y = _TOP + 12 + _STEP * number
+        y = _TOP + 12 + _STEP * index
         x = left + _WIDTH + 10
         parts.append(
             f'<line x1="{x}" x2="{x + 26}" y1="{y - 4}" y2="{y - 4}" stroke="{color}" {thick}/>'

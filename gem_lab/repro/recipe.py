@@ -100,7 +100,7 @@ class Recipe(RolloutOptions):
         """Read a file: JSON if its name ends with ``.json``, otherwise YAML.
 
         Raises:
-            ConfigError: The file has another format, or `of` rejects its content.
+            ConfigError: The file has a different format, or `of` rejects its content.
             MissingDependency: The file is YAML, and PyYAML is not installed.
         """
         try:
@@ -196,12 +196,12 @@ class Recipe(RolloutOptions):
         if self.tasks_per_step % self.updates_per_step:
             raise ConfigError(
                 f"{prefix}updates_per_step={self.updates_per_step} does not divide "
-                f"tasks_per_step={self.tasks_per_step}"
+                f"tasks_per_step={self.tasks_per_step}; choose a divisor"
             )
         if self.episodes_per_update % self.gpus:
             raise ConfigError(
                 f"{prefix}gpus={self.gpus} does not divide the {self.episodes_per_update} episodes of an "
-                "update"
+                "update; choose a divisor"
             )
 
     @property

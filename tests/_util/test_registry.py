@@ -19,7 +19,7 @@ def test_a_name_is_registered_once() -> None:
     assert fruits.names("p*") == ["pear"]
     assert "pear" in fruits
     assert "plum" not in fruits
-    with pytest.raises(ConfigError, match=r"^fruit 'pear' is already registered as 1$"):
+    with pytest.raises(ConfigError, match=r"^fruit 'pear' is already registered as 1; choose another name$"):
         fruits.register("pear", 3)
     assert fruits.get("pear") == 1
 

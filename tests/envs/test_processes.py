@@ -27,7 +27,7 @@ for id in list_envs():
         with make(id) as env:
             seen[id] = [[repr(env.reset(seed=seed)), *first_moves(env, seed)] for seed in (3, 4)]
     except GemError:
-        continue  # a data set that is not here, or a package
+        continue  # a dataset that is not here, or a package
 with results:
     json.dump(seen, results)
 """

@@ -29,9 +29,9 @@ def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
     words += ["--threads", "1", "--max-tokens-per-turn", "24"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
     first = json.loads(capsys.readouterr().out)
-    of_easy = first["envs"][EASY]
-    assert (of_easy["episodes"], of_easy["errors"], list(of_easy["pass_at"])) == (12, 0, ["1", "2"])
-    assert of_easy["prompt_tokens"] > of_easy["response_tokens"] > 0
+    easy = first["envs"][EASY]
+    assert (easy["episodes"], easy["errors"], list(easy["pass_at"])) == (12, 0, ["1", "2"])
+    assert easy["prompt_tokens"] > easy["response_tokens"] > 0
     trace = tmp_path / "a" / "episodes.jsonl"
     assert read_token_texts(trace)
     # Half of the tasks again, in different batches: the same numbers.

@@ -147,8 +147,8 @@ def test_the_command(runs, tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert (said["page"], said["episodes"], len(said["logs"]), said["trajectories"]) == (str(out), 16, 2, 16)
     episodes = read_run(runs / "oracle").episodes
-    for number, episode in enumerate(episodes):
-        assert read_atif(tmp_path / "atif" / "oracle" / str(number) / "trajectory.json") == episode
+    for index, episode in enumerate(episodes):
+        assert read_atif(tmp_path / "atif" / "oracle" / str(index) / "trajectory.json") == episode
     for record, count in ((tmp_path / "atif" / "oracle" / "0" / "trajectory.json", 1), (said["logs"][0], 8)):
         assert main(["view", str(record), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["episodes"] == count

@@ -54,8 +54,8 @@ def test_a_run_and_what_it_leaves(tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == {**outcome.summary, "schema_version": 1}
     assert list(summary["envs"]) == [EASY, CODE]
-    of_easy = summary["envs"][EASY]
-    assert (of_easy["tasks"], of_easy["episodes"]) == (6, 12)
+    easy = summary["envs"][EASY]
+    assert (easy["tasks"], easy["episodes"]) == (6, 12)
     assert summary["overall"]["prompt_tokens"] == 10 * policy.calls
     assert summary["overall"]["cost"] == pytest.approx(policy.calls * (10 * 1.0 + 2 * 10.0) / 1e6)
     assert outcome.episodes[0].context_mode == "messages"
@@ -232,8 +232,8 @@ def test_a_model_that_answers_nothing_or_too_much(tmp_path):
             return self.answer
 
     options = {"episodes": 2, "max_turns": None}
-    for number, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
-        outcome = evaluate(config(tmp_path / str(number), **options),
+    for index, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
+        outcome = evaluate(config(tmp_path / str(index), **options),
                            setup=PolicySetup(Says(*said), MessagesContext()))  # fmt: skip
         for summary in outcome.summary["envs"].values():
             assert (summary["episodes"], summary["errors"], summary["success"]["mean"]) == (2, 0, 0)

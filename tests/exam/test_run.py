@@ -214,7 +214,7 @@ def test_controls_leave_no_noise_in_estimators_that_subtract_something_independe
 
 def half(turn_rewards):
     """An unbiased estimator that no control matches: returns in every second episode."""
-    return [2 * (number % 2) * g for number, g in enumerate(returns(turn_rewards))]
+    return [2 * (index % 2) * g for index, g in enumerate(returns(turn_rewards))]
 
 
 def test_too_little_data_for_a_small_bound_is_not_decided() -> None:

@@ -1,4 +1,4 @@
-"""Programs on items in the schema of the well-known data sets."""
+"""Programs on items in the schema of the well-known datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the data sets' own graders do around a program: how it may end, and which names it need not import."""
+"""What the datasets' own graders do around a program: how it may end, and which names it need not import."""
 
 from __future__ import annotations
 

@@ -180,10 +180,10 @@ def test_a_tokenizer_of_any_kind_is_given_no_special_tokens() -> None:
         names = ("<|im_start|>", "<|im_end|>")
 
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-            for number, name in enumerate(self.names):
+            for index, name in enumerate(self.names):
                 before, found, after = text.partition(name)
                 if found:
-                    return [*self.encode(before), 0x110000 + number, *self.encode(after)]
+                    return [*self.encode(before), 0x110000 + index, *self.encode(after)]
             return super().encode(text)
 
         def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str:

@@ -49,9 +49,9 @@ def strict(answer):
         text, calls = said
         body = completion(request, None)
         entries = [
-            {"id": f"call-{len(request['messages'])}-{number}", "type": "function",
+            {"id": f"call-{len(request['messages'])}-{index}", "type": "function",
              "function": {"name": name, "arguments": arguments}}
-            for number, (name, arguments) in enumerate(calls)
+            for index, (name, arguments) in enumerate(calls)
         ]  # fmt: skip
         body["choices"][0] |= {
             "message": {"role": "assistant", "content": text, "tool_calls": entries},

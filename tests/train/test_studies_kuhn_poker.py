@@ -69,7 +69,7 @@ class OtherSpelling:
 
     async def generate(self, prompt_ids, *, max_tokens, request_id):
         text = self.tokenizer.decode(prompt_ids)
-        card = next(number for number, name in enumerate(CARDS) if f"You hold the {name}" in text)
+        card = next(index for index, name in enumerate(CARDS) if f"You hold the {name}" in text)
         options = ACTIONS[self.history(text)]
         bold = Random(f"{request_id}/{len(prompt_ids)}").random() < self.chances[self.history(text)][card]
         ids = self.tokenizer.encode(f"Well, \\boxed{{ {options[bold].upper()} }}", add_special_tokens=False)

@@ -216,8 +216,8 @@ def test_remax_compares_with_a_greedy_episode_of_each_task(tiny_folder, tmp_path
 def centered(turn_rewards, *, values, gamma=1.0, env_ids, shift=0.0):
     """The rewards minus the critic's values, in a form of its own."""
     return [
-        [reward - value + shift for reward, value in zip(rewards, of_episode, strict=True)]
-        for rewards, of_episode in zip(turn_rewards, values, strict=True)
+        [reward - value + shift for reward, value in zip(rewards, episode_values, strict=True)]
+        for rewards, episode_values in zip(turn_rewards, values, strict=True)
     ]
 
 
@@ -246,8 +246,8 @@ def test_a_registered_estimator_says_what_the_critic_learns(learns, tiny_folder,
     rewards = [reward for episode in episodes for reward in episode.rewards]
     biases = [turn.reward + 2 - turn.advantage for episode in episodes for turn in episode.turns]
     assert biases == pytest.approx([biases[0]] * len(rewards), abs=1e-5)
-    of_returns = [value for episode in episodes for value in discounted(episode.rewards, 0.5)]
-    wanted = of_returns if learns == "return" else [reward + 2 for reward in rewards]
+    expected_returns = [value for episode in episodes for value in discounted(episode.rewards, 0.5)]
+    wanted = expected_returns if learns == "return" else [reward + 2 for reward in rewards]
     assert seen[0].tolist() == pytest.approx(wanted)
 
 
@@ -353,7 +353,7 @@ def test_a_rebuilt_prompt_holds_what_the_wrapper_shows(estimator, tiny_folder, t
     assert not same_weights(tiny_folder, outcome.checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     assert {episode.context_mode for episode in traced(tmp_path, 1)} == {"rebuild"}
-    turns = [(turn, number) for episode in traced(tmp_path, 1) for number, turn in enumerate(episode.turns)]
+    turns = [(turn, index) for episode in traced(tmp_path, 1) for index, turn in enumerate(episode.turns)]
     for turn, _ in turns:
         prompt = tokenizer.decode(turn.context_ids)
         assert prompt.startswith("<|user|>")

@@ -32,9 +32,9 @@ def rloo(episodes):
     returns = [turn_returns(episode.rewards, GAMMA)[0] for episode in episodes]
     groups = [episode.metadata["group"] for episode in episodes]
     advantages = []
-    for number, episode in enumerate(episodes):
-        others = [r for n, r in enumerate(returns) if groups[n] == groups[number] and n != number]
-        gap = returns[number] - sum(others, Fraction(0)) / len(others) if others else Fraction(0)
+    for index, episode in enumerate(episodes):
+        others = [r for n, r in enumerate(returns) if groups[n] == groups[index] and n != index]
+        gap = returns[index] - sum(others, Fraction(0)) / len(others) if others else Fraction(0)
         advantages.append([float(gap)] * len(episode.turns))
     return advantages
 

@@ -6,7 +6,7 @@ TERMINAL_STATE = "<\uff5cTERMINAL_STATE\uff5c>"
 
 
 class LanguageGameReward:
-    """Rewards that GEM's games share; gem_core's games pay them, too, unless their page says otherwise."""
+    """Rewards that GEM's games share; gem_core's games also pay them, unless their page says otherwise."""
 
     success_reward = 1.0
     internal_step_reward = 0.0

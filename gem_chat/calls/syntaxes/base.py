@@ -54,8 +54,8 @@ class MarkedSyntax:
         """Return the calls that a marker opens, at least one, and the position after them."""
         raise NotImplementedError
 
-    def write_one(self, call: ToolCall, number: int) -> str:
-        """Return a call; `number` is its place in the response."""
+    def write_one(self, call: ToolCall, index: int) -> str:
+        """Return a call; `index` is its place in the response, from 0."""
         raise NotImplementedError
 
     def parse(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
@@ -86,7 +86,7 @@ class MarkedSyntax:
 
     def write(self, calls: Sequence[ToolCall]) -> str:
         """Return calls as a model writes them."""
-        texts = [self.write_one(call, number) for number, call in enumerate(calls)]
+        texts = [self.write_one(call, index) for index, call in enumerate(calls)]
         return f"{self.section[0]}{self.between.join(texts)}{self.section[1]}"
 
     def _section_start(self, text: str, start: int) -> int:

@@ -105,11 +105,11 @@ class NamedSyntax(MarkedSyntax):
             after = len(text) if place < 0 else place + len(self.closing)
         return [replace(call, id=id)], len(text) if after is None else after
 
-    def write_one(self, call: ToolCall, number: int) -> str:
+    def write_one(self, call: ToolCall, index: int) -> str:
         """Return a call as a model writes it."""
         arguments = json.dumps(dict(call.arguments))
-        given = call.id or f"call{number:05d}"
-        fields = {"name": call.name, "arguments": arguments, "id": given, "number": str(number)}
+        given = call.id or f"call{index:05d}"
+        fields = {"name": call.name, "arguments": arguments, "id": given, "number": str(index)}
         return self.form.format_map(fields)
 
 

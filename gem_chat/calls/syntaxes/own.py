@@ -91,7 +91,7 @@ class GemmaSyntax(MarkedSyntax):
             return [ToolCall(name, error=str(error))], after
         return [ToolCall(name, arguments)], end
 
-    def write_one(self, call: ToolCall, number: int) -> str:
+    def write_one(self, call: ToolCall, index: int) -> str:
         """Return a call as a model writes it."""
         return f"<|tool_call>call:{call.name}{_gemma_text(dict(call.arguments))}<tool_call|>"
 

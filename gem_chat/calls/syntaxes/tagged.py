@@ -114,10 +114,10 @@ class TaggedSyntax(MarkedSyntax):
             return value
         return read
 
-    def write_one(self, call: ToolCall, number: int) -> str:
+    def write_one(self, call: ToolCall, index: int) -> str:
         """Return a call as a model writes it."""
         begin, argument, end = self.forms
-        texts = [begin.format(name=call.name, number=number + 1)]
+        texts = [begin.format(name=call.name, number=index + 1)]
         for key, value in call.arguments.items():
             is_text = isinstance(value, str)
             written = value if is_text else json.dumps(value)

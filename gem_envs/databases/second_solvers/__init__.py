@@ -58,8 +58,8 @@ def judged(instruction: str, start: sqlite3.Connection, end: sqlite3.Connection,
                 wanted = solve(tables, *drawn.groups())
             except Unclear:
                 return False
-            said = wanted is None or _words(answer) == _words(wanted)
-            return said and _same(tables, read(end, prefix))
+            answered = wanted is None or _words(answer) == _words(wanted)
+            return answered and _same(tables, read(end, prefix))
     return None
 
 

@@ -111,9 +111,9 @@ def _genres(tables: Tables) -> None:
 
 
 def _stand_in(tables: Tables, ill: str, day: str, other: str) -> None:
-    there = [visit for visit in tables["visits"] if visit["day"] == day]
-    busy = {visit["hour"] for visit in there if visit["doctor_id"] == int(other)}
-    moved = [v for v in there if v["doctor_id"] == int(ill) and v["state"] == "planned"]
+    visits = [visit for visit in tables["visits"] if visit["day"] == day]
+    busy = {visit["hour"] for visit in visits if visit["doctor_id"] == int(other)}
+    moved = [v for v in visits if v["doctor_id"] == int(ill) and v["state"] == "planned"]
     if len({visit["hour"] for visit in moved}) < len(moved):
         raise Unclear("two visits at the same hour")
     for visit in moved:
@@ -209,14 +209,14 @@ def _reports(tables: Tables, limit: str) -> None:
 
 def _waiting_list(tables: Tables, course: str) -> None:
     number = int(course)
-    there = [row["student_id"] for row in tables["enrollments"] if row["course_id"] == number]
+    enrolled = [row["student_id"] for row in tables["enrollments"] if row["course_id"] == number]
     waiting = sorted(
         (row for row in tables["waiting"] if row["course_id"] == number), key=lambda row: row["since"]
     )
-    free = by_id(tables["courses"])[number]["places"] - len(there)
+    free = by_id(tables["courses"])[number]["places"] - len(enrolled)
     chosen, others = waiting[:free], waiting[free:]
     students = [row["student_id"] for row in chosen]
-    if free < 1 or (others and chosen[-1]["since"] == others[0]["since"]) or {*there} & {*students}:
+    if free < 1 or (others and chosen[-1]["since"] == others[0]["since"]) or {*enrolled} & {*students}:
         raise Unclear("no free place, or a tie for the last one")
     tables["enrollments"] += [{"student_id": student, "course_id": number} for student in students]
     tables["waiting"] = [row for row in tables["waiting"] if row not in chosen]

@@ -15,10 +15,10 @@ class _Impossible(Exception):
     """The story cannot have happened."""
 
 
-def _take(have: int, gone: int) -> int:
-    if gone > have:
-        raise _Impossible(f"{gone} of {have}")
-    return have - gone
+def _take(have: int, taken: int) -> int:
+    if taken > have:
+        raise _Impossible(f"{taken} of {have}")
+    return have - taken
 
 
 def _share(things: int, groups: int) -> int:
@@ -42,7 +42,7 @@ _STORIES: dict[str, _Play] = {
     "P has # T, and Q has # times as many. How many does Q have?": lambda p, times: _groups(times, p),
     "P has # T, and Q has # times as many. How many do they have in all?": lambda p, n: p + _groups(n, p),
     "There are # T on a table. P takes # of them and adds # new ones. How many are there now?": (
-        lambda there, takes, adds: _take(there, takes) + adds
+        lambda present, takes, adds: _take(present, takes) + adds
     ),
     "P buys # bags with # T in each and one more bag with #. How many T does P buy?": (
         lambda bags, each, last: sum([*[each] * bags, last])

@@ -17,7 +17,7 @@ def run_script(names: str, code: str, exit_is_end: bool, deep: bool) -> None:
     """Run a program as a script that reads and writes.
 
     Args:
-        names: Import statements of the names that the data set supplies.
+        names: Import statements of the names that the dataset supplies.
         code: The program.
         exit_is_end: Whether the program may end by `sys.exit` with any status.
         deep: Whether the limit of recursion is `RECURSION_LIMIT`.

@@ -34,19 +34,19 @@ def main() -> None:
 
     The test must raise nothing. What it uses of the prelude is not what the program made of it.
     """
-    there, here = os.pipe(), os.pipe()
+    to_program, from_program = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
-        _be_program(there[0], here[1])
-    os.close(there[0])
-    os.close(here[1])
+        _be_program(to_program[0], from_program[1])
+    os.close(to_program[0])
+    os.close(from_program[1])
     with open("request.json", encoding="utf-8") as file:
         request = json.load(file)
     os.remove("request.json")
     sys.setrecursionlimit(RECURSION_LIMIT)
     proof = os.dup(1)  # nothing else goes to standard output
     os.dup2(2, 1)
-    peer = Peer(os.fdopen(here[0], "rb"), os.fdopen(there[1], "wb"), answers_all=False)
+    peer = Peer(os.fdopen(from_program[0], "rb"), os.fdopen(to_program[1], "wb"), answers_all=False)
     try:
         _run(peer, request)
         if peer.ended:

@@ -5,7 +5,7 @@ index into the table. An entry of the table is ``[tag, parts]``, where the parts
 so values of any depth, shared values, and cycles can be packed.
 
 Nothing of the sender runs when a table is read: an entry becomes a value of a type of the standard library,
-an object of a class that the data set itself defines, or a stand-in for an object that stays where it is.
+an object of a class that the dataset itself defines, or a stand-in for an object that stays where it is.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Packer:
         self._export, self._imported = export, imported
         self._number_of, self._exported = number_of, exported
         self.classes: dict[str, type] = {}
-        """Classes that the data set defines, by name; their objects are packed by value."""
+        """Classes that the dataset defines, by name; their objects are packed by value."""
 
     def pack(
         self, values: Sequence[Any], known: Sequence[Any] = ()

@@ -20,7 +20,7 @@ _BACKWARD = r"was it (\d+) days (?:ago|before)|Count backward (\d+) days"
 def solve_calendar_arithmetic(prompt: str) -> str | None:
     """Count days.
 
-    None if a date has another weekday than the prompt says, a period ends before it begins, or the answer
+    None if a date has a different weekday than the prompt says, a period ends before it begins, or the answer
     depends on the order of day and month, or on whether a year that is not named is a leap year. A note
     settles the last two.
     """
@@ -62,7 +62,7 @@ def _weekday(day: date) -> str:
 def _dates(prompt: str) -> list[date] | None:
     """Return the dates in words; one without a year is in the year of the next one.
 
-    None if a date has another weekday.
+    None if a date has a different weekday.
     """
     found: list[date] = []
     year = ""

@@ -79,9 +79,9 @@ def _narrowed(options: Options, smaller: list[tuple[Cell, Cell]], size: int) -> 
     while before != options:
         before = dict(options)
         for low, high in smaller:
-            least, most = min(options[low]), max(options[high])
-            options[low] = frozenset(digit for digit in options[low] if digit < most)
-            options[high] = frozenset(digit for digit in options[high] if digit > least)
+            smallest, largest = min(options[low]), max(options[high])
+            options[low] = frozenset(digit for digit in options[low] if digit < largest)
+            options[high] = frozenset(digit for digit in options[high] if digit > smallest)
             if not options[low] or not options[high]:
                 return None
         for line in lines:

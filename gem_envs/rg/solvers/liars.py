@@ -15,20 +15,20 @@ def judge_knights_knaves(prompt: str, answer: str) -> bool | None:
     """Try all roles; None if several or none agree with what the people say."""
     truthful, lying = find(r"inhabited only by (\w+?)s and (\w+?)s\. ", prompt).groups()
     names = re.findall(r"\b[A-Z]\w*", find(r"inhabitants: (.*?)\.", prompt)[1])
-    said = [
+    claims = [
         (_speaker(sentence, names), _claim(sentence))
         for sentence in re.findall(r'[^.]+\."?', find(r"inhabitants: .*?\.(.*) So who is", prompt)[1])
     ]
     found = []
     for values in itertools.product((True, False), repeat=len(names)):
         roles = dict(zip(names, values, strict=True))
-        if all(roles[speaker] == _Reader(claim, roles, truthful).truth() for speaker, claim in said):
+        if all(roles[speaker] == _Reader(claim, roles, truthful).truth() for speaker, claim in claims):
             found.append(roles)
     if len(found) != 1:
         return None
     given = re.findall(rf"\b(\w+) is an? ({truthful}|{lying})\b", answer, re.IGNORECASE)
-    told = [(name.capitalize(), role.lower() == truthful) for name, role in given]
-    return sorted(told) == sorted(found[0].items())
+    answered = [(name.capitalize(), role.lower() == truthful) for name, role in given]
+    return sorted(answered) == sorted(found[0].items())
 
 
 def _claim(sentence: str) -> str:

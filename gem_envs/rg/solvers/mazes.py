@@ -145,8 +145,8 @@ def solve_tsumego(prompt: str) -> str | None:
         for j, stone in enumerate(row)
         if stone == "."
     }
-    least = max(taken.values()) if "as many" in prompt else 1
-    best = [move for move, count in taken.items() if count >= max(1, least)]
+    fewest_moves = max(taken.values()) if "as many" in prompt else 1
+    best = [move for move, count in taken.items() if count >= max(1, fewest_moves)]
     return best[0] if len(best) == 1 else None
 
 

@@ -65,11 +65,11 @@ def solve_count_primes(prompt: str) -> str:
     """Cross out the multiples of all smaller numbers."""
     first, last = map(int, find(r"between (\d+) and (\d+) \(inclusive\)", prompt).groups())
     prime = bytearray(b"\0\0") + bytearray(b"\1") * last
-    for number in range(2, last + 1):
-        if number * number > last:
+    for index in range(2, last + 1):
+        if index * index > last:
             break
-        if prime[number]:
-            prime[number * number : last + 1 : number] = bytes(len(range(number * number, last + 1, number)))
+        if prime[index]:
+            prime[index * index : last + 1 : index] = bytes(len(range(index * index, last + 1, index)))
     return str(sum(prime[first : last + 1]))
 
 

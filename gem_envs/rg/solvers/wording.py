@@ -58,13 +58,13 @@ def _partitions(word: str) -> list[tuple[str, ...]]:
 def solve_needle_haystack(prompt: str) -> str | None:
     """Find the sentence that the question asks about; None if there are several or none."""
     text, question = prompt.strip().rsplit("\n", 1)
-    said = re.fullmatch(r"Who (.*)\? Reply only with a name\.", question)
-    if said is None:
+    claim = re.fullmatch(r"Who (.*)\? Reply only with a name\.", question)
+    if claim is None:
         return None
     names = {
         sentence.split(" ", 1)[0]
         for sentence in text.strip().split(". ")
-        if _says(sentence.rstrip(". "), said[1])
+        if _says(sentence.rstrip(". "), claim[1])
     }
     return names.pop() if len(names) == 1 else None
 

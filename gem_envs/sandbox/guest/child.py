@@ -59,8 +59,8 @@ class Child:
         code, standard_in, out, err, files = descriptors
         source = read_all(code)
         unpack(files)
-        for number, descriptor in enumerate((standard_in, out, err)):
-            os.dup2(descriptor, number)
+        for index, descriptor in enumerate((standard_in, out, err)):
+            os.dup2(descriptor, index)
         for descriptor in (code, standard_in, out, err):
             os.close(descriptor)
         if request["session"]:  # the previous program may have left data in the buffers

@@ -12,8 +12,8 @@ WORK = "/program"
 """Working folder of a program."""
 DEVICE_FILES = {
     path: f"{WORK}/.{name}"
-    for number, name in enumerate(("stdin", "stdout", "stderr"))
-    for path in (f"/dev/{name}", f"/dev/fd/{number}", f"/proc/self/fd/{number}")
+    for index, name in enumerate(("stdin", "stdout", "stderr"))
+    for path in (f"/dev/{name}", f"/dev/fd/{index}", f"/proc/self/fd/{index}")
 }
 
 

@@ -118,7 +118,7 @@ class Driver:
         line = f"eval {shlex.quote(command)} </dev/null\n"
         line += f'printf "\\0%s %s %s\\0" {sign} "$?" "$PWD" >&{self.mark}\n'
         waiting = line.encode("utf-8", "surrogatepass")
-        end, late, marks = time.monotonic() + seconds, False, b""
+        end, overdue, marks = time.monotonic() + seconds, False, b""
         give, out, mark = self.descriptors
         while True:
             ready, free, _ = select.select([out, mark], [give] if waiting else [], [], TICK)
@@ -137,16 +137,16 @@ class Driver:
                     words = record.decode("utf-8", "replace").split(" ", 2)
                     if len(words) == 3 and words[0] == sign and words[1].isdigit():
                         self.folder = words[2]
-                        return "timeout" if late else "ok", int(words[1])
+                        return "timeout" if overdue else "ok", int(words[1])
             if self.process is None or self.process.poll() is not None:
-                if late:
+                if overdue:
                     return "lost", 137
                 drain(out, output)
                 status = self.stop()
                 return "exited", status
             now = time.monotonic()
-            if now > end and not late:
-                late, end = True, now + GRACE
+            if now > end and not overdue:
+                overdue, end = True, now + GRACE
                 signal_all(signal.SIGINT)
             elif now > end:
                 return "lost", 137

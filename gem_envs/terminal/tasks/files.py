@@ -59,7 +59,7 @@ def turn_dates(random: Random) -> Task:
         names[f"{day:02}-{month:02}-{year}_{word}.txt"] = f"{year}-{month:02}-{day:02} {word}.txt"
     day, month = random.sample(range(1, 13), 2)  # at least one date distinguishes the two orders
     names[f"{day:02}-{month:02}-2020_{random.choice(PEOPLE)}.txt"] = ""
-    files = {f"reports/{old}": f"report {number}\n" for number, old in enumerate(names)}
+    files = {f"reports/{old}": f"report {index}\n" for index, old in enumerate(names)}
     for old in names:
         stamp, _, rest = old.partition("_")
         names[old] = f"{'-'.join(reversed(stamp.split('-')))} {rest}"
@@ -82,7 +82,7 @@ def remove_copies(random: Random) -> Task:
         f"{word} {random.randrange(10**6)}\n" * random.randint(1, 4) for word in random.sample(THINGS, 4)
     ]
     names = random.sample([f"{person}{number}.dat" for person in PEOPLE[:8] for number in range(3)], 11)
-    files = {f"store/{name}": contents[number % 4] for number, name in enumerate(names)}
+    files = {f"store/{name}": contents[index % 4] for index, name in enumerate(names)}
     kept: dict[str, str] = {}
     for name in sorted(names):
         content = files[f"store/{name}"]

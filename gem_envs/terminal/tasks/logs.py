@@ -16,9 +16,9 @@ def count_statuses(random: Random) -> Task:
     many = [status for place, status in enumerate(statuses) for _ in range(3 + 4 * (place // 2 * 2))]
     random.shuffle(many)
     log = "".join(
-        f'10.0.{random.randrange(9)}.{random.randrange(99)} [{number:04}] "GET /{random.choice(THINGS)}/'
+        f'10.0.{random.randrange(9)}.{random.randrange(99)} [{index:04}] "GET /{random.choice(THINGS)}/'
         f'{random.choice([200, 404, 500])}" {status} {random.randrange(100, 999)}\n'
-        for number, status in enumerate(many)
+        for index, status in enumerate(many)
     )
     files = texts({"access.log": log})
     rows = sorted(Counter(many).items(), key=lambda row: (-row[1], row[0]))
@@ -201,8 +201,8 @@ def line_ends(random: Random) -> Task:
     """Convert line endings."""
     words = random.sample(THINGS, 8)
     files, foreign = {}, []
-    for number, word in enumerate(words):
-        ending = random.choice(["\n", "\r\n"]) if number > 1 else ["\n", "\r\n"][number]
+    for index, word in enumerate(words):
+        ending = random.choice(["\n", "\r\n"]) if index > 1 else ["\n", "\r\n"][index]
         files[f"src/{word}.c"] = f"int {word};{ending}// {word}{ending}"
         foreign += [f"{word}.c"] * (ending == "\r\n")
     fixed = {path.removeprefix("src/"): text.replace("\r\n", "\n") for path, text in files.items()}

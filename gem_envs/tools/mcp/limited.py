@@ -24,7 +24,7 @@ from gem_core._util.forks import ForkSafeLock, after_fork
 from gem_core._util.places import stopping
 
 _SPARE_SECONDS = 0.5
-"""CPU time beside that of the function, which may have a limit of its own that ends it more gently."""
+"""CPU time in addition to the function's, which may have a limit of its own that ends it more gently."""
 _HEAP = 64 * 2**20
 """Limit of SQLite's memory, in bytes: temporary tables, sorted rows, and values."""
 _MEMORY = 2 * 2**30

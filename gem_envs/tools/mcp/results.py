@@ -56,8 +56,8 @@ def _tools(entries: list[Any]) -> list[dict[str, Any]]:
 
 
 def _tool(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    schema, said = entry.get("inputSchema"), entry.get("description")
-    description = said if isinstance(said, str) else entry.get("title")
+    schema, described = entry.get("inputSchema"), entry.get("description")
+    description = described if isinstance(described, str) else entry.get("title")
     description = description if isinstance(description, str) else ""
     if not isinstance(schema, dict):
         if schema is not None and schema is not True:

@@ -65,10 +65,10 @@ def sqlite_server(find: Callable[[str], Path], seconds: float = SECONDS) -> Any:
     async def describe_table(table: str, database: str = "") -> str:
         """How a table or view was created, with its indexes and triggers."""
         name = table.replace("'", "''")
-        of_table = f"FROM sqlite_master WHERE tbl_name = '{name}' AND sql IS NOT NULL"
-        if (await work(database, f"SELECT count(*) {of_table}", False)).endswith("\n0"):
+        source = f"FROM sqlite_master WHERE tbl_name = '{name}' AND sql IS NOT NULL"
+        if (await work(database, f"SELECT count(*) {source}", False)).endswith("\n0"):
             raise sdk.ToolError(f"there is no table or view {table[:100]!r}; list_tables returns their names")
-        return await work(database, f"SELECT type, sql {of_table} ORDER BY rowid", False)
+        return await work(database, f"SELECT type, sql {source} ORDER BY rowid", False)
 
     @sdk.tool(server)
     async def query(sql: _Query, database: str = "") -> str:

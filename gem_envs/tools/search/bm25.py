@@ -33,10 +33,10 @@ from gem_envs.tools.search.folders import (
 from gem_envs.tools.search.searcher import Hit, Searcher
 from gem_envs.tools.search.words import query_words, words
 
-Numbers = npt.NDArray[np.int32]
+Indices = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float32]
 
-VERSION = 2
+VERSION = 3
 _LONGEST = 20_000
 """Number of characters of a query that are used."""
 _AT_ONCE = min(8, os.cpu_count() or 1)
@@ -66,7 +66,7 @@ class Bm25Index(Searcher):
             self._words = _Words(self.folder)
             self._columns = _mapped(self.folder / "columns.npy")
             self._starts = _mapped(self.folder / "starts.npy")
-            self._numbers = _mapped(self.folder / "numbers.npy")
+            self._indices = _mapped(self.folder / "indices.npy")
             self._weights = _mapped(self.folder / "weights.npy")
             self._tops = _mapped(self.folder / "tops.npy")
         self._turns = Places(_AT_ONCE)
@@ -76,10 +76,10 @@ class Bm25Index(Searcher):
         return len(self.documents)
 
     def find(self, query: str, k: int) -> list[Hit]:
-        return [Hit(self.documents[number], score) for number, score in self.best(query, k)]
+        return [Hit(self.documents[index], score) for index, score in self.best(query, k)]
 
     def best(self, query: str, k: int) -> list[tuple[int, float]]:
-        """Return the numbers and scores of the best documents; ties are broken by number."""
+        """Return the indices and scores of the best documents; ties are broken by index."""
         terms = self._terms(query)
         if not terms or k < 1:
             return []
@@ -92,22 +92,22 @@ class Bm25Index(Searcher):
 
     def _best(self, terms: list[_Term], k: int, scores: Weights) -> list[tuple[int, float]]:
         """Implement `best`; `scores` must be zero for all documents, and is zero again afterwards."""
-        numbers = np.empty(0, np.int32)
+        indices = np.empty(0, np.int32)
         rest = sum(term.top for term in terms)  # upper bound for a document not seen yet
         try:
             for place, term in enumerate(terms):
-                if len(term.numbers) >= _COMMON and len(numbers) >= k:
-                    current = scores[numbers]
+                if len(term.indices) >= _COMMON and len(indices) >= k:
+                    current = scores[indices]
                     last = np.partition(current, -k)[-k]
                     if last > rest * 1.0001:  # rounding
-                        likely = np.sort(numbers[current >= last - rest * 1.0001])
+                        likely = np.sort(indices[current >= last - rest * 1.0001])
                         return _first(likely, _completed(scores[likely], likely, terms[place:]), k)
-                numbers = np.concatenate([numbers, term.numbers[scores[term.numbers] == 0]])
-                scores[term.numbers] += term.weights * np.float32(term.times)
+                indices = np.concatenate([indices, term.indices[scores[term.indices] == 0]])
+                scores[term.indices] += term.weights * np.float32(term.times)
                 rest -= term.top
-            return _first(numbers, scores[numbers], k)
+            return _first(indices, scores[indices], k)
         finally:
-            scores[numbers] = 0
+            scores[indices] = 0
 
     def _terms(self, query: str) -> list[_Term]:
         """Return the entries of a query's words in the index, by descending weight."""
@@ -118,8 +118,8 @@ class Bm25Index(Searcher):
                 column = int(self._columns[place])
                 part = slice(int(self._starts[column]), int(self._starts[column + 1]))
                 top = float(self._tops[column]) * count
-                terms.append(_Term(top, count, self._numbers[part], self._weights[part]))
-        return sorted(terms, key=lambda term: (-term.top, len(term.numbers)))
+                terms.append(_Term(top, count, self._indices[part], self._weights[part]))
+        return sorted(terms, key=lambda term: (-term.top, len(term.indices)))
 
     def _zeros(self) -> Weights:
         """Return an array with a zero for each document, reusing arrays of earlier searches."""
@@ -134,30 +134,30 @@ class _Term(NamedTuple):
     """Upper bound of its contribution to a score."""
     times: int
     """Number of occurrences in the query."""
-    numbers: Numbers
-    """Numbers of the documents that contain it, ascending."""
+    indices: Indices
+    """Indices of the documents that contain it, ascending."""
     weights: Weights
 
 
-def _completed(scores: Weights, numbers: Numbers, terms: Sequence[_Term]) -> Weights:
+def _completed(scores: Weights, indices: Indices, terms: Sequence[_Term]) -> Weights:
     """Add the contributions of the remaining words to the scores of some documents."""
     for term in terms:
-        places = np.searchsorted(term.numbers, numbers)
-        places[places == len(term.numbers)] = 0
-        there = term.numbers[places] == numbers
-        scores += np.where(there, term.weights[places] * np.float32(term.times), np.float32(0))
+        places = np.searchsorted(term.indices, indices)
+        places[places == len(term.indices)] = 0
+        holds = term.indices[places] == indices
+        scores += np.where(holds, term.weights[places] * np.float32(term.times), np.float32(0))
     return scores
 
 
-def _first(numbers: Numbers, scores: Weights, k: int) -> list[tuple[int, float]]:
-    if len(numbers) > k:
+def _first(indices: Indices, scores: Weights, k: int) -> list[tuple[int, float]]:
+    if len(indices) > k:
         last = np.partition(scores, -k)[-k]
         above, equal = scores > last, np.flatnonzero(scores == last)
-        equal = equal[np.argsort(numbers[equal])][: k - int(above.sum())]
+        equal = equal[np.argsort(indices[equal])][: k - int(above.sum())]
         chosen = np.concatenate([np.flatnonzero(above), equal])
-        numbers, scores = numbers[chosen], scores[chosen]
-    order = np.lexsort((numbers, -scores))
-    return [(int(numbers[n]), float(scores[n])) for n in order]
+        indices, scores = indices[chosen], scores[chosen]
+    order = np.lexsort((indices, -scores))
+    return [(int(indices[n]), float(scores[n])) for n in order]
 
 
 class _Words:
@@ -236,15 +236,15 @@ def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> N
     vocabulary: dict[str, int] = {}
     rows = list(_numbered(write_documents(documents, folder), vocabulary))
     if not vocabulary:
-        raise DataError("the corpus holds no words to search for")
+        raise DataError("the corpus holds no words to search for; check that its documents have text")
     model = bm25s.BM25(method="lucene", k1=k1, b=b, dtype="float32", int_dtype="int32")
     model.index((rows, vocabulary), create_empty_token=False, show_progress=False)
     del rows
     starts = np.asarray(model.scores["indptr"], np.int64)
     weights = np.asarray(model.scores["data"], np.float32)
-    numbers = np.asarray(model.scores["indices"], np.int32)
+    indices = np.asarray(model.scores["indices"], np.int32)
     np.save(folder / "starts.npy", starts)
-    np.save(folder / "numbers.npy", numbers)
+    np.save(folder / "indices.npy", indices)
     np.save(folder / "weights.npy", weights)
     np.save(folder / "tops.npy", np.maximum.reduceat(weights, starts[:-1]))
     _save_words(vocabulary, folder)
@@ -252,7 +252,7 @@ def _fill(documents: Iterable[Document], folder: Path, k1: float, b: float) -> N
 
 
 def _numbered(documents: Iterable[Document], vocabulary: dict[str, int]) -> Iterator[array[int]]:
-    """Yield the words of each document as numbers, adding new words to `vocabulary`."""
+    """Yield the words of each document as indices, adding new words to `vocabulary`."""
     for document in documents:
         tokens = words(f"{document['title']} {document['text']}")
         yield array("i", [vocabulary.setdefault(word, len(vocabulary)) for word in tokens])

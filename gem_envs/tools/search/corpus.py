@@ -64,8 +64,8 @@ def fingerprint(corpus: str | Path) -> str:
     return json.dumps([[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats])
 
 
-def as_document(row: Mapping[str, Any], number: int) -> Document | None:
-    """Convert a row to a `Document`; return None if it has no text. `number` is the default id."""
+def as_document(row: Mapping[str, Any], index: int) -> Document | None:
+    """Convert a row to a `Document`; return None if it has no text. `index` is the default id."""
     text = next((row[key] for key in _TEXTS if isinstance(row.get(key), str)), None)
     if text is None:
         return None
@@ -75,7 +75,7 @@ def as_document(row: Mapping[str, Any], number: int) -> Document | None:
         if "contents" in row and text.startswith('"') and "\n" in text:  # the format of Search-R1
             title, _, text = text.partition("\n")
             title = title.strip('"')
-    id = next((row[key] for key in _IDS if isinstance(row.get(key), (str, int))), number)
+    id = next((row[key] for key in _IDS if isinstance(row.get(key), (str, int))), index)
     return {"id": str(id), "title": title, "text": text}
 
 
@@ -118,22 +118,22 @@ def _files(path: Path) -> list[Path]:
 
 
 def _read_files(files: list[Path], root: Path) -> Iterator[Document]:
-    number = 0
+    index = 0
     for file in files:
         rows = _text_rows(file, root) if file.suffix in _TEXT else _rows(file)
         for place, row in enumerate(rows, start=1):
-            document = as_document(row, number)
+            document = as_document(row, index)
             if document is None:
                 keys = ", ".join(map(str, row)) or "nothing"
                 raise DataError(f"{file}:{place}: no text in {' or '.join(_TEXTS)}; the row has {keys}")
             yield document
-            number += 1
+            index += 1
 
 
 def _rows(file: Path) -> Iterator[Mapping[str, Any]]:
     if file.suffix not in _LINES:
         rows = FileRows(str(file), [file], file.suffix)
-        yield from (rows[number] for number in range(len(rows)))
+        yield from (rows[index] for index in range(len(rows)))
         return
     with open(file, "rb") as lines:
         for place, line in enumerate(lines, start=1):
@@ -154,8 +154,8 @@ def _text_rows(file: Path, root: Path) -> Iterator[Mapping[str, Any]]:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: not UTF-8 text ({error})") from None
-    for number, passage in enumerate(passages(text)):
-        yield {"id": f"{name}#{number}", "title": file.stem, "text": passage}
+    for index, passage in enumerate(passages(text)):
+        yield {"id": f"{name}#{index}", "title": file.stem, "text": passage}
 
 
 def passages(text: str, words: int = PASSAGE_WORDS) -> Iterator[str]:

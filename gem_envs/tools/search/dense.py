@@ -63,7 +63,7 @@ class DenseIndex(Searcher):
             scores = self._vectors[start : start + _ROWS].astype(np.float32) @ vector
             nearest = np.argpartition(-scores, min(k, len(scores)) - 1)[:k]
             best += [(-float(scores[n]), start + int(n)) for n in nearest]
-        return [Hit(self.documents[number], -score) for score, number in sorted(best)[:k]]
+        return [Hit(self.documents[index], -score) for score, index in sorted(best)[:k]]
 
 
 def open_dense(
@@ -131,7 +131,7 @@ def _fill(documents: Iterator[Document], folder: Path, encoder: Any, prompt: str
             file.write(vectors.tobytes())
             size, width = size + len(vectors), vectors.shape[1]
     if not size:
-        raise DataError("the corpus contains no documents")
+        raise DataError("the corpus contains no documents; check its path and columns")
     np.save(folder / "vectors.npy", np.memmap(raw, np.float16, "r", shape=(size, width)))
     raw.unlink()
 

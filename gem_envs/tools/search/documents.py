@@ -1,4 +1,4 @@
-"""Documents on disk, with random access by number."""
+"""Documents on disk, with random access by index."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class Documents:
     def __len__(self) -> int:
         return len(self._starts) - 1
 
-    def __getitem__(self, number: int) -> Document:
-        start, end = int(self._starts[number]), int(self._starts[number + 1])
+    def __getitem__(self, index: int) -> Document:
+        start, end = int(self._starts[index]), int(self._starts[index + 1])
         try:
             document: Document = read_json(self._data[start:end])
         except ValueError as error:
-            raise DataError(f"{self._file} is damaged: document {number} is not JSON ({error})") from error
+            raise DataError(f"{self._file} is damaged: document {index} is not JSON ({error})") from error
         return document

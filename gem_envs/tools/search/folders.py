@@ -125,7 +125,7 @@ def reading(folder: Path) -> Iterator[None]:
     """Report the errors of damaged files in the ``with`` block, after a look at the sizes of all files.
 
     Raises:
-        DataError: A file is missing, has another size than when it was written, or cannot be decoded.
+        DataError: A file is missing, has a different size than when it was written, or cannot be decoded.
         OSError: A file cannot be read; the error names it.
     """
     try:

@@ -86,13 +86,13 @@ class RetrievalServer(_Remote):
 
     def _hits(self, result: Any) -> list[Hit]:
         hits = []
-        for number, item in enumerate(result if isinstance(result, list) else ()):
+        for index, item in enumerate(result if isinstance(result, list) else ()):
             row = item.get("document", item) if isinstance(item, dict) else {"contents": item}
-            document = as_document(row, number) if isinstance(row, dict) else None
+            document = as_document(row, index) if isinstance(row, dict) else None
             if document is None:
                 raise ServiceError(f"{self.client.where} returned a document without text")
             score = item.get("score") if isinstance(item, dict) else None
-            hits.append(Hit(document, float(score) if isinstance(score, (int, float)) else 1 / (number + 1)))
+            hits.append(Hit(document, float(score) if isinstance(score, (int, float)) else 1 / (index + 1)))
         return hits
 
 
@@ -169,10 +169,10 @@ def _web_hits(answer: Any, field: str, k: int) -> list[Hit]:
     if not isinstance(results, list):
         raise ServiceError(f"the web search returned no list {field!r}")
     hits = []
-    for number, item in enumerate(item for item in results if isinstance(item, dict)):
+    for index, item in enumerate(item for item in results if isinstance(item, dict)):
         title, link, snippet = (str(item.get(name) or "") for name in ("title", "link", "snippet"))
-        document: Document = {"id": link or str(number), "title": title, "text": snippet}
-        hits.append(Hit(document, 1 / (number + 1)))
+        document: Document = {"id": link or str(index), "title": title, "text": snippet}
+        hits.append(Hit(document, 1 / (index + 1)))
     return hits[:k]
 
 

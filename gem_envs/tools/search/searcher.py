@@ -40,8 +40,8 @@ class Searcher(Closing):
     """
 
     def __init__(self, concurrency: int = 8, cache: int = 0, cache_seconds: float | None = None) -> None:
-        for name, value, least in (("concurrency", concurrency, 1), ("cache", cache, 0)):
-            check_int(name, value, least)
+        for name, value, minimum in (("concurrency", concurrency, 1), ("cache", cache, 0)):
+            check_int(name, value, minimum)
         self.concurrency = concurrency
         self._cache = _Cache(cache, cache_seconds) if cache else None
         self._threads = ThreadPool(concurrency, "gem-search")

@@ -54,14 +54,14 @@ def words(text: str) -> list[str]:
     folded, careful = _folded(text)
     if not careful:
         return _WORD.findall(folded)
-    return [word for run in _patterns().run.findall(folded) for word in _of_run(run)]
+    return [word for run in _patterns().run.findall(folded) for word in _run_words(run)]
 
 
 def query_words(text: str) -> list[str]:
     """Return the words of a query, to be found among the `words` of documents."""
     if text.isascii():
         return _WORD.findall(text.lower())
-    return [word for run in runs(text) for word in _of_run(run, query=True)]
+    return [word for run in runs(text) for word in _run_words(run, query=True)]
 
 
 def runs(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def _folded(text: str) -> tuple[str, bool]:
     return unicodedata.normalize("NFKC", folded), True
 
 
-def _of_run(run: str, query: bool = False) -> Iterator[str]:
+def _run_words(run: str, query: bool = False) -> Iterator[str]:
     if not _patterns().unspaced.match(run):
         yield run
         return

@@ -286,7 +286,7 @@ def test_the_index_of_a_task_and_bad_arguments():
     env.reset(seed=0, options={"index": 5})
     assert env.env.task is TASKS[5]
     assert len({env.reset(seed=seed)[0] for seed in range(12)}) > 6
-    with pytest.raises(ConfigError, match="expected a number from 0 to"):
+    with pytest.raises(ConfigError, match="expected an index from 0 to"):
         env.reset(options={"index": 1000})
     with pytest.raises(ConfigError, match="task=-1: expected a whole number"):
         gem_core.make("service:Shop-v0", task=-1)

@@ -91,8 +91,8 @@ def test_each_episode_has_its_own_session_on_request(where):
     tools = tools_by_name(sessions="episode", **where)
     listed = pool_of(tools["time"].config).opened
     states = [tools["time"].begin() for _ in range(3)]
-    for number, state in enumerate(states):
-        assert call(tools["set_value"], state, key="a", value=str(number)).ok
+    for index, state in enumerate(states):
+        assert call(tools["set_value"], state, key="a", value=str(index)).ok
     assert [call(tools["get_value"], state, key="a").text for state in states] == ["0", "1", "2"]
     before = pool_of(tools["time"].config).opened
     assert before == listed + 2, "the first episode takes the session that listed the tools"

@@ -42,7 +42,7 @@ def scores_by_hand(documents, query, k1=1.5, b=0.75):
 
 def best_by_hand(documents, query, k):
     scores = scores_by_hand(documents, query)
-    order = sorted((number for number in range(len(scores)) if scores[number] > 0), key=lambda n: -scores[n])
+    order = sorted((index for index in range(len(scores)) if scores[index] > 0), key=lambda n: -scores[n])
     return [scores[number] for number in order[:k]]
 
 
@@ -151,7 +151,7 @@ def test_threads_share_an_index(small):
 def test_multi_hop_questions_are_answered_by_the_bundled_corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("GEM_CORE_CACHE", str(tmp_path))
     with open_searcher("bm25", corpus="multihop") as searcher:
-        for row in (MultiHopRows(2, "train", 100, 0)[number] for number in range(100)):
+        for row in (MultiHopRows(2, "train", 100, 0)[index] for index in range(100)):
             for title in row["titles"]:  # the page of each entity on the path to the answer
                 page = searcher.search(f"What do you know of {title}?", k=1)[0].document
                 assert page["title"] == title

@@ -24,7 +24,7 @@ DAMAGE = {
     "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
 FILES = (
-    "columns.npy", "document_starts.npy", "documents.jsonl", "files.json", "index.json", "numbers.npy",
+    "columns.npy", "document_starts.npy", "documents.jsonl", "files.json", "index.json", "indices.npy",
     "starts.npy", "tops.npy", "weights.npy", "word_ends.npy", "words.npy",
 )  # fmt: skip
 QUERY = "What do you know of the oldest city?"

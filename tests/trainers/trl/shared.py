@@ -105,6 +105,6 @@ def replay(trainer: Any, episodes: list[Played]) -> list[list[float]]:
     return found
 
 
-def tokens_of(of_turns: list[float], played: Played) -> list[float]:
+def tokens_of(turn_values: list[float], played: Played) -> list[float]:
     """Return a value for each token of a row; that of another token than a response is arbitrary."""
-    return [of_turns[turn] for turn in itertools.accumulate(played.turn_ids, max, initial=0)][1:]
+    return [turn_values[turn] for turn in itertools.accumulate(played.turn_ids, max, initial=0)][1:]

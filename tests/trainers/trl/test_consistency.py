@@ -76,7 +76,7 @@ def test_trls_own_advantages_point_elsewhere(tmp_path: Path, shared_step: Scenar
         for option, value in {"scale_rewards": "group", **STOCK.get(name, {})}.items():
             setattr(trainer, option, value)
         values = shared.replay(trainer, episodes)
-        return [shared.tokens_of(of_turns, p) for of_turns, p in zip(values, episodes, strict=True)]
+        return [shared.tokens_of(turn_values, p) for turn_values, p in zip(values, episodes, strict=True)]
 
     found = judge_stock(shared_step, "trl", ["rebn", *STOCK], tokens)
     assert found.pop("rebn") == 0

@@ -71,11 +71,11 @@ def test_a_group_may_be_on_two_ranks(ranks: list[dict[str, Any]], estimator: str
     assert max(np.abs(a - b).max() for a, b in zip(wanted, alone, strict=True)) > 0.01
     start = 0
     for part, mine in zip(parts, played, strict=True):
-        of_rank = list(zip(mine, wanted[start : start + len(mine)], strict=True))
+        rank_rows = list(zip(mine, wanted[start : start + len(mine)], strict=True))
         start += len(mine)
         for row in part["rows"]:
             turns = turns_of(row)
-            same = [values for (*_, tokens), values in of_rank if tokens == row.prompt + row.response]
+            same = [values for (*_, tokens), values in rank_rows if tokens == row.prompt + row.response]
             assert any(turns == pytest.approx(list(values), abs=1e-5) for values in same)
     count = sum(len(rewards) for _, rewards, *_ in everything)
     mean = sum(sum(rewards) for _, rewards, *_ in everything) / len(everything)

@@ -139,7 +139,7 @@ def test_a_failed_episode_counts_in_no_divisor_of_the_loss(
 def leave_one_out(rewards: list[list[float]], gamma: float) -> list[list[float]]:
     """Return the advantages of RLOO with two episodes per task."""
     totals = [math.fsum(r * gamma**turn for turn, r in enumerate(episode)) for episode in rewards]
-    other = [totals[number + 1 - 2 * (number % 2)] for number in range(len(totals))]
+    other = [totals[index + 1 - 2 * (index % 2)] for index in range(len(totals))]
     return [[mine - its] * len(r) for mine, its, r in zip(totals, other, rewards, strict=True)]
 
 

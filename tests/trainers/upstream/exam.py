@@ -124,10 +124,10 @@ def make_batch(
         np.asarray(group_ids), gamma, lam, **arguments,
     )  # fmt: skip
     if len(values):
-        of_turns = np.concatenate(values)
-        critic = batch.spread(of_turns)
+        turn_values = np.concatenate(values)
+        critic = batch.spread(turn_values)
         later = batch.gaps > 0
-        critic[rows[later], batch.starts[later] - 1] = of_turns[later]
+        critic[rows[later], batch.starts[later] - 1] = turn_values[later]
         batch = replace(batch, values=critic)
     return batch
 

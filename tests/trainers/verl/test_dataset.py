@@ -47,8 +47,8 @@ def test_a_file_alone_is_verls_own_dataset(tmp_path: Path, writer: str) -> None:
     path = write(writer, [question(n) for n in range(5)], tmp_path)
     ours, own = dataset_of([path]), alone(path)
     assert isinstance(ours, RLHFDataset)
-    for number in range(5):
-        row, wanted = ours[number], own[number]
+    for index in range(5):
+        row, wanted = ours[index], own[index]
         assert row.pop("dummy_tensor").tolist() == wanted.pop("dummy_tensor").tolist() == [0]
         assert row == wanted
 

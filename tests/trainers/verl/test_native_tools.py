@@ -41,10 +41,10 @@ def test_tool_episodes(name: str) -> None:
         assert sampled == [id for _, _, ids in server.calls for id in ids]
     width = max(len(row.response_ids) for row in rows)
     scores, mask = torch.zeros(len(rows), width), torch.zeros(len(rows), width, dtype=torch.long)
-    for number, row in enumerate(rows):
+    for index, row in enumerate(rows):
         found = row.as_dict()["rm_scores"]
-        scores[number, : len(row.response_ids)] = found[: len(row.response_ids)]
-        mask[number, : len(row.response_ids)] = torch.tensor(row.response_mask)
+        scores[index, : len(row.response_ids)] = found[: len(row.response_ids)]
+        mask[index, : len(row.response_ids)] = torch.tensor(row.response_mask)
     algorithm = verl_config("algorithm.adv_estimator=rebn", "algorithm.gamma=0.5").algorithm
     data = DataProto.from_dict(
         tensors={"token_level_rewards": scores, "response_mask": mask},
@@ -52,10 +52,10 @@ def test_tool_episodes(name: str) -> None:
     )
     result = compute_advantage(data, adv_estimator="rebn", gamma=0.5, config=algorithm).batch["advantages"]
     starts = [
-        (number, place)
-        for number in range(len(rows))
+        (index, place)
+        for index in range(len(rows))
         for place in range(width)
-        if mask[number, place] and not (place and mask[number, place - 1])
+        if mask[index, place] and not (place and mask[index, place - 1])
     ]
     wanted = oracle([rewards for _, rewards in scripts], 0.5)
     assert [float(result[place]) for place in starts] == pytest.approx(wanted, abs=1e-5)

@@ -66,7 +66,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryQueue:
 def step(made: Scenario, tokenizer: Any, queue: MemoryQueue) -> list[Played]:
     """Play the tasks in verl's worker, sample them from its replay buffer, and compute its advantages."""
     trainer, server = make_trainer(*WORDS), ScriptedServer(Script(made.script))
-    by_uid = {str(number): task for number, task in enumerate(scenario.tasks())}
+    by_uid = {str(index): task for index, task in enumerate(scenario.tasks())}
     play_tasks(
         trainer,
         by_uid,

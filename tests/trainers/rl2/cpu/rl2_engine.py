@@ -44,7 +44,7 @@ class Engine:
         self.samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
         seed, process = os.environ.get("GEM_ENGINE_SEED", "0"), os.environ.get("RANK", "0")
         self.seed = f"{seed}/{process}"
-        self.script = Script.of_environment()
+        self.script = Script.from_environment()
 
     def sampler(self, params: dict[str, Any]) -> BatchingPolicy:
         """Return the sampler for these parameters; at temperature 0 it picks the most likely token."""

@@ -81,7 +81,7 @@ class Engine:
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
-        self._script = Script.of_environment()
+        self._script = Script.from_environment()
         self._numbers = itertools.count()
 
     async def initialize(self) -> None:
