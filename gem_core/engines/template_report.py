@@ -18,7 +18,7 @@ from gem_core.rollout.probes import ANSWERS, QUESTIONS, common_length
 from gem_core.rollout.template import Render, spellings_in, templates_of
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
 from gem_core.text import THOUGHT_CLOSE, THOUGHT_OPEN
-from gem_core.tools.native import native_syntax
+from gem_core.tools.native import after_opening, native_syntax
 
 _SENTINEL = "neutral-sentinel-6021"
 _TOOL = {
@@ -224,7 +224,7 @@ def _self_test(
     first = render(messages[:1], generate=True)
     earlier = render(messages, generate=True)
     marks = [
-        first[common_length(first, earlier) :],
+        after_opening(first, earlier),
         before,
         thinking.answer,
         thinking.open,

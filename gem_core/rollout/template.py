@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from gem_core._util.chat_templates import check_variables
+from gem_core._util.chat_templates import check_variables, with_asked_openings
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.special_tokens import Spellings, spellings_of
@@ -42,7 +42,8 @@ class Render(Protocol):
 
         Args:
             messages: Dicts with "role" and "content".
-            generate: Whether the text ends with the opening of an assistant turn.
+            generate: Whether the text ends with the opening of an assistant turn. Otherwise it does not,
+                also for a template that always writes one.
             date: Date that the template sees; None for today.
         """
         ...
@@ -106,7 +107,7 @@ def chat_renderer(
             ) from error
         return text
 
-    return render
+    return with_asked_openings(render, tokenizer)
 
 
 def read_template(chat_template: str, tokenizer: Any) -> str:
