@@ -1,13 +1,16 @@
-"""What a chat template reads and shows."""
+"""Chat templates as texts: which one is meant, its day, and what it reads and shows."""
 
 from __future__ import annotations
 
+import datetime
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError
 
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
@@ -74,77 +77,77 @@ def tool_names(tools: Any) -> list[str]:
     return names
 
 
-def with_asked_openings(render: Callable[..., str], tokenizer: Any) -> Callable[..., str]:
-    """Return a function that writes the opening of an answer at the end of a text only if one is asked for.
+def templates_of(chat_template: str | Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the templates of a tokenizer or a processor by name; a single one is the default."""
+    if chat_template is None:
+        return {}
+    return {"default": chat_template} if isinstance(chat_template, str) else chat_template
 
-    The template of Command R7B ignores ``add_generation_prompt``: each of its texts ends with
-    ``<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>``, which is no part of the message before it.
+
+def read_template(chat_template: str, tokenizer: Any) -> str:
+    """Return the Jinja text that a user means: the text itself, a file, or a tokenizer's template by name.
+
+    Raises:
+        ConfigError: It is none of them.
+    """
+    templates = templates_of(getattr(tokenizer, "chat_template", None))
+    if chat_template in templates:
+        return templates[chat_template]
+    if "{{" in chat_template or "{%" in chat_template:
+        return chat_template
+    try:
+        return Path(chat_template).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        known = ", ".join(map(repr, templates)) or "none"
+        raise ConfigError(
+            f"chat_template={chat_template!r:.100}: expected a file, Jinja text, or the name of a template "
+            f"of the tokenizer (it has {known}): {error_line(error)}"
+        ) from None
+
+
+def chosen_template(tokenizer: Any, chat_template: str | None, variables: Mapping[str, Any]) -> str:
+    """Return the Jinja text that `apply_chat_template` uses.
 
     Args:
-        render: Function from messages, and ``generate`` for whether an answer is asked for, to text.
-        tokenizer: The tokenizer, whose special tokens are never cut.
+        tokenizer: A tokenizer with `chat_template`.
+        chat_template: Jinja text, or the name of one of the tokenizer's templates; None for its own.
+        variables: Variables for the template.
+
+    Raises:
+        ConfigError: The tokenizer has templates with names, and none of them is the default.
     """
+    templates = templates_of(tokenizer.chat_template)
+    if chat_template is not None:
+        return templates.get(chat_template, chat_template)
+    with_tools = variables.get("tools") is not None and "tool_use" in templates
+    name = "tool_use" if with_tools else "default"
+    if name not in templates:
+        known = ", ".join(map(repr, templates)) or "none"
+        raise ConfigError(f"the tokenizer has no default chat template; set chat_template (it has {known})")
+    return templates[name]
 
-    @functools.cache
-    def opening() -> str:
-        return _unasked_opening(render, tokenizer)
 
-    def asked(messages: Any, *, generate: bool, **options: Any) -> str:
-        text = render(messages, generate=generate, **options)
-        return text if generate else text.removesuffix(opening())
+def with_date(template: str, date: str) -> str:
+    """Return a template that takes a fixed day for today.
 
-    return asked
+    Args:
+        template: Jinja text.
+        date: The day, such as ``"2026-01-31"``.
 
-
-def _unasked_opening(render: Callable[..., str], tokenizer: Any) -> str:
-    """Return the opening of an answer that a template writes although none is asked for; empty for most.
-
-    What follows an answer in such a text is the end of the answer, and then the opening. The opening starts
-    where the text before another message differs, or at a special token with which a conversation begins.
+    Raises:
+        ConfigError: The date is invalid, or the template does not ask for it.
     """
-    asked = [{"role": "user", "content": _QUESTION}]
-    answered = [*asked, {"role": "assistant", "content": _ANSWER}]
     try:
-        text = render(asked, generate=False)
-        if text != render(asked, generate=True):
-            return ""
-        ended = render(answered, generate=False)
-        if ended != render(answered, generate=True):
-            return ""
-        later = render([*answered, *asked], generate=False)
-    except Exception:  # templates are programs; what needs such a conversation reports it
-        return ""
-    after, between = ended.rpartition(_ANSWER)[2], later.rpartition(_ANSWER)[2]
-    end, pattern = len(common_prefix(after, between)), _special_tokens(tokenizer)
-    first = _first_tokens(text.partition(_QUESTION)[0], pattern) - {getattr(tokenizer, "eos_token", None)}
-    for token in pattern.finditer(after):
-        if token[0] in first or token.end() > end:
-            end = min(end, token.start())
-            break
-    return after[end:] if text.endswith(after[end:]) else ""
+        day = datetime.datetime.fromisoformat(date)
+    except (TypeError, ValueError):
+        raise ConfigError(f"date={date!r}: expected a day such as 2026-01-31") from None
+    if "strftime_now" not in template:
+        raise ConfigError(f"date={date!r}: the chat template shows no date; omit it")
+    codes = [*(f"-{code}" for code in "dmHIMSjy"), *"aAbBcdHIjmMpSUwWxXyYzZ"]
+    replaced = "".join(f".replace('%{code}', {day.strftime('%' + code)!r})" for code in codes)
+    return with_today(template, "{{ format" + replaced + " }}")
 
 
-def common_prefix(one: str, other: str) -> str:
-    """Return the text with which both texts begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    length = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return one[:length]
-
-
-_QUESTION, _ANSWER = "neutral question 8846", "Neutral-reply-1593"
-
-
-def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
-    texts = {str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values()}
-    texts |= {tokenizer.decode([token_id]) for token_id in getattr(tokenizer, "all_special_ids", ())}
-    longest_first = sorted(filter(None, texts), key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-
-
-def _first_tokens(text: str, pattern: re.Pattern[str]) -> set[str]:
-    """Return the tokens before the first other text."""
-    found, text = set(), text.lstrip()
-    while token := pattern.match(text):
-        found.add(token[0])
-        text = text[token.end() :].lstrip()
-    return found
+def with_today(template: str, text: str) -> str:
+    """Return a template in which ``strftime_now(format)`` is the Jinja text `text`."""
+    return "{% macro strftime_now(format) %}" + text + "{% endmacro %}" + template

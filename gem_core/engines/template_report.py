@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gem_core._util.chat_templates import templates_of
 from gem_core.engines.stop_ids import engine_stop_ids
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTemplate
 from gem_core.rollout.answer_end import AnswerEnd, find_answer_end
-from gem_core.rollout.context import AppendContext, RebuildContext
+from gem_core.rollout.append_context import AppendContext
 from gem_core.rollout.encoding import PromptEncoder
 from gem_core.rollout.inputs import checked_renderer
 from gem_core.rollout.probes import ANSWERS, QUESTIONS, common_length
-from gem_core.rollout.template import Render, spellings_in, templates_of
+from gem_core.rollout.rebuild_context import RebuildContext
+from gem_core.rollout.template import Render, spellings_in
 from gem_core.rollout.thinking import ThinkingFormat, find_thinking
 from gem_core.text import THOUGHT_CLOSE, THOUGHT_OPEN
 from gem_core.tools.native import after_opening, native_syntax

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from gem_core._util.chat_templates import read_template
 from gem_core._util.seeds import derive_seed
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.patience import Patience
@@ -14,7 +15,6 @@ from gem_core.engines.vllm import VllmPolicy
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.eval.config import EvalConfig
 from gem_core.rollout import AppendContext, ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
-from gem_core.rollout.template import read_template
 from gem_core.rollout.vision import tokenizer_of
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from gem_core._util.threads import set_env_threads
 from gem_core.rollout.agents import run_agents
+from gem_core.rollout.append_context import AppendContext
 from gem_core.rollout.budgets import CutTurns
-from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.context import Context
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import (
@@ -27,6 +28,7 @@ from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
+from gem_core.rollout.rebuild_context import RebuildContext
 from gem_core.rollout.rows import RowKind, rows_of
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.telemetry import disable_otel, enable_otel

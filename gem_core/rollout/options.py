@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from gem_core._util.chat_templates import read_template
 from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
-from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.append_context import AppendContext
+from gem_core.rollout.context import Context
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.template import read_template
+from gem_core.rollout.rebuild_context import RebuildContext
 from gem_core.rollout.traces import TraceWriter
 from gem_core.rollout.vision import tokenizer_of
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from gem_core._util.chat_templates import common_prefix
+from gem_core._util.openings import common_prefix
 from gem_core.errors import UnknownName, UnsupportedTemplate
 from gem_core.rollout.answer_end import AnswerEnd, ends_of
 from gem_core.rollout.encoding import PromptTexts

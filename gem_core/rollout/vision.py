@@ -15,12 +15,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gem_core._util.chat_templates import templates_of
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, DataError, UnsupportedTemplate
 from gem_core.images import image_urls, open_image
 from gem_core.observations import observation_text
-from gem_core.rollout.template import chat_renderer, templates_of
+from gem_core.rollout.template import chat_renderer
 
 Parts: TypeAlias = tuple[tuple[str, str], ...]
 """Hashable content parts, in order: ("text", text) or ("image", data URL)."""

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from gem_core._util.chat_templates import common_prefix, with_asked_openings
+from gem_core._util.openings import common_prefix, with_asked_openings
 from gem_core.errors import UnknownName
 from gem_core.tools.base import Tool
 from gem_core.tools.formats import CallFormat, get_format, schema

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from gem_core._util.chat_templates import read_template
 from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns
 from gem_core.advantages.inputs import checked_advantages
@@ -21,7 +22,6 @@ from gem_core.engines.sampling import BatchingPolicy
 from gem_core.engines.stop_ids import engine_stop_ids, response_stops
 from gem_core.rollout import AppendContext, Context, Episode, RebuildContext
 from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
-from gem_core.rollout.template import read_template
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.rollout.vision import tokenizer_of
 from gem_core.train.config import TrainConfig
