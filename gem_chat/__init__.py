@@ -8,14 +8,18 @@ It reads a chat template by probing: where a turn ends, how thoughts and calls a
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from gem_core.registration import register_wrapper
 
 if TYPE_CHECKING:
-    from gem_chat.context import AppendContext, RebuildContext
+    from gem_chat.append_context import AppendContext
+    from gem_chat.rebuild_context import RebuildContext
 
 __all__ = ["AppendContext", "RebuildContext", "register"]
+
+_LAZY = {"AppendContext": "gem_chat.append_context", "RebuildContext": "gem_chat.rebuild_context"}
 
 
 def register() -> None:
@@ -25,8 +29,6 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("AppendContext", "RebuildContext"):
-        from gem_chat import context
-
-        return getattr(context, name)
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

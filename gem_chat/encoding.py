@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gem_chat.template import spellings_in
-from gem_chat.vision import Content, ImageProcessor
+from gem_chat.vision import Content, ImageProcessor, content_of, for_template
+from gem_core.core import Observation
+from gem_core.observations import observation_text
 from gem_core.special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
 
 _OURS = "\ufdd1"
@@ -151,8 +153,23 @@ class PromptTexts:
     ) -> None:
         placeholders = () if image_processor is None else image_processor.placeholders.values()
         self._spellings = spellings_in(tokenizer, chat_template, placeholders)
-        self._parse_special = parse_special
+        self._parse_special, self._image_processor = parse_special, image_processor
         self.encoder = PromptEncoder(tokenizer, self._spellings)
+
+    def content(self, observation: Observation) -> Content:
+        """Return what an observation holds; only its text if there is no image processor."""
+        return observation_text(observation) if self._image_processor is None else content_of(observation)
+
+    def written(self, write: Callable[[Any], str], content: Content) -> str:
+        """Return the text that a template writes for a content, whose spellings are marked.
+
+        Args:
+            write: Function from the content of a message to text.
+            content: The content.
+        """
+        content = self.guarded(content)
+        text = write(for_template(content))
+        return text if self._image_processor is None else self._image_processor.expand(text, content)
 
     def count(self, content: Content) -> int:
         """Return the number of special tokens that a content spells."""

@@ -1,4 +1,4 @@
-"""The renderer of a context: a template that shows each input, or an error that names the one it drops."""
+"""What a context is given: its tokenizer, and a template that shows each input, or else an error."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gem_chat.chat_templates import shows, tool_names
+from gem_chat.chat_templates import shows, templates_of, tool_names
 from gem_chat.probes import ADVICE, MESSAGES, clipped, system_messages
 from gem_chat.template import Render, chat_renderer
-from gem_core.errors import UnsupportedTemplate
+from gem_chat.vision import ImageProcessor, is_processor
+from gem_core.errors import ConfigError, UnsupportedTemplate
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
 
@@ -113,3 +114,32 @@ def _require_tools(render: Render, without: Render, variables: Mapping[str, Any]
             f"the chat template does not show the tools {', '.join(missing)[:200]} of template_kwargs; let "
             f"the first observation explain them (instructions=True of the tools wrapper), or {ADVICE}"
         )
+
+
+def split_processor(
+    tokenizer_or_processor: Any, chat_template: str | None, system_prompt: str | None
+) -> tuple[Any, str | None, ImageProcessor | None]:
+    """Return tokenizer, chat template, and image processor of a tokenizer or a processor.
+
+    Raises:
+        ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
+        DataError: The system prompt holds a placeholder of an image.
+    """
+    if not is_processor(tokenizer_or_processor):
+        return tokenizer_or_processor, chat_template, None
+    processor = tokenizer_or_processor
+    # The tokenizer's own template is preferred, so that text prompts do not change.
+    own = processor.tokenizer.chat_template is not None
+    if chat_template is None and not own:
+        chat_template = templates_of(processor.chat_template).get("default")
+    if chat_template is None and not own:
+        raise ConfigError("this processor has no chat template, so the positions of images are unknown")
+    image_processor = ImageProcessor(processor)
+    if system_prompt is not None:
+        image_processor.check_text(system_prompt)
+    return processor.tokenizer, chat_template, image_processor
+
+
+def first_prompt(render: Render, system_prompt: str | None, content: str | list[dict[str, str]]) -> str:
+    """Return the text of a prompt with one message of the environment."""
+    return render([*system_messages(system_prompt), {"role": "user", "content": content}], generate=True)

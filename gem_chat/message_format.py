@@ -68,7 +68,6 @@ class MessageFormat:
     ) -> None:
         self._render = render
         self._encode = encode
-        self._atomic_ids = atomic_ids
         self._role = role
         self._system = system_messages(system_prompt)
         self._neutral = self._history(1)
@@ -157,45 +156,26 @@ class MessageFormat:
         self._require_growth(
             [self._render(question, generate=generate) for generate in (False, True)],
             self._render([*question, *follow_up], generate=True),
-            QUESTIONS[0],
         )
         self._require_growth(
             [self._after_history(history, MESSAGES[1], generate=generate) for generate in (False, True)],
             self._after_history(history, MESSAGES[1], follow_up),
-            MESSAGES[1],
         )
 
-    def _require_growth(self, last: list[str], later: str, message: str) -> None:
+    def _require_growth(self, last: list[str], later: str) -> None:
         """Require that the text of the last message begins a text in which others follow it.
 
         Args:
             last: Text without and with the opening of an answer. Their common part is the message itself:
                 without the opening, some templates end the text with the end-of-sequence token.
             later: Text with an answer and another message.
-            message: The last message.
         """
         text = last[0][: common_length(*last)]
-        if later.startswith(text) or (last[0] == last[1] and self._only_prefills(text, later, message)):
-            return
-        raise UnsupportedTemplate(
-            "the chat template renders a message differently when others follow it "
-            f"({difference(text, later)}), so the tokens cannot be append-only; {ADVICE}"
-        )
-
-    def _only_prefills(self, text: str, later: str, message: str) -> bool:
-        """Return whether two texts differ only in how an answer begins.
-
-        Command R7B's template opens an answer with ``<|START_THINKING|><|END_THINKING|>`` although none is
-        asked for, and begins an earlier answer with another special token.
-        """
-        place = text.find(message) + len(message)
-        first, second = self._encode(text[place:]), self._encode(later[place:])
-        common = common_length(first, second)
-        return (
-            text[:place] == later[:place]
-            and any(token_id in self._atomic_ids for token_id in first[:common])
-            and all(ids[common : common + 1] and ids[common] in self._atomic_ids for ids in (first, second))
-        )
+        if not later.startswith(text):
+            raise UnsupportedTemplate(
+                "the chat template renders a message differently when others follow it "
+                f"({difference(text, later)}), so the tokens cannot be append-only; {ADVICE}"
+            )
 
     def _reject_varying_images(self, placeholder: str) -> None:
         """Require that an image is one placeholder, whatever images come before it."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from gem_chat.context import AppendContext, RebuildContext
-from gem_chat.template import read_template
+from gem_chat.append_context import AppendContext
+from gem_chat.chat_templates import read_template
+from gem_chat.rebuild_context import RebuildContext
 from gem_chat.vision import tokenizer_of
 from gem_core.rollout.options import RolloutOptions
 

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_chat.answer_end import AnswerEnd, find_answer_end
-from gem_chat.calls.native import native_syntax
-from gem_chat.context import AppendContext, RebuildContext
+from gem_chat.append_context import AppendContext
+from gem_chat.calls.native import after_opening, native_syntax
+from gem_chat.chat_templates import templates_of
 from gem_chat.encoding import PromptEncoder
 from gem_chat.inputs import checked_renderer
 from gem_chat.probes import ANSWERS, QUESTIONS, common_length
+from gem_chat.rebuild_context import RebuildContext
 from gem_chat.stop_ids import engine_stop_ids
-from gem_chat.template import Render, spellings_in, templates_of
+from gem_chat.template import Render, spellings_in
 from gem_chat.thinking import ThinkingFormat, find_thinking
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTemplate
 from gem_core.thoughts import THOUGHT_CLOSE, THOUGHT_OPEN
@@ -223,7 +225,7 @@ def _self_test(
     first = render(messages[:1], generate=True)
     earlier = render(messages, generate=True)
     marks = [
-        first[common_length(first, earlier) :],
+        after_opening(first, earlier),
         before,
         thinking.answer,
         thinking.open,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from gem_chat.chat_templates import check_variables
-from gem_core._util.messages import error_line
+from gem_chat.chat_templates import (
+    check_variables,
+    chosen_template,
+    templates_of,
+    with_date,
+    with_today,
+)
+from gem_chat.openings import with_asked_openings
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.special_tokens import Spellings, spellings_of
 
@@ -42,7 +46,8 @@ class Render(Protocol):
 
         Args:
             messages: Dicts with "role" and "content".
-            generate: Whether the text ends with the opening of an assistant turn.
+            generate: Whether the text ends with the opening of an assistant turn. Otherwise it does not,
+                also for a template that always writes one.
             date: Date that the template sees; None for today.
         """
         ...
@@ -83,14 +88,12 @@ def chat_renderer(
                 f"template_kwargs {sorted(extra)} were given, but the tokenizer has no chat template"
             )
         return plain_renderer(tokenizer)
-    source = _chosen_template(tokenizer, chat_template, extra)
+    source = chosen_template(tokenizer, chat_template, extra)
     check_variables([source], extra)
-    today = None if date is None else _date_macro(source, date)
+    usual = chat_template if date is None else with_date(source, date)
 
     def render(messages: Messages, *, generate: bool, date: str | None = None) -> str:
-        template, macro = chat_template, today if date is None else date
-        if macro is not None:
-            template = "{% macro strftime_now(format) %}" + macro + "{% endmacro %}" + source
+        template = usual if date is None else with_today(source, date)
         try:
             text: str = tokenizer.apply_chat_template(
                 [_in_parts(message) if parts else dict(message) for message in messages],
@@ -106,28 +109,7 @@ def chat_renderer(
             ) from error
         return text
 
-    return render
-
-
-def read_template(chat_template: str, tokenizer: Any) -> str:
-    """Return the Jinja text that a user means: the text itself, a file, or a tokenizer's template by name.
-
-    Raises:
-        ConfigError: It is none of them.
-    """
-    templates = templates_of(getattr(tokenizer, "chat_template", None))
-    if chat_template in templates:
-        return templates[chat_template]
-    if "{{" in chat_template or "{%" in chat_template:
-        return chat_template
-    try:
-        return Path(chat_template).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        known = ", ".join(map(repr, templates)) or "none"
-        raise ConfigError(
-            f"chat_template={chat_template!r:.100}: expected a file, Jinja text, or the name of a template "
-            f"of the tokenizer (it has {known}): {error_line(error)}"
-        ) from None
+    return with_asked_openings(render, tokenizer)
 
 
 def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,30 +118,6 @@ def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
         **message,
         "content": [{"type": "text", "text": content}] if isinstance(content, str) else content,
     }
-
-
-def _date_macro(template: str, date: str) -> str:
-    """Return Jinja text that formats a fixed day as ``strftime_now(format)`` formats the real one.
-
-    Raises:
-        ConfigError: The date is invalid, or the template does not ask for it.
-    """
-    try:
-        day = datetime.datetime.fromisoformat(date)
-    except (TypeError, ValueError):
-        raise ConfigError(f"date={date!r}: expected a day such as 2026-01-31") from None
-    if "strftime_now" not in template:
-        raise ConfigError(f"date={date!r}: the chat template shows no date; omit it")
-    codes = [*(f"-{code}" for code in "dmHIMSjy"), *"aAbBcdHIjmMpSUwWxXyYzZ"]
-    replaced = "".join(f".replace('%{code}', {day.strftime('%' + code)!r})" for code in codes)
-    return "{{ format" + replaced + " }}"
-
-
-def templates_of(chat_template: str | Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the templates of a tokenizer or a processor by name; a single one is the default."""
-    if chat_template is None:
-        return {}
-    return {"default": chat_template} if isinstance(chat_template, str) else chat_template
 
 
 def spellings_in(tokenizer: Any, chat_template: str | None, placeholders: Iterable[str] = ()) -> Spellings:
@@ -186,15 +144,6 @@ def _written(tokenizer: Any, chat_template: str | None) -> list[str]:
         except UnsupportedTemplate:  # it has no such message
             continue
     return texts
-
-
-def _chosen_template(tokenizer: Any, chat_template: str | None, variables: Mapping[str, Any]) -> str:
-    """Return the Jinja text that `apply_chat_template` uses."""
-    templates = templates_of(tokenizer.chat_template)
-    if chat_template is not None:
-        return templates.get(chat_template, chat_template)
-    with_tools = variables.get("tools") is not None and "tool_use" in templates
-    return templates["tool_use" if with_tools else "default"]
 
 
 def plain_renderer(tokenizer: Tokenizer) -> Render:

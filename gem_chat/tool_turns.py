@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from gem_chat.answer_end import AnswerEnd, ends_of
-from gem_chat.calls.native import NativeCalls, ProbeTool, after_opening, common_prefix, find_calls
+from gem_chat.calls.native import NativeCalls, ProbeTool, after_opening, find_calls
 from gem_chat.encoding import PromptTexts
+from gem_chat.openings import common_prefix
 from gem_chat.template import Messages, Render
 from gem_core.errors import UnknownName, UnsupportedTemplate
 from gem_core.rollout.conversation import CallResult
@@ -301,8 +302,10 @@ class ToolTurns:
         one = [CallResult(ProbeTool.name, "", _RESULTS[0])]
         call = self._history(one)[-1]
         question: Mapping[str, Any] = {"role": "user", "content": "another\nquestion"}
+        earlier = [CallResult(ProbeTool.name, self.native.ids.format(name=ProbeTool.name, number=7), "done")]
         histories: dict[str, list[Mapping[str, Any]]] = {
             "earlier turns": [*self._system, _QUESTION, *_AFTER, call],
+            "earlier calls": [*self._history(earlier), *self._answers(earlier), call],
             "the question": [*self._system, question, call],
         }
         for text in _RESULTS:

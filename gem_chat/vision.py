@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gem_chat.template import chat_renderer, templates_of
+from gem_chat.chat_templates import templates_of
+from gem_chat.template import chat_renderer
 from gem_core._util.messages import error_line
 from gem_core.core import Observation
 from gem_core.errors import ConfigError, DataError, UnsupportedTemplate

@@ -11,7 +11,15 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gem_chat.chat_templates import THOUGHT_FIELDS, check_variables, shows
+from gem_chat.chat_templates import (
+    THOUGHT_FIELDS,
+    check_variables,
+    chosen_template,
+    read_template,
+    shows,
+    templates_of,
+    with_date,
+)
 from gem_core._util.messages import error_line
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
@@ -39,15 +47,18 @@ class ConcatChat(History):
         tokenizer: Folder or hub name of a tokenizer, loaded with transformers at the first reset
             and shared by all environments of the process; or an object with `apply_chat_template`.
         max_history: See `History`.
+        chat_template: File with a chat template, its Jinja text, or the name of one of the tokenizer's
+            templates; None for the tokenizer's own.
         template_kwargs: Keyword arguments of `apply_chat_template`, such as ``{"enable_thinking": False}``.
+        date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
         tool_role: Role of a tool's answer; use "user" for templates without tools.
         parse_special: Whether a special token that a message spells, such as ``<|im_end|>``, becomes that
             token. By default, a word joiner (U+2060) in it keeps it from becoming one; the model's own
             messages may hold its markup, such as ``<think>``, but not the ends of turns.
 
     Raises:
-        ConfigError: `tokenizer` has no chat template method, or an observation holds images, which
-            text cannot carry.
+        ConfigError: `tokenizer` has no chat template method, `chat_template` is no template, the template
+            shows no date, or an observation holds images, which text cannot carry.
         MissingDependency: A tokenizer is given by name, and transformers is not installed.
         ModelError: The tokenizer cannot be loaded.
         UnsupportedTemplate: The template fails on the conversation, or does not show a message of the
@@ -60,7 +71,9 @@ class ConcatChat(History):
         *,
         tokenizer: str | ChatTokenizer,
         max_history: int | None = None,
+        chat_template: str | None = None,
         template_kwargs: Mapping[str, Any] | None = None,
+        date: str | None = None,
         tool_role: str = "tool",
         parse_special: bool = False,
     ) -> None:
@@ -71,9 +84,12 @@ class ConcatChat(History):
                 "apply_chat_template()"
             )
         self.tokenizer = tokenizer
+        self.chat_template = chat_template
         self.template_kwargs = dict(template_kwargs or {})
+        self.date = date
         self.tool_role = tool_role
         self.parse_special = parse_special
+        self._given: dict[str, Any] | None = None
         self._spellings: Spellings | None = None
         self._has_thoughts: bool | None = None
 
@@ -105,13 +121,10 @@ class ConcatChat(History):
         return text
 
     def _rendered(self, messages: list[dict[str, str]]) -> str:
-        template = getattr(self._loaded(), "chat_template", None)
-        if template is not None:  # else it is unknown
-            templates = template.values() if isinstance(template, Mapping) else [template]
-            check_variables(templates, self.template_kwargs)
+        given = self._template()
         try:
             text = self._loaded().apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                messages, tokenize=False, add_generation_prompt=True, **given, **self.template_kwargs
             )
         except Exception as error:  # templates are programs: jinja2 errors, ValueError without a template
             roles = ", ".join(message["role"] for message in messages)
@@ -119,6 +132,21 @@ class ConcatChat(History):
                 f"the chat template failed on a conversation with the roles {roles}: {error_line(error)}"
             ) from error
         return str(text)
+
+    def _template(self) -> dict[str, Any]:
+        """Return the argument `chat_template` of the tokenizer; none for its own template."""
+        if self._given is None:
+            tokenizer: Any = self._loaded()
+            template = None if self.chat_template is None else read_template(self.chat_template, tokenizer)
+            known = template is not None or getattr(tokenizer, "chat_template", None) is not None
+            if known:
+                source = template or chosen_template(tokenizer, None, self.template_kwargs)
+                check_variables([source], self.template_kwargs)
+                template = template if self.date is None else with_date(source, self.date)
+            elif self.date is not None:
+                raise ConfigError(f"date={self.date!r}: the tokenizer has no chat template; omit it")
+            self._given = {} if template is None else {"chat_template": template}
+        return self._given
 
     def _loaded(self) -> ChatTokenizer:
         if isinstance(self.tokenizer, str):
@@ -130,7 +158,7 @@ class ConcatChat(History):
         if self.parse_special:
             return text
         if self._spellings is None:
-            self._spellings = _spellings_of(self._loaded())
+            self._spellings = _spellings_of(self._loaded(), **self._template())
         return self._spellings.separate(text, from_model=from_model)
 
 
@@ -163,26 +191,30 @@ def _with_fields(message: dict[str, str]) -> dict[str, str]:
     return {**message, "content": content, **dict.fromkeys(THOUGHT_FIELDS, thoughts)}
 
 
-_known: weakref.WeakKeyDictionary[Any, Spellings] = weakref.WeakKeyDictionary()
-"""Spellings by tokenizer, which all environments of the process share."""
+_known: weakref.WeakKeyDictionary[Any, dict[str | None, Spellings]] = weakref.WeakKeyDictionary()
+"""Spellings by tokenizer and template, which all environments of the process share."""
 
 
-def _spellings_of(tokenizer: Any) -> Spellings:
-    """Return the spellings of a tokenizer; none if it only renders."""
+def _spellings_of(tokenizer: Any, chat_template: str | None = None) -> Spellings:
+    """Return the spellings of a tokenizer with a template or its own; none if it only renders."""
     if not hasattr(tokenizer, "all_special_ids"):
         return Spellings(())
-    if tokenizer not in _known:
-        templates = getattr(tokenizer, "chat_template", None) or ""
-        sources = templates.values() if isinstance(templates, Mapping) else [templates]
-        _known[tokenizer] = spellings_of(tokenizer, sources, turns=_turns(tokenizer))
-    return _known[tokenizer]
+    known = _known.setdefault(tokenizer, {})
+    if chat_template not in known:
+        sources = [*templates_of(getattr(tokenizer, "chat_template", None)).values()]
+        sources += [] if chat_template is None else [chat_template]
+        known[chat_template] = spellings_of(tokenizer, sources, turns=_turns(tokenizer, chat_template))
+    return known[chat_template]
 
 
-def _turns(tokenizer: Any) -> str | None:
+def _turns(tokenizer: Any, chat_template: str | None) -> str | None:
     """Return a conversation of plain messages; None if the template does not take one."""
     messages = [{"role": role, "content": "x"} for role in ("user", "assistant", "user")]
+    given = {} if chat_template is None else {"chat_template": chat_template}
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False))
+        return str(
+            tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False, **given)
+        )
     except Exception:  # templates are programs; the wrapper reports it when it renders the episode
         return None
 

@@ -9,9 +9,7 @@ and the wheels of trl and unsloth. `nox -s templates` downloads and checks them.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import json
 import sys
 import tarfile
 import zipfile
@@ -20,13 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from template_tables import ROOT, main
+
 TABLE = ROOT / "docs/results/chat_templates.json"
-PAGE = ROOT / "docs/results/chat-templates.md"
 EQUALITY = "## Equality with renderers\n"
-"""Heading of the section of the page that `renderers_equality.py` generates."""
-VERL = "## Builders of verl\n"
-"""Heading of the section of the page that `verl_builders.py` generates."""
+"""Heading of the section of the page that `renderers_equality.py` generates, the first one."""
 LLAMA_CPP = "vendor/llama.cpp/models/templates/"
 
 
@@ -153,22 +149,8 @@ def measure(folder: Path) -> dict[str, Any]:
     return {"packages": versions, "templates": {name: row_of(text) for name, text in templates.items()}}
 
 
-def changed_cells(recorded: Mapping[str, Any], measured: Mapping[str, Any]) -> list[str]:
-    """Return one line for each cell that differs."""
-    if recorded["packages"] != measured["packages"]:
-        return [f"packages: {recorded['packages']} became {measured['packages']}"]
-    before, now = recorded["templates"], measured["templates"]
-    lines = [f"{name}: {'new' if name in now else 'missing'}" for name in sorted(before.keys() ^ now.keys())]
-    for name in sorted(before.keys() & now.keys()):
-        for cell in sorted(before[name].keys() | now[name].keys()):
-            one, other = before[name].get(cell), now[name].get(cell)
-            if one != other:
-                lines.append(f"{name}, {cell}: {one!r} became {other!r}")
-    return lines
-
-
 def page_of(table: Mapping[str, Any]) -> str:
-    """Return the page of the documentation."""
+    """Return the page up to the sections of other scripts."""
     rows, packages = table["templates"], table["packages"]
     accepted = [row for row in rows.values() if row["accepted"]]
     tests = Counter(row["self-test"] for row in accepted)
@@ -209,13 +191,6 @@ changes.
     return "\n".join(lines) + "\n\n"
 
 
-def with_section(page: str, section: str) -> str:
-    """Return the page with another text for one of its last sections, which begins with its heading."""
-    before, _, rest = page.partition(section.partition("\n")[0] + "\n")
-    _, heading, later = rest.partition("\n## ")
-    return before + section + heading + later
-
-
 def _listed(packages: Mapping[str, str]) -> str:
     *first, last = [f"{name} {version}" for name, version in packages.items()]
     return f"{', '.join(first)}, and {last}"
@@ -248,23 +223,11 @@ def _cell(text: str) -> str:
     return (shown if len(shown) <= 240 else f"{shown[:240]}...").replace("|", "\\|")
 
 
-def main() -> int:
-    """Record or check the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the downloaded packages")
-    parser.add_argument("--check", action="store_true", help="compare with the recorded table")
-    args = parser.parse_args()
-    table = measure(args.folder)
-    if args.check:
-        changes = changed_cells(json.loads(TABLE.read_text(encoding="utf-8")), table)
-        print("\n".join(changes) if changes else f"{len(table['templates'])} templates: no cell has changed")
-        return int(bool(changes))
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _, begin, section = PAGE.read_text(encoding="utf-8").partition(EQUALITY)
-    PAGE.write_text(page_of(table) + begin + section, encoding="utf-8")
-    print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
-    return 0
+def page_with(page: str, table: Mapping[str, Any]) -> str:
+    """Return a page with the table, and the sections of other scripts unchanged."""
+    _, begin, sections = page.partition(EQUALITY)
+    return page_of(table) + begin + sections
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, TABLE, measure, page_with))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from gem_chat.calls.formats import get_format
 from gem_chat.calls.reading import MAX_CALLS, checked, with_arguments
 from gem_chat.calls.syntaxes import ALL, Syntax
+from gem_chat.openings import common_prefix, with_asked_openings
 from gem_core.errors import UnknownName
 from gem_core.tools import CallFormat, CallReader, Tool, ToolCall, schema
 
@@ -85,7 +86,7 @@ def native_syntax(tokenizer: Any, chat_template: str | None = None) -> Syntax:
             )
         )
 
-    return find_calls(render).syntax
+    return find_calls(with_asked_openings(render, tokenizer)).syntax
 
 
 def find_calls(render: RenderCalls) -> NativeCalls:
@@ -141,13 +142,6 @@ def after_opening(text: str, opening: str) -> str:
     length = len(common_prefix(text, opening))
     tag = text.rfind("<", 0, length)
     return text[tag:] if tag >= 0 and ">" not in text[tag:length] else text[length:]
-
-
-def common_prefix(one: str, other: str) -> str:
-    """Return the text with which both texts begin."""
-    pairs = enumerate(zip(one, other, strict=False))
-    length = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return one[:length]
 
 
 def native_calls(message: Mapping[str, Any], tools: Sequence[Tool]) -> list[ToolCall]:

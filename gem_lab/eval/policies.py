@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gem_chat import AppendContext
+from gem_chat.chat_templates import read_template
 from gem_chat.stop_ids import engine_stop_ids, response_stops
-from gem_chat.template import read_template
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_seed
 from gem_core.errors import MissingDependency, ModelError

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from gem_chat import AppendContext, RebuildContext
+from gem_chat.chat_templates import read_template
 from gem_chat.stop_ids import engine_stop_ids, response_stops
-from gem_chat.template import read_template
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_rng
 from gem_core.advantages import ReturnStats, returns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -24,12 +25,16 @@ from tests.docs.blocks import ROOT
 
 
 def load(name: str) -> ModuleType:
-    """Import a script of the folder tools."""
+    """Import a script of the folder tools, which may import another one."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
     return module
 
 

@@ -467,6 +467,21 @@ UNUSABLE = {
         ),
         "depends on earlier turns",
     ),
+    "the number of a result": (
+        "{% set n = namespace(value=0) %}" + chatml(
+            _EACH + '<tool_call>{{ f | tojson }}</tool_call>{% endfor %}',
+            "<|im_start|>tool\n{{ n.value }} {{ m.content }}<|im_end|>\n{% set n.value = n.value + 1 %}",
+        ),
+        "depends on earlier calls",
+    ),
+    "the number of a call, as in Command R7B": (
+        "{% set n = namespace(value=0) %}" + chatml(
+            _EACH + '<tool_call>{"id": "{{ n.value }}", "name": "{{ f.name }}", "arguments": '
+            '{{ f.arguments | tojson }}}</tool_call>{% set n.value = n.value + 1 %}{% endfor %}',
+            "<|im_start|>tool\n{{ m.content }}<|im_end|>\n",
+        ),
+        "depends on earlier calls",
+    ),
     "the date": (
         "{% macro day() %}{{ strftime_now('%d') if strftime_now is defined }}{% endmacro %}" + chatml(
             _EACH + '<tool_call>{{ f | tojson }}</tool_call>{% endfor %}',
@@ -489,6 +504,23 @@ def test_a_template_without_usable_tool_turns_leaves_calls_in_the_text(
     assert reason in caplog.text
     with pytest.raises(UnsupportedTemplate, match=reason):
         AppendContext(tokenizer, native_tools=True)
+
+
+@pytest.mark.parametrize("thought", ["", "<think></think>"])
+def test_an_opening_that_is_always_there_is_no_part_of_a_tool_turn(thought: str) -> None:
+    system = "<|im_start|>system\n" + _HEAD.replace("{% endif %}", "<|im_end|>\n{% endif %}")
+    head = FAMILIES["hermes"].template.replace(_HEAD, system).removesuffix(_NEXT)
+    opening = "{{ '<|im_start|>assistant\\n" + thought + "' }}"
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    made = []
+    for end in (opening, "{% if add_generation_prompt %}" + opening + "{% endif %}"):
+        tokenizer = JinjaTokenizer(head + end, _CHATML)
+        found = AppendContext(tokenizer, native_tools=True).with_tools(tools)
+        assert found is not None
+        ids = [tokenizer.encode(call("hermes", {}) + stop) for stop in ("", "<|im_end|>", "<|im_start|>")]
+        turns = [found.extend([CallResult("look", "", "4")], "", response) for response in ids]
+        made.append((native_syntax(tokenizer).name, turns))
+    assert made[0] == made[1]
 
 
 def test_switched_off_and_rebuilt_contexts_have_no_native_tools() -> None:

@@ -1,37 +1,24 @@
-"""Contexts: how observations and responses become the token ids of a prompt.
-
-    context = AppendContext(tokenizer)
-    prompt = context.first("Guess a number.")                    # the whole first prompt
-    prompt += response_ids + context.extend("Higher.", response_ids)   # tokens only grow
-
-`AppendContext` keeps every sampled token unchanged and encodes each message of the environment once.
-`RebuildContext` renders the whole prompt in every turn. A context holds no state of an episode, so all
-episodes of a run share one.
-"""
+"""`AppendContext`: the prompt of a turn is that of the turn before it, the response, and one more message."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
-from gem_chat.answer_end import AnswerEnd, find_answer_end
 from gem_chat.calls.native import ProbeTool
 from gem_chat.encoding import PromptTexts
-from gem_chat.inputs import checked_renderer
+from gem_chat.inputs import checked_renderer, first_prompt, split_processor
 from gem_chat.message_format import MessageFormat
-from gem_chat.template import Render, Tokenizer, chat_renderer, templates_of
-from gem_chat.thinking import ThinkingFormat, find_thinking
+from gem_chat.template import Tokenizer
+from gem_chat.thinking import find_thinking
 from gem_chat.tool_turns import TemplateToolContext, ToolTurns
-from gem_chat.vision import Content, ImageProcessor, content_of, for_template, is_processor
+from gem_chat.vision import Content
 from gem_core._util.forks import ForkSafeLock
 from gem_core.core import Observation
-from gem_core.errors import ConfigError, UnsupportedTemplate
-from gem_core.observations import observation_text
+from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.tools import schema
 
@@ -91,7 +78,7 @@ class AppendContext:
         self._options: dict[str, Any] = {"stop_ids": stop_ids, "date": date, "parse_special": parse_special}
         self._template_kwargs, self._native_tools = dict(template_kwargs or {}), native_tools
         self._with_tools: dict[str, TemplateToolContext[AppendContext] | None] = {}
-        tokenizer, chat_template, self.image_processor = _split_processor(
+        tokenizer, chat_template, self.image_processor = split_processor(
             tokenizer, chat_template, system_prompt
         )
         self._has_template = (
@@ -183,7 +170,7 @@ class AppendContext:
 
     def first(self, observation: Observation) -> list[int]:
         """Return the tokens of the first prompt."""
-        return list(self._first_ids(self._content(observation)))
+        return list(self._first_ids(self._texts.content(observation)))
 
     def extend(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
@@ -197,18 +184,18 @@ class AppendContext:
         """
         end = self._format(role).end
         written = end.written(response_ids, self._stop_ids)
-        ids = self._message_ids(role, self._content(observation))
+        ids = self._message_ids(role, self._texts.content(observation))
         return list(ids[end.space + written :] if written else ids)
 
     def first_text(self, observation: Observation) -> str:
         """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        return self._tokens.shown(self._first_text(self._content(observation)))
+        return self._tokens.shown(self._first_text(self._texts.content(observation)))
 
     def extend_text(
         self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
     ) -> str:
         """Return the text that `extend` encodes."""
-        text = self._message_text(role, self._content(observation))
+        text = self._message_text(role, self._texts.content(observation))
         end = self._format(role).end
         if written := end.written(response_ids, self._stop_ids):
             text = text.partition(self._tokens.decode_all(end.closing[:written]))[2]
@@ -216,7 +203,7 @@ class AppendContext:
 
     def count_spelled(self, observation: Observation) -> int:
         """Return the number of special tokens that the texts of an observation spell."""
-        return self._texts.count(self._content(observation))
+        return self._texts.count(self._texts.content(observation))
 
     def decode(self, response_ids: Sequence[int]) -> str:
         """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
@@ -227,16 +214,11 @@ class AppendContext:
         end = self._format("user").end.length(ids, self._stop_ids)
         return self._thinking.rewrite(self._tokens.decode_all(ids[: len(ids) - end]))
 
-    def _content(self, observation: Observation) -> Content:
-        return observation_text(observation) if self.image_processor is None else content_of(observation)
-
     def _first_text(self, content: Content) -> str:
-        content = self._texts.guarded(content)
-        return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
+        return self._texts.written(partial(first_prompt, self._render, self._system_prompt), content)
 
     def _message_text(self, role: str, content: Content) -> str:
-        content = self._texts.guarded(content)
-        return _expanded(self.image_processor, self._format(role).between(for_template(content)), content)
+        return self._texts.written(self._format(role).between, content)
 
     def _encode_first(self, content: Content) -> tuple[int, ...]:
         return tuple(self._tokens.encode(self._first_text(content)))
@@ -258,169 +240,3 @@ class AppendContext:
                     placeholder=None if self.image_processor is None else self.image_processor.token,
                 )
             return self._formats[role]
-
-
-class RebuildContext:
-    """A context that uses each observation as the whole prompt of its turn.
-
-    Use it with observation wrappers that keep the history themselves, such as `concat` or a summary of the
-    history. Turns share no prefix, so such an episode can only be converted to turn rows.
-
-    Args:
-        tokenizer: As in `AppendContext`. With `raw`, only text is supported.
-        raw: Whether to encode the observation unchanged, for `concat_chat` and other wrappers that apply a
-            template themselves. False applies the chat template to the observation as one user message.
-        chat_template: Jinja text to use instead of the tokenizer's own template, or the name of one of its
-            templates.
-        system_prompt: First message of each prompt; None leaves it to the template.
-        template_kwargs: Variables for the template.
-        stop_ids: As in `AppendContext`.
-        date: As in `AppendContext`.
-        parse_special: As in `AppendContext`. With `raw`, the wrapper decides: what it hands over is encoded
-            with special tokens, and `concat_chat` keeps the texts of the environment from spelling any.
-
-    Raises:
-        UnsupportedTemplate: The template does not show how it ends an answer, or drops one of its inputs.
-        ConfigError: `raw` is combined with an argument that only affects templates.
-    """
-
-    mode: ContextMode = "rebuild"
-
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        *,
-        raw: bool = False,
-        chat_template: str | None = None,
-        system_prompt: str | None = None,
-        template_kwargs: Mapping[str, Any] | None = None,
-        stop_ids: Collection[int] = (),
-        date: str | None = None,
-        parse_special: bool = False,
-    ) -> None:
-        given = (chat_template, system_prompt, date)
-        if raw and (any(value is not None for value in given) or template_kwargs):
-            raise ConfigError(
-                "RebuildContext(raw=True) encodes the observation unchanged, so chat_template, "
-                "system_prompt, template_kwargs, and date have no effect; omit them or use raw=False"
-            )
-        tokenizer, chat_template, self.image_processor = _split_processor(
-            tokenizer, chat_template, system_prompt
-        )
-        if raw:
-            self.image_processor = None
-        self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, raw or parse_special)
-        self._tokens = self._texts.encoder
-        eos = tokenizer.eos_token_id
-        self._stop_ids = frozenset([*stop_ids, *([] if eos is None else [eos])])
-        self._render = None
-        if not raw:
-            self._render = checked_renderer(
-                tokenizer,
-                chat_template,
-                self._texts.guarded_variables(template_kwargs),
-                system_prompt=system_prompt,
-                date=date,
-            )
-        self._system_prompt = system_prompt
-        self._end = AnswerEnd(0, [], False, [], {})
-        self._thinking = ThinkingFormat()
-        tokens = self._tokens
-        if self._render is not None:
-            self._end = find_answer_end(
-                self._render, tokens.encode, tokens.decode_all, tokens.atomic_ids, system_prompt=system_prompt
-            )
-            self._thinking = find_thinking(self._render, system_prompt=system_prompt)
-        elif hasattr(tokenizer, "apply_chat_template"):  # the prompts are likely to have this template
-            own = chat_renderer(tokenizer)
-            self._thinking = find_thinking(own)
-            with suppress(UnsupportedTemplate):
-                self._end = find_answer_end(own, tokens.encode, tokens.decode_all, tokens.atomic_ids)
-
-    def extra_stop_id(self, known: Collection[int]) -> int | None:
-        """Return the token at which an engine must stop in addition to `known`, as in `AppendContext`.
-
-        With `raw`, the template is unknown, so the result is None.
-        """
-        return None if self._render is None else self._end.extra_stop_id(known)
-
-    def with_tools(self, schemas: Sequence[Mapping[str, Any]]) -> None:
-        """Return None: an observation that holds the whole conversation holds calls and results as text."""
-        return
-
-    def first(self, observation: Observation) -> list[int]:
-        """Return the tokens of the whole prompt."""
-        return self._tokens.encode(self._marked_text(observation))
-
-    def first_text(self, observation: Observation) -> str:
-        """Return the text that `first` encodes, for trainers that encode texts themselves."""
-        return self._tokens.shown(self._marked_text(observation))
-
-    def count_spelled(self, observation: Observation) -> int:
-        """Return the number of special tokens that an observation spells; 0 with `raw`."""
-        return 0 if self._render is None else self._texts.count(self._content(observation))
-
-    def _content(self, observation: Observation) -> Content:
-        return observation_text(observation) if self.image_processor is None else content_of(observation)
-
-    def _marked_text(self, observation: Observation) -> str:
-        content = self._texts.guarded(self._content(observation))
-        if self._render is None:
-            assert isinstance(content, str)  # a raw context takes text only
-            return content
-        return _expanded(self.image_processor, _prompt(self._render, self._system_prompt, content), content)
-
-    def extend(
-        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
-    ) -> list[int]:
-        """Return the tokens of the next prompt, as `first` does; the observation contains the response."""
-        return self.first(observation)
-
-    def extend_text(
-        self, observation: Observation, response_ids: Sequence[int], *, role: str = "user"
-    ) -> str:
-        """Return the text that `extend` encodes."""
-        return self.first_text(observation)
-
-    def decode(self, response_ids: Sequence[int]) -> str:
-        """Return the response as text, with its thoughts as ``<think>...</think>`` and without its end."""
-        ids = self._tokens.without_padding(response_ids)
-        end = self._end.length(ids, self._stop_ids)
-        text = self._tokens.decode_all(ids[: len(ids) - end])
-        if self._render is None and self._thinking.close not in text:  # the opening of the answer is unknown
-            return replace(self._thinking, prefilled=False).rewrite(text)
-        return self._thinking.rewrite(text)
-
-
-def _split_processor(
-    tokenizer_or_processor: Any, chat_template: str | None, system_prompt: str | None
-) -> tuple[Any, str | None, ImageProcessor | None]:
-    """Return tokenizer, chat template, and image processor of a tokenizer or a processor.
-
-    Raises:
-        ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
-        DataError: The system prompt holds a placeholder of an image.
-    """
-    if not is_processor(tokenizer_or_processor):
-        return tokenizer_or_processor, chat_template, None
-    processor = tokenizer_or_processor
-    # The tokenizer's own template is preferred, so that text prompts do not change.
-    own = processor.tokenizer.chat_template is not None
-    if chat_template is None and not own:
-        chat_template = templates_of(processor.chat_template).get("default")
-    if chat_template is None and not own:
-        raise ConfigError("this processor has no chat template, so the positions of images are unknown")
-    image_processor = ImageProcessor(processor)
-    if system_prompt is not None:
-        image_processor.check_text(system_prompt)
-    return processor.tokenizer, chat_template, image_processor
-
-
-def _prompt(render: Render, system_prompt: str | None, content: Content) -> str:
-    """Return the text of a prompt with one message of the environment."""
-    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
-    return render([*system, {"role": "user", "content": for_template(content)}], generate=True)
-
-
-def _expanded(image_processor: ImageProcessor | None, text: str, content: Content) -> str:
-    return text if image_processor is None else image_processor.expand(text, content)
