@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gem_core import advantages
+from gem_core.advantages.batch import as_turns
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from tests.advantages.builtin import BUILTIN
@@ -394,6 +395,9 @@ def test_small_cases_by_hand() -> None:
     }
 
 
+BROKEN_COMPONENTS = [[[1.0, 2.0]], [[3.0, 4.0], [5.0, math.nan]]]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -415,7 +419,18 @@ def test_small_cases_by_hand() -> None:
             "reward_components: expected one array of shape",
         ),
         (lambda: advantages.remax([[1.0]], baselines=[math.inf]), "baselines: expected a sequence of finite"),
+        (
+            lambda: advantages.gdpo([[1.0]], group_ids=["a"], reward_components=[]),
+            "reward_components: 0 entries for 1 episodes",
+        ),
+        (
+            lambda: advantages.gdpo(
+                [[1.0], [2.0, 3.0]], group_ids=["a", "a"], reward_components=BROKEN_COMPONENTS
+            ),
+            "reward_components: not finite in episode 1, turn 1",
+        ),
         (lambda: advantages.grpo([[1.0]], group_ids=["a"], truncated=[]), "truncated: 0 entries for 1"),
+        (lambda: advantages.rebn(as_turns([[1.0]]), truncated=[True]), "truncated: expected None with flat"),
     ],
 )
 def test_wrong_arguments(call: Any, message: str) -> None:
