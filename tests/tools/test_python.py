@@ -73,6 +73,20 @@ def test_variables_stay_for_the_episode_and_come_back_with_its_state():
 
 
 @needs_namespace
+def test_programs_of_an_episode_run_one_at_a_time():
+    tool = PythonTool(level="namespace", stateful=True)
+    state = tool.begin()
+    count = "n = globals().get('n', 0) + 1\nprint(n)"
+
+    async def calls():
+        return await asyncio.gather(*(tool.call({"code": count}, state) for _ in range(6)))
+
+    assert sorted(result.text for result in loop.run(calls())) == list("123456")
+    assert call(tool, "print(n)", state).text == "6"
+    tool.end(state)
+
+
+@needs_namespace
 def test_a_stopped_session_continues_from_the_programs_before():
     tool = PythonTool(stateful=True, level="namespace", timeout=1.0)
     state = tool.begin()
