@@ -351,10 +351,10 @@ def test_groups_of_one_and_of_equal_rewards_get_0(name: str) -> None:
         "group_ids": list(range(ROWS)),
         "state_keys": [range(len(k)) for k in data["state_keys"]],
     }
-    assert all(np.abs(result).max() < 1e-9 for result in numpy_form(name, alone, 0.9))
+    assert [np.abs(result).max() < 1e-9 for result in numpy_form(name, alone, 0.9)] == [True] * ROWS
     equal = {key: [items[0]] * ROWS for key, items in data.items()}
     equal["state_keys"] = [range(len(data["rewards"][0]))] * ROWS
-    assert all(np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9))
+    assert [np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9)] == [True] * ROWS
 
 
 def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None:
