@@ -357,6 +357,29 @@ def test_groups_of_one_and_of_equal_rewards_get_0(name: str) -> None:
     assert [np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9)] == [True] * ROWS
 
 
+NORMALIZED = [
+    pytest.param(name, options, id=f"{name} {options}")
+    for name, options in CASES
+    if "min_std" in get_estimator(name).options
+    and options.get("compared") != "return"
+    and options.get("normalization") != "mean"
+]
+
+
+@pytest.mark.parametrize(("name", "options"), NORMALIZED)
+def test_the_options_of_the_standard_deviation_have_an_effect(name: str, options: dict[str, Any]) -> None:
+    data = batch(8)
+
+    def largest(**further: Any) -> float:
+        result = numpy_form(name, data, 0.9, **options, **further)
+        return float(max(np.abs(of_episode).max() for of_episode in result))
+
+    assert largest(min_std=1e6) == 0.0
+    assert 0.0 < largest(eps=10.0, min_std=0.0) < largest(eps=1.0, min_std=0.0) < largest()
+    assert largest(ddof=1) != pytest.approx(largest(ddof=0), rel=1e-6)
+    assert largest(ddof=0) == largest()
+
+
 def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None:
     rewards, groups = [[0.0, 0.0], [0.0], [1.0], [0.0]], ["failed", "failed", "mixed", "mixed"]
     wanted = [[0.0, 0.0], [0.0], [1.0], [-1.0]]

@@ -56,6 +56,7 @@ def test_a_hook_works_if_its_entry_point_and_modules_exist() -> None:
     assert hook(("pytest11", "timeout"), ("json",)) is None
     assert hook() is None
     assert "no entry point 'missing' in group 'pytest11'" in str(hook(("pytest11", "missing")))
+    assert "no entry point 'timeout' in group 'other'" in str(hook(("other", "timeout")))
     assert hook(modules=("json", "no_such_a", "no_such_b")) == (
         "this version of gem-core has no no_such_a and no no_such_b yet"
     )

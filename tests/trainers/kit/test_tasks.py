@@ -157,6 +157,8 @@ def test_the_default_number_of_tasks() -> None:
         map(str, range(40))
     )
     assert len(split_tasks("test:KitNumbered", "eval")) == 10
+    rare = split_tasks([f"{GUESS.env_id}=300", "test:KitNumbered"], "train")
+    assert len(rare) == 40 * 301  # so that every item comes up once on average
     mixed = split_tasks([f"{GUESS.env_id}=3", "test:KitNumbered"], "train")
     assert len(mixed) == 10_000
     assert {row["env_id"] for row in mixed} == {GUESS.env_id, "test:KitNumbered"}
