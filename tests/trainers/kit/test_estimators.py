@@ -321,6 +321,9 @@ def test_components_belong_to_the_turns_of_the_ids_that_are_given() -> None:
     assert by_mask[..., 0].tolist() == [[1.0, 0.0, 0.0, 2.0]]
     touching = _on_first_tokens([[[1.0], [2.0], [3.0]]], mask, torch.tensor([[0, 1, -1, 2]]))
     assert touching[..., 0].tolist() == [[1.0, 2.0, 0.0, 3.0]]
+    for too_few in (None, torch.tensor([[0, 1, -1, 2]])):
+        with pytest.raises(ConfigError, match=r"reward_components: row 0 has [23] turns, but 1 were played"):
+            _on_first_tokens([[[1.0]]], mask, too_few)
 
 
 def test_an_estimator_without_its_data_is_rejected() -> None:
