@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gem_core import advantages
+from gem_core.advantages.batch import as_turns
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from tests.advantages.builtin import BUILTIN
@@ -350,10 +351,33 @@ def test_groups_of_one_and_of_equal_rewards_get_0(name: str) -> None:
         "group_ids": list(range(ROWS)),
         "state_keys": [range(len(k)) for k in data["state_keys"]],
     }
-    assert all(np.abs(result).max() < 1e-9 for result in numpy_form(name, alone, 0.9))
+    assert [np.abs(result).max() < 1e-9 for result in numpy_form(name, alone, 0.9)] == [True] * ROWS
     equal = {key: [items[0]] * ROWS for key, items in data.items()}
     equal["state_keys"] = [range(len(data["rewards"][0]))] * ROWS
-    assert all(np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9))
+    assert [np.abs(result).max() < 1e-9 for result in numpy_form(name, equal, 0.9)] == [True] * ROWS
+
+
+NORMALIZED = [
+    pytest.param(name, options, id=f"{name} {options}")
+    for name, options in CASES
+    if "min_std" in get_estimator(name).options
+    and options.get("compared") != "return"
+    and options.get("normalization") != "mean"
+]
+
+
+@pytest.mark.parametrize(("name", "options"), NORMALIZED)
+def test_the_options_of_the_standard_deviation_have_an_effect(name: str, options: dict[str, Any]) -> None:
+    data = batch(8)
+
+    def largest(**further: Any) -> float:
+        result = numpy_form(name, data, 0.9, **options, **further)
+        return float(max(np.abs(of_episode).max() for of_episode in result))
+
+    assert largest(min_std=1e6) == 0.0
+    assert 0.0 < largest(eps=10.0, min_std=0.0) < largest(eps=1.0, min_std=0.0) < largest()
+    assert largest(ddof=1) != pytest.approx(largest(ddof=0), rel=1e-6)
+    assert largest(ddof=0) == largest()
 
 
 def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None:
@@ -394,6 +418,9 @@ def test_small_cases_by_hand() -> None:
     }
 
 
+BROKEN_COMPONENTS = [[[1.0, 2.0]], [[3.0, 4.0], [5.0, math.nan]]]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -415,7 +442,18 @@ def test_small_cases_by_hand() -> None:
             "reward_components: expected one array of shape",
         ),
         (lambda: advantages.remax([[1.0]], baselines=[math.inf]), "baselines: expected a sequence of finite"),
+        (
+            lambda: advantages.gdpo([[1.0]], group_ids=["a"], reward_components=[]),
+            "reward_components: 0 entries for 1 episodes",
+        ),
+        (
+            lambda: advantages.gdpo(
+                [[1.0], [2.0, 3.0]], group_ids=["a", "a"], reward_components=BROKEN_COMPONENTS
+            ),
+            "reward_components: not finite in episode 1, turn 1",
+        ),
         (lambda: advantages.grpo([[1.0]], group_ids=["a"], truncated=[]), "truncated: 0 entries for 1"),
+        (lambda: advantages.rebn(as_turns([[1.0]]), truncated=[True]), "truncated: expected None with flat"),
     ],
 )
 def test_wrong_arguments(call: Any, message: str) -> None:

@@ -86,6 +86,16 @@ class Mutable:
     """An object that Python compares by identity."""
 
 
+class Never:
+    """An object that equals nothing, not even itself, as a missing value of pandas does."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
 NAN = float("nan")
 
 
@@ -103,6 +113,7 @@ NAN = float("nan")
         ([[1], [1], [2], [2]], "episode 0 has the id .*, which cannot be compared as a whole"),
         ([{"task": 1}] * 4, "episode 0 has the id .*, which cannot be compared as a whole"),
         ([Mutable(), Mutable(), Mutable(), Mutable()], "which is compared by identity"),
+        ([1, Never(), 2, 2], "episode 1 has the id .*, which differs from itself"),
         ([("env", None)] * 4, "which is missing"),
         ([("env", NAN)] * 4, "which is not an id"),
         ([np.array([1]), np.array([1]), 2, 2], "cannot be compared as a whole"),

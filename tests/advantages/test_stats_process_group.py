@@ -48,6 +48,8 @@ CALLS = {
     "rebn, by episode": {"weight": "episode"},
 }
 """Arguments of each estimator for the whole batch of four turns per row."""
+OF_PART = ("reinforce_plus_plus", "grpo", "rebn, by group")
+"""Estimators that are also called with a group of one rank."""
 
 
 def four_turns():
@@ -111,10 +113,14 @@ def worker(rank, folder):
             results["no tensor"] = f"{type(error).__name__}: {error}"
         for name in CALLS:
             results[name] = run(name, rank, process_group=group)
+        alone = [dist.new_group([member]) for member in range(WORLD)][rank]
+        for name in OF_PART:
+            results[f"{name} alone"] = run(name, rank, process_group=alone)
         mine = [part_of(tensor, rank) for tensor in four_turns()]
         results["listed"] = Estimator(listed).tensors(
             *mine, group_ids=part_of(GROUPS, rank), process_group=group
         )
+        wide = torch.rand(SPLIT[rank], 40, 2 + rank, generator=torch.manual_seed(4))
         wrong = {
             "other options": {"gamma": 0.5 + rank / 4},
             "an id is missing": {"group_ids": [None, *"abcd"] if rank else [*"abc"]},
@@ -126,6 +132,12 @@ def worker(rank, folder):
                 run("reinforce_plus_plus_baseline", rank, process_group=group, **options)
             except GemError as error:
                 results[name] = f"{type(error).__name__}: {error}"
+        try:
+            advantages.gdpo.tensors(
+                *mine, group_ids=part_of(GROUPS, rank), reward_components=wide, process_group=group
+            )
+        except GemError as error:
+            results["components"] = f"{type(error).__name__}: {error}"
         try:
             advantages.rebn.tensors(*mine, process_group=group, **({"env_ids": [*"abcde"]} if rank else {}))
         except GemError as error:
@@ -180,6 +192,15 @@ def test_groups_that_are_split_over_ranks_equal_one_process(ranks, name):
     assert torch.allclose(local, one.advantages, atol=1e-3) == alone  # the ranks need each other
 
 
+@pytest.mark.parametrize("name", OF_PART)
+def test_a_group_of_some_ranks_does_not_wait_for_the_others(ranks, name):
+    for rank in range(WORLD):
+        found, wanted = ranks[rank][f"{name} alone"], run(name, rank)
+        torch.testing.assert_close(found.advantages, wanted.advantages, rtol=0, atol=1e-6)
+        assert found.advantages.any()
+        assert found.stats.to_wire() == pytest.approx(wanted.stats.to_wire())
+
+
 def test_an_estimator_of_lists_sees_the_episodes_of_all_ranks(ranks):
     rewards, mask = four_turns()
     one = Estimator(listed).tensors(rewards, mask, group_ids=GROUPS)
@@ -200,6 +221,7 @@ def test_an_estimator_of_lists_sees_the_episodes_of_all_ranks(ranks):
         ("too few ids", ["rank 1 of the process group could not", "group_ids: 1 entries for 5 rows"]),
         ("statistics", ["stats cannot be combined with ids", "stats cannot be combined with ids"]),
         ("ids on one rank", ["ranks 0 and 1 of the process group differ"] * 2),
+        ("components", ["reward_components: the ranks of the process group have different numbers"] * 2),
     ],
 )
 def test_a_mistake_on_one_rank_is_an_error_on_all(ranks, name, messages):

@@ -334,6 +334,18 @@ def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
             ESTIMATORS[name](rewards.numpy(), mask)
 
 
+def gdpo(rewards, mask, components, **options):
+    return reference.gdpo.tensors(
+        rewards, mask, group_ids=["a"] * len(mask), reward_components=components, **options
+    )
+
+
+def nan_in_row_1():
+    components = torch.ones(2, 3, 2)
+    components[1, 2, 1] = math.nan
+    return components
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -359,8 +371,59 @@ def test_arrays_and_lists_are_rejected_with_what_to_pass(name):
             lambda r, m: reference.gae.tensors(r, m, values=r, bootstrap=torch.zeros(3)),
             "bootstrap: 3 entries for 2 rows",
         ),
+        (lambda r, m: gdpo(r, m, [[[1.0]] * 3] * 2), "reward_components is a list: expected a torch.Tensor"),
+        (lambda r, m: gdpo(r, m, r), r"reward_components has shape \(2, 3\): expected \(rows, tokens, comp"),
+        (lambda r, m: gdpo(r, m, torch.zeros(2, 2, 1)), r"reward_components has shape \(2, 2\)"),
+        (lambda r, m: gdpo(r, m, nan_in_row_1()), "reward_components: not finite in row 1, turn 0"),
+        (lambda r, m: gdpo(r, m, torch.ones(2, 3, 2), component_weights=[1.0]), "1 weights for 2 components"),
+        (lambda r, m: gdpo(r, m, torch.ones(2, 3, 1), component_weights=["a"]), "expected numbers"),
+        (lambda r, m: gdpo(r, m, torch.ones(2, 3, 1), component_weights=[math.nan]), "finite numbers"),
+        (lambda r, m: reference.rebn.tensors(r, m, None, None, 0.9), r"further arguments by name only"),
+        (lambda r, m: reference.rebn.tensors(r, m, truncated=[True]), "truncated: 1 entries for 2 rows"),
+        (lambda r, m: reference.rebn.tensors(r, m.tolist(), truncated=[True] * 2), "response_mask is a list"),
     ],
 )
 def test_wrong_arguments_are_rejected(call, message):
     with pytest.raises(ConfigError, match=message):
         call(torch.zeros(2, 3), torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(
+    "flags", [[False, True, False], np.array([0, 1, 0]), torch.tensor([False, True, False])]
+)
+@pytest.mark.parametrize("name", ["rebn", "grpo", "reinforce", "reinforce_plus_plus_baseline"])
+def test_truncated_rows_have_no_part_as_if_their_mask_was_0(name, flags):
+    estimator = getattr(reference, name)
+    rewards = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0, 7.0, 0.0, 0.0], [3.0, 0.0, 5.0, 0.0]])
+    mask = torch.tensor([[1, 1, 0, 1], [1, 1, 0, 1], [1, 0, 1, 0]])
+    rest = mask.clone()
+    rest[1] = 0
+    options = {"group_ids": ["a", "a", "a"]} if "group_ids" in estimator.needs else {}
+    found = estimator.tensors(rewards, mask, gamma=0.5, truncated=flags, **options)
+    wanted = estimator.tensors(rewards, rest, gamma=0.5, **options)
+    for field in ("advantages", "returns"):
+        torch.testing.assert_close(getattr(found, field), getattr(wanted, field), rtol=0, atol=0)
+        assert getattr(found, field)[0].any()
+        assert not getattr(found, field)[1].any()
+    assert found.stats == wanted.stats
+    whole = estimator.tensors(rewards, mask, gamma=0.5, **options)
+    assert whole.advantages[1].any()
+    assert whole.stats != wanted.stats
+
+
+def test_a_return_beyond_float32_is_infinite_and_its_advantage_is_not():
+    rewards, mask = torch.tensor([[1e40], [-1e40]], dtype=torch.float64), torch.ones(2, 1)
+    result = reference.rebn.tensors(rewards, mask)
+    assert result.advantages[:, 0].tolist() == [1.0, -1.0]
+    assert result.returns[:, 0].tolist() == [math.inf, -math.inf]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"weight": "episode"}, {"statistics": "group", "group_ids": [1, 1, 1]}]
+)
+def test_squared_deviations_that_overflow_are_an_error(options):
+    rewards = torch.tensor([[1e200], [-1e200], [0.0]], dtype=torch.float64)
+    with pytest.raises(NonFiniteReward, match="rescale the rewards"):
+        reference.rebn.tensors(rewards, torch.ones(3, 1), **options)
+    with pytest.raises(NonFiniteReward, match="rescale the rewards"):
+        reference.grpo.tensors(rewards, torch.ones(3, 1), group_ids=[1, 1, 1])

@@ -136,6 +136,7 @@ def test_agents_that_act_at_once():
 
 def test_wrappers_go_around_each_agent():
     episodes = play(table(), RANDOM, seed=0, wrappers="concat")
+    assert len(episodes) == 2
     for episode in episodes.values():
         assert episode.turns[0].observation in episode.turns[1].observation
 
@@ -235,6 +236,7 @@ def test_a_failure_of_the_environment_affects_every_agent():
     env = Breaking()
     env.close = lambda: closed.append(threading.current_thread().name)
     episodes = play(env, Chat("a"), seed=0)
+    assert len(episodes) == 3
     for episode in episodes.values():
         assert episode.stop_reason == "env_error"
         assert "the roof fell in" in episode.error
@@ -245,7 +247,9 @@ def test_a_failure_of_the_environment_affects_every_agent():
         def observe(self, agent):
             raise RuntimeError("no view")
 
-    assert all("no view" in episode.error for episode in play(NoReset(), Chat("a"), seed=0).values())
+    episodes = play(NoReset(), Chat("a"), seed=0)
+    assert len(episodes) == 3
+    assert all("no view" in episode.error for episode in episodes.values())
 
 
 def test_agents_that_left_an_endless_episode_are_waited_for_no_longer_than_a_limit():
@@ -267,9 +271,9 @@ def test_agents_that_left_an_endless_episode_are_waited_for_no_longer_than_a_lim
 
 def test_a_slow_environment_runs_in_a_thread_and_has_a_time_limit():
     episodes = play(Slow(num_agents=2, limit=2), Chat("a"), seed=0)
-    assert all(episode.truncated and not episode.error for episode in episodes.values())
+    assert [episode.truncated and not episode.error for episode in episodes.values()] == [True, True]
     episodes = play(Slow(num_agents=2), Chat("a"), seed=0, step_timeout=0.05)
-    assert all("within 0.05 s" in episode.error for episode in episodes.values())
+    assert ["within 0.05 s" in episode.error for episode in episodes.values()] == [True, True]
 
 
 def test_an_error_of_a_policy_is_passed_on_and_closes_the_environment():

@@ -146,6 +146,7 @@ def test_a_constructor_that_hangs_is_a_failed_episode_and_closed_when_it_returns
     assert {e.error for e in episodes} == {"constructor failed: it did not return within 0.1 s"}
     Trouble.failures = {}
     Trouble.release.set()
+    assert Trouble.made
     for env in Trouble.made:
         assert env.was_closed.wait(30)
     assert play(pool, tasks(), step_timeout=30.0)[0].trainable

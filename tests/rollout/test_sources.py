@@ -7,7 +7,7 @@ import pytest
 from gem_core import make
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.sources import SourceLedger, split_by_source
+from gem_core.rollout.sources import MANY, SourceLedger, split_by_source
 
 LOST = [("game", "KeyError: 'score'"), ("game", "timeout")]
 
@@ -23,9 +23,16 @@ def test_each_source_is_counted() -> None:
     }
 
 
-def test_a_source_that_was_never_played_ends_the_run_at_once() -> None:
-    with pytest.raises(EnvError, match=r"step 1: all 8 episodes of game are lost .*KeyError: 'score'"):
-        SourceLedger().close_step("step 1", ["gsm8k"], LOST * 4)
+@pytest.mark.parametrize("pairs", [4, 5, 50])
+def test_a_source_that_was_never_played_ends_the_run_at_once(pairs: int) -> None:
+    message = rf"step 1: all {2 * pairs} episodes of game are lost .*KeyError: 'score'"
+    with pytest.raises(EnvError, match=message):
+        SourceLedger().close_step("step 1", ["gsm8k"], LOST * pairs)
+
+
+def test_one_episode_below_many_ends_no_run() -> None:
+    lost = (LOST * 4)[: MANY - 1]
+    assert SourceLedger().close_step("step 1", ["gsm8k"], lost)["gem/failed/game"] == MANY - 1 == 7
 
 
 def test_a_few_lost_episodes_of_a_source_that_was_never_played_may_be_chance() -> None:

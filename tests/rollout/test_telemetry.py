@@ -141,6 +141,19 @@ def test_failures_end_every_span_with_an_error(spans):
     assert not trace.get_current_span().get_span_context().is_valid
 
 
+def test_an_episode_that_ends_before_its_first_turn_has_one_span(spans):
+    long = "x" * 50
+    env = ScriptedEnv([1.0])
+    env.reset = lambda seed=None, *, options=None: (long, {})
+    context = AppendContext(CharTokenizer())
+    episode = asyncio.run(run_episode(env, ScriptedPolicy([[1]]), context, seed=0, max_total_tokens=20))
+    assert not episode.turns
+    (span,) = spans()
+    assert span.name.startswith("invoke_agent")
+    assert span.attributes["gem_core.episode.turns"] == 0
+    assert span.attributes["gem_core.episode.stop_reason"] == episode.stop_reason
+
+
 def test_off_by_default_without_importing_anything():
     code = (
         "import asyncio, sys\n"

@@ -74,6 +74,32 @@ def test_variables_stay_for_the_episode_and_come_back_with_its_state():
 
 
 @needs_namespace
+def test_programs_of_an_episode_run_one_at_a_time(monkeypatch):
+    tool = PythonTool(level="namespace", stateful=True)
+    state, running, most = tool.begin(), [], []
+    run = tool._run
+
+    def watched(*args):
+        running.append(args)
+        time.sleep(0.05)
+        most.append(len(running))
+        try:
+            return run(*args)
+        finally:
+            running.pop()
+
+    monkeypatch.setattr(tool, "_run", watched)
+    count = "n = globals().get('n', 0) + 1\nprint(n)"
+
+    async def calls():
+        return await asyncio.gather(*(tool.call({"code": count}, state) for _ in range(6)))
+
+    assert sorted(result.text for result in loop.run(calls())) == list("123456")
+    assert most == [1] * 6
+    tool.end(state)
+
+
+@needs_namespace
 def test_a_stopped_session_continues_from_the_programs_before():
     tool = PythonTool(stateful=True, level="namespace", timeout=1.0)
     state = tool.begin()

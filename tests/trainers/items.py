@@ -45,6 +45,7 @@ def check_epochs(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
 def check_eval_tasks(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
     """Check all tasks of an evaluation during training: each evaluation item once."""
     items = count_items(source, "eval")
+    assert items
     assert items == len(tasks) == len({task["item"] for task in tasks})
     wanted = [(task["env_kwargs"], task["item"]) for task in make_tasks([source], items, split="eval")]
     assert [(task["env_kwargs"], task["item"]) for task in tasks] == wanted
@@ -55,6 +56,7 @@ def _check_apart(source: EnvChoice, tasks: Sequence[TaskRow]) -> None:
         (task["env_kwargs"], task["item"])
         for task in make_tasks([source], count_items(source, "eval") or 0, split="eval")
     ]
+    assert for_eval
     assert all((task["env_kwargs"], task["item"]) not in for_eval for task in tasks)
 
 

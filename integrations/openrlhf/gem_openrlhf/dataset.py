@@ -48,7 +48,7 @@ def split_words(text: str | None) -> tuple[list[str], list[EnvChoice]]:
 
 def join_words(files: Iterable[str], envs: Iterable[EnvChoice]) -> str:
     """Return what `split_words` reads, with absolute paths in the ids of environments."""
-    return ",".join([*files, *(f"{env.label}={env.weight:g}" for env in envs)])
+    return ",".join([*files, *(f"{env.text}={env.weight:g}" for env in envs)])
 
 
 def tasks_beside(envs: Sequence[EnvChoice], split: Split, rows: int | None, seed: int) -> list[TaskRow]:
@@ -64,7 +64,7 @@ def tasks_beside(envs: Sequence[EnvChoice], split: Split, rows: int | None, seed
         GemError: As in `split_tasks`.
     """
     if rows is None:
-        return split_tasks([f"{env.label}={env.weight:g}" for env in envs], split, seed=seed)
+        return split_tasks([f"{env.text}={env.weight:g}" for env in envs], split, seed=seed)
     counts = [max(round(rows * env.weight), 1) for env in envs]
     parts = (make_tasks([env], n, seed=seed, split=split) for env, n in zip(envs, counts, strict=True))
     tasks = spread(*map(list, parts))

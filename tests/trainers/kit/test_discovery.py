@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-from gem_core.errors import UnknownName, UnsupportedTrainer
+from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
 from gem_core.trainers import discovery
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin, errors_in_one_line
+from gem_lab.repro import Recipe
 
 
 @pytest.fixture
@@ -53,6 +56,104 @@ def test_a_hook_works_if_its_entry_point_and_modules_exist() -> None:
     assert hook(("pytest11", "timeout"), ("json",)) is None
     assert hook() is None
     assert "no entry point 'missing' in group 'pytest11'" in str(hook(("pytest11", "missing")))
+    assert "no entry point 'timeout' in group 'other'" in str(hook(("other", "timeout")))
     assert hook(modules=("json", "no_such_a", "no_such_b")) == (
         "this version of gem-core has no no_such_a and no no_such_b yet"
     )
+
+
+def test_files_that_a_command_needs_are_found_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gem_test_files" / "empty").mkdir(parents=True)
+    (tmp_path / "gem_test_files" / "agent.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    plugin = TrainerPlugin(
+        SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook=""),
+        files={
+            name: f"gem_test_files.{name}" for name in ("agent", "empty", "missing", "missing.at.all")
+        } | {"other": "gem_no_such_package.agent"},
+    )  # fmt: skip
+    assert plugin.file_path("agent") == tmp_path / "gem_test_files" / "agent.py"
+    for name in plugin.files.keys() - {"agent"}:
+        with pytest.raises(
+            ConfigError, match=f"gem_pytest: no file is installed for module '{plugin.files[name]}'"
+        ):
+            plugin.file_path(name)
+
+
+def test_a_function_that_a_plugin_does_not_have_is_named() -> None:
+    supported = SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="")
+    bare, full = (
+        TrainerPlugin(supported),
+        TrainerPlugin(
+            supported, exporter="json:dumps", recipe_writer="json:dumps", step_recorder="json:dump",
+            learning_recorder="json:load", preflight="json:loads",
+        ),
+    )  # fmt: skip
+    for load, what, function in (
+        (TrainerPlugin.load_exporter, "exporter; `--to tasks`", json.dumps),
+        (TrainerPlugin.load_recipe_writer, "recipe writer", json.dumps),
+        (lambda plugin: plugin.load_recorder(False), "recorder of a step", json.dump),
+        (lambda plugin: plugin.load_recorder(True), "recorder of learning runs", json.load),
+        (TrainerPlugin.load_preflight, "check of the trainer's arguments", json.loads),
+    ):
+        with pytest.raises(ConfigError, match=f"gem_pytest has no {what}"):
+            load(bare)
+        assert load(full) is function
+
+
+def test_a_plugin_of_this_process_comes_before_an_installed_one(
+    package: list[EntryPoint], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package.append(EntryPoint("acme", "gem_test_package:missing", "gem_core.trainers"))
+    monkeypatch.setattr(discovery, "_registered", {})
+    written: list[tuple[Recipe, Path]] = []
+
+    def write(recipe: Recipe, folder: Path) -> list[str]:
+        written.append((recipe, folder))
+        return ["a note"]
+
+    plugin = TrainerPlugin(
+        SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook=""), recipe_writer=write
+    )
+    discovery.register_trainer("acme", plugin)
+    discovery.register_trainer("other", plugin)
+    assert discovery.trainer_names() == ["acme", "other"]
+    assert discovery.load_trainer("acme") is plugin
+    recipe = Recipe(env=("game:GuessTheNumber-v0-easy",), model="m")
+    assert discovery.load_recipe_writer("acme")(recipe, tmp_path) == ["a note"]
+    assert written == [(recipe, tmp_path)]
+    with pytest.raises(ConfigError, match="needs lengths"):
+        discovery.load_recipe_writer("acme")(dataclasses.replace(recipe, estimator="opo"), tmp_path)
+    assert len(written) == 1
+
+
+def test_an_error_of_gem_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:
+    supported = SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="")
+    with errors_in_one_line(supported):
+        pass
+    with pytest.raises(SystemExit) as caught, errors_in_one_line(supported):
+        raise ConfigError("gamma=2: expected a number from 0 to 1")
+    assert caught.value.code == 2
+    assert capsys.readouterr().err == "gem_pytest: gamma=2: expected a number from 0 to 1\n"
+    with pytest.raises(ValueError, match="a bug"), errors_in_one_line(supported):
+        raise ValueError("a bug")
+
+
+def test_a_checkout_on_the_import_path_is_found_by_one_of_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trainer(module: str) -> SupportedTrainer:
+        return SupportedTrainer(
+            "Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="", checkout_module=module
+        )
+
+    (tmp_path / "gem_test_checkout" / "inner").mkdir(parents=True)
+    (tmp_path / "gem_test_checkout" / "file.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("inner", "file"):
+        assert trainer(f"gem_test_checkout.{module}").source_checkout() == tmp_path
+        assert trainer(f"gem_test_checkout.{module}").problem() is None
+    for module in ("gem_test_checkout.other", "gem_no_such_package.file"):
+        assert trainer(module).source_checkout() is None

@@ -13,10 +13,19 @@ from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
-from gem_core.trainers.estimators import TurnLog, _on_first_tokens, read_estimator, unknown_estimator
+from gem_core.trainers.estimators import (
+    TurnLog,
+    _on_first_tokens,
+    check_recipe,
+    read_estimator,
+    unknown_estimator,
+)
+from gem_core.trainers.plugin import SupportedTrainer
+from gem_lab.repro import Recipe
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
+GUESS = "game:GuessTheNumber-v0-easy"
 MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])
 
@@ -312,8 +321,51 @@ def test_components_belong_to_the_turns_of_the_ids_that_are_given() -> None:
     assert by_mask[..., 0].tolist() == [[1.0, 0.0, 0.0, 2.0]]
     touching = _on_first_tokens([[[1.0], [2.0], [3.0]]], mask, torch.tensor([[0, 1, -1, 2]]))
     assert touching[..., 0].tolist() == [[1.0, 2.0, 0.0, 3.0]]
+    for too_few in (None, torch.tensor([[0, 1, -1, 2]])):
+        with pytest.raises(ConfigError, match=r"reward_components: row 0 has [23] turns, but 1 were played"):
+            _on_first_tokens([[[1.0]]], mask, too_few)
 
 
 def test_an_estimator_without_its_data_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"gae needs values \(.*\), which this trainer does not"):
         read_estimator("gae", {"lam": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "needed"), [("gigpo", "state_keys"), ("gdpo", "reward_components"), ("rae", "agent_ids")]
+)
+def test_rows_without_what_the_estimator_needs_are_rejected(name: str, needed: str) -> None:
+    choice = read_estimator(name, {}, supplies=EVERYTHING)
+    with pytest.raises(ConfigError, match=rf"{name} needs {needed}, .*, but the rows have none"):
+        choice.compute(REWARDS, MASK, group_ids=["a", "a"])
+
+
+def supported(**options: Any) -> SupportedTrainer:
+    return SupportedTrainer("Acme", "gem_acme", "acme", versions=">=1,<2", hook="", **options)
+
+
+def test_what_a_trainer_supplies_may_depend_on_the_statistics() -> None:
+    plain = supported(supplies=("group_ids", "env_ids", "lengths"))
+    split = supported(supplies=("group_ids", "env_ids", "lengths"), supplies_to_stats=("group_ids",))
+    assert read_estimator("opo", {}, trainer=plain).name == "opo"
+    assert read_estimator("opo", {}, trainer=split).name == "opo"
+    assert read_estimator("rebn", {"statistics": "env"}, trainer=plain).options == {"statistics": "env"}
+    with pytest.raises(ConfigError, match=r"rebn needs env_ids \(.*\), which Acme does not .* group_ids$"):
+        read_estimator("rebn", {"statistics": "env"}, trainer=split)
+    with pytest.raises(ConfigError, match=r"it supplies nothing$"):
+        read_estimator("grpo", {}, trainer=supported(supplies=()))
+
+
+def test_a_recipe_names_an_estimator_of_gem_that_the_trainer_can_run() -> None:
+    def recipe(estimator: str = "rebn", **options: Any) -> Recipe:
+        return Recipe(env=(GUESS,), model="m", estimator=estimator, estimator_options=options)
+
+    check_recipe(recipe(ddof=1), supported())
+    check_recipe(recipe("grpo"), supported(own_estimators=("grpo", "gae")))  # as gem_grpo
+    with pytest.raises(ConfigError, match=r"unknown option 'estimator_options\.dof'"):
+        check_recipe(recipe(dof=1), supported())
+    with pytest.raises(ConfigError, match="Acme has an estimator 'rebn' of its own; register yours under an"):
+        check_recipe(recipe(), supported(own_estimators=("rebn",)))
+    with pytest.raises(ConfigError, match="opo needs lengths"):
+        check_recipe(recipe("opo"), supported())
+    check_recipe(recipe("gae"), supported())  # the writer of the plugin sets up a critic, or refuses

@@ -84,6 +84,7 @@ def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tm
     assert "is not a folder" in roll.problem()
     monkeypatch.delenv("ROLL_HOME")
     assert "pip install" not in roll.problem()  # that name on the index is another project
+    assert roll.problem() == "ROLL is not installed: set ROLL_HOME to a source checkout"
 
 
 def test_a_source_checkout_is_first_on_the_import_path(

@@ -11,7 +11,14 @@ torch = pytest.importorskip("torch")
 
 from gem_core.errors import TraceError  # noqa: E402
 from gem_core.rollout import Episode, Turn, rows_of, without_tokens  # noqa: E402
-from gem_core.trainers.facts import batch_turn_ids, pack_facts, unpack_facts, unpack_outlines  # noqa: E402
+from gem_core.rollout.estimator_inputs import EpisodeTurns  # noqa: E402
+from gem_core.trainers.facts import (  # noqa: E402
+    batch_turn_ids,
+    pack_facts,
+    unpack_facts,
+    unpack_outlines,
+    unpack_played,
+)
 
 
 def episode(*contexts: list[int]) -> Episode:
@@ -86,3 +93,28 @@ def test_a_failed_episode_has_an_outline_but_no_turns() -> None:
     (row_facts,) = pack_facts(failed, "episode", rows_of(failed, pad_id=0))
     assert row_facts["episode"]["env_id"] == "test:Env"
     assert "spans" not in row_facts
+
+
+def test_every_row_gets_the_inputs_of_its_own_episode() -> None:
+    first, second = episode([1], [], [2]), episode([1])
+    second.env_id = "test:Other"
+    packed = [
+        *pack_facts(first, "turn", rows_of(first, "turn")),
+        *pack_facts(second, "turn", rows_of(second, "turn")),
+    ]
+    received = [packed[3], packed[1], None, packed[0], packed[2]]
+    keys = ["b", "a", "pad", "a", "a"]
+    outlines = unpack_outlines(received)
+    of_rows = unpack_played(received, keys, outlines, ["agent_ids"])
+    mine, other = (EpisodeTurns.of(without_tokens(one), ["agent_ids"]) for one in (first, second))
+    assert of_rows == [other, mine, None, mine, mine]
+    assert (mine.rewards, mine.env_id, other.rewards, other.env_id) == (
+        [1.0] * 3, "test:Env", [1.0], "test:Other",
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="zip"):
+        unpack_played(received, keys, outlines[:1], [])
+
+
+def test_ids_of_turns_when_no_row_has_a_mask_of_its_own_turns() -> None:
+    ids = batch_turn_ids([([(0, 1), (1, 3)], 0), ([(1, 2)], 0)], torch.tensor([[1, 1, 1], [0, 1, 0]]))
+    assert ids.tolist() == [[0, 1, 1], [-1, 0, -1]]

@@ -6,7 +6,14 @@ import pytest
 
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline, unpack_outline
+from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_core.trainers.failures import (
+    batch_metrics,
+    evaluation_logs,
+    pack_outline,
+    played_rows,
+    unpack_outline,
+)
 from gem_lab.eval import evaluation_metrics
 
 EPISODE = Episode(
@@ -37,3 +44,16 @@ def test_an_evaluation_has_metrics_for_each_environment() -> None:
         for name, value in evaluation_metrics(episodes).items():
             assert logs.pop(f"eval/{env}/{name}") == pytest.approx(value, nan_ok=True)
     assert not logs
+
+
+def test_every_row_of_an_episode_gets_what_its_outline_says() -> None:
+    played = pack_outline(EPISODE, ["agent_ids"])
+    rows = played_rows(["", played, pack_outline(FAILED), ""], ["e", "e", "f", "other"], ["agent_ids"])
+    assert rows[0] == rows[1] == EpisodeTurns.of(unpack_outline(played), ["agent_ids"])
+    assert rows[0] is not None
+    assert rows[0].rewards == [1.5]
+    assert rows[0].agent_id
+    assert rows[2] == EpisodeTurns.of(FAILED, ["agent_ids"])
+    assert rows[3] is None
+    with pytest.raises(ValueError, match="zip"):
+        played_rows([played], ["e", "e"], [])

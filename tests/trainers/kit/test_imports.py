@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import sys
 import types
@@ -74,13 +75,15 @@ def test_a_replacement_ends_with_its_block() -> None:
 
 def test_a_block_runs_until_it_calls_a_function() -> None:
     owner, steps = types.SimpleNamespace(start=lambda gpus: steps.append("started")), []
-    with until_call(owner, "start"):
+    with until_call(owner, "start") as calls:
         steps.append("checked")
+        assert list(inspect.signature(owner.start).parameters) == ["gpus"]  # as a trainer may check
         try:
             owner.start(8)
         except Exception:  # a trainer's handler
             steps.append("caught")
         steps.append("continued")
+    assert calls == [((8,), {})]
     owner.start(8)
     assert steps == ["checked", "started"]
 

@@ -189,3 +189,22 @@ def test_an_interface_in_a_file(
     else:
         with pytest.raises(UnsupportedTrainer, match=problem):
             expect_listed(trainer, "loop")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "versions", "problem"),
+    [
+        (
+            "no-such-distribution",
+            ">=1,<2",
+            r"Acme is not installed: pip install 'no-such-distribution>=1,<2'",
+        ),
+        ("pytest", ">=99,<100", r"Acme .* is not supported; supported versions: >=99,<100"),
+    ],
+)
+def test_an_interface_of_a_trainer_that_is_not_supported_is_not_read(
+    distribution: str, versions: str, problem: str
+) -> None:
+    trainer = SupportedTrainer("Acme", "gem_no_such_package", distribution, versions=versions, hook="")
+    with pytest.raises(UnsupportedTrainer, match=f"gem_no_such_package: {problem}"):
+        expect_listed(trainer, "loop")

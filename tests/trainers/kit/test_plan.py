@@ -13,7 +13,9 @@ def test_rows_are_counted_by_source_player_and_reward() -> None:
     counted = count_rows([row, other, row, evaluated])
     assert counted == [SourceRows(*row, 2), SourceRows(*other, 1), SourceRows(*evaluated, 1)]
     assert str(counted[0]) == "train: 2 rows of gsm8k, played by single_turn_agent, rewarded by verl"
-    assert "1 row of game" in str(counted[1])
+    assert str(counted[1]).startswith("train: 1 row of game, ")
+    assert str(SourceRows(*other, 0)).startswith("train: 0 rows of game, ")
+    assert str(SourceRows(*other, 12_345)).startswith("train: 12,345 rows of game, ")
 
 
 def test_a_plan_is_text() -> None:

@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 
 from gem_core import register
+from gem_core.core import Split
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
+from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
 from gem_core.trainers.tasks import (
     check_tasks,
     evaluation_tasks,
     local_tasks,
     pack_task,
     read_tasks,
+    split_tasks,
     unpack_task,
 )
-from tests.support import ScriptedEnv
+from tests.support import ImageEnv, ScriptedEnv
 
+SPLITS: tuple[Split, ...] = ("train", "eval")
 GUESS = EnvChoice("game:GuessTheNumber-v0-easy")
 
 
@@ -32,7 +35,16 @@ class Counted(ScriptedEnv):
         super().__init__(**kwargs)
 
 
+class Numbered(ScriptedEnv):
+    """An environment with 40 items for training, and 10 for evaluation."""
+
+    def items(self, split: Split) -> range:
+        return range(40) if split == "train" else range(40, 50)
+
+
 register("test:KitCounted", Counted)
+register("test:KitShown", ImageEnv)
+register("test:KitNumbered", Numbered)
 
 
 def task(env_id: str, **kwargs: Any) -> TaskRow:
@@ -133,3 +145,45 @@ def test_evaluation_tasks_are_shared_evenly() -> None:
     assert all(row["seed"] in EVAL_SEEDS for row in rows)
     assert len(evaluation_tasks([GUESS] * 3, 1)) == 3
     assert rows == evaluation_tasks([GUESS, EnvChoice("game:Mastermind-v0-easy")], 5, repeat=2)
+
+
+def test_the_default_number_of_tasks() -> None:
+    rows = split_tasks(GUESS.env_id, "train")
+    assert len(rows) == 10_000
+    assert {row["env_id"] for row in rows} == {GUESS.env_id}
+    assert len(split_tasks([GUESS.env_id], "eval")) == 256
+    assert len(split_tasks("test:KitNumbered", "train")) == 40
+    assert sorted(str(row["item"]) for row in split_tasks("test:KitNumbered", "train")) == sorted(
+        map(str, range(40))
+    )
+    assert len(split_tasks("test:KitNumbered", "eval")) == 10
+    rare = split_tasks([f"{GUESS.env_id}=300", "test:KitNumbered"], "train")
+    assert len(rare) == 40 * 301  # so that every item comes up once on average
+    mixed = split_tasks([f"{GUESS.env_id}=3", "test:KitNumbered"], "train")
+    assert len(mixed) == 10_000
+    assert {row["env_id"] for row in mixed} == {GUESS.env_id, "test:KitNumbered"}
+
+
+def test_training_tasks_follow_the_seed_and_evaluation_tasks_do_not() -> None:
+    train, held_out = (
+        [split_tasks([GUESS.env_id], split, 5, seed=seed) for seed in (0, 1)] for split in ("train", "eval")
+    )
+    assert train[0] != train[1]
+    assert held_out[0] == held_out[1]
+    assert train[0] == list(make_tasks([GUESS], 5, seed=0))
+    assert [len(rows) for rows in (*train, *held_out)] == [5] * 4
+    assert all(row["seed"] in TRAIN_SEEDS for rows in train for row in rows)
+    assert all(row["seed"] in EVAL_SEEDS for row in held_out[0])
+
+
+def test_images_are_rejected_where_the_model_takes_none() -> None:
+    shown = ("line 1", task("test:KitShown"))
+    message = "test:KitShown shows images, but it is blind"
+    for split in SPLITS:
+        with pytest.raises(ConfigError, match=message):
+            split_tasks("test:KitShown", split, 1, no_images="it is blind")
+        assert len(split_tasks("test:KitShown", split, 1)) == 1
+    for reason in ("it is blind", lambda: "it is blind"):
+        with pytest.raises(ConfigError, match=f"line 1: {message}"):
+            check_tasks([shown], no_images=reason, for_training=True)
+    assert check_tasks([shown], no_images=lambda: None, for_training=True) == 1

@@ -82,6 +82,7 @@ def assert_updates_are_right(
     spy = run.spy if ranks == 1 else run.folder.parent / "spy"
     episodes, found, updates = played(spy, tokenizer), [], spied.updates(spy)
     logged = [metrics for metrics in harness.metrics_of(run) if "gem/return" in metrics]
+    assert 0 < len(updates) <= len(logged)
     for update, metrics in zip(updates, logged, strict=False):  # another record after the last evaluation
         assert sum(not row.is_pad for row in update.rows) == rows
         names = [name for name in update.collected if trainable is None or name in trainable]

@@ -228,6 +228,7 @@ def test_in_bfloat16(
     assert len(updates) == 2
     for number, update in enumerate(updates, start=1):
         mine = [episodes[evidence.name_in(row.prompt, tokenizer)] for row in update.rows]
+        assert mine
         wanted = evidence.oracle([made.rewards for made in mine], GAMMA)
         gaps = []
         for row, made, advantages in zip(update.rows, mine, wanted, strict=True):

@@ -20,7 +20,7 @@ from vllm import SamplingParams
 
 import gem_core
 from gem_core.errors import ConfigError, EnvError
-from gem_core.tasks import EVAL_SEEDS, TaskRow
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.openrlhf.args import AGENT, experience_maker, parse
@@ -275,6 +275,17 @@ def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert counts[GUESS] == pytest.approx(300, abs=50)
     assert counts[f"{tmp_path / 'own.py'}:Own"] == pytest.approx(100, abs=40)
     assert all(names_task(row[2]) for row in train)
+
+
+def test_a_named_environment_stays_itself_in_a_list_of_data() -> None:
+    word = f"{GUESS}(max_turns=3) as guess=2"
+    files, envs = dataset.split_words(f"rows.jsonl,{word},{MASTERMIND}")
+    assert [env.label for env in envs] == ["guess", MASTERMIND]
+    assert dataset.split_words(dataset.join_words(files, envs)) == (files, envs)
+    for rows in (None, 2):
+        tasks = dataset.tasks_beside(envs, "train", rows, seed=0)
+        assert {task["env_id"] for task in tasks} == {GUESS, MASTERMIND}
+        assert {EnvChoice.of(task).label for task in tasks} == {"guess", MASTERMIND}
 
 
 def test_rows_of_files_keep_their_labels_for_other_agents(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from gem_rl2.upstream import SPLITS, find
 from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from gem_core.trainers import options
 from gem_lab.cli import main
 from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
@@ -216,3 +218,13 @@ def test_a_file_of_evaluation_items_is_not_trained_on(tmp_path: Path) -> None:
     write([TaskRow(env_id=source.env_id, env_kwargs={}, seed=1, index=0, item=None)], path)
     with pytest.raises(ConfigError, match="the row names no item of service:Shop-v0"):
         check_file(path, for_training=True)
+
+
+def test_a_config_is_composed_by_the_rules_of_the_installed_hydra(tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "small.yaml").write_text("size: 1\nname: ${kind}-1\n")
+    (tmp_path / "main.yaml").write_text("defaults: [part: small, _self_]\nkind: a\npart: {size: 2}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # hydra warns where no version is named
+        config = options.compose_config(tmp_path, "main", ["+part.steps=3", "kind=b"])
+    assert config == {"kind": "b", "part": {"size": 2, "name": "b-1", "steps": 3}}

@@ -253,6 +253,7 @@ def test_rebn_with_a_custom_environment_file(
     assert len(updates) == 3
     for update in updates:
         played = [evidence.conversation(row.prompt + row.response, requests) for row in update.rows]
+        assert played
         for made in played:
             texts = [
                 warm_tokenizer.decode(request["response"], skip_special_tokens=True)

@@ -73,6 +73,7 @@ def test_a_group_may_be_on_two_ranks(ranks: list[dict[str, Any]], estimator: str
     for part, mine in zip(parts, played, strict=True):
         rank_rows = list(zip(mine, wanted[start : start + len(mine)], strict=True))
         start += len(mine)
+        assert part["rows"]
         for row in part["rows"]:
             turns = turns_of(row)
             same = [values for (*_, tokens), values in rank_rows if tokens == row.prompt + row.response]

@@ -187,6 +187,7 @@ def test_the_rollout_alone_in_trls_own_trainer(tmp_path: Path, spy: Path) -> Non
     returns = [e.total_reward for e in played_by.episodes if e.trainable]
     assert 0 < len(returns) < 8  # TRL leaves the failed ones out of its statistics
     assert entry["reward"] == pytest.approx(sum(returns) / len(returns), abs=1e-6)
+    assert losses
     assert all(advantages.dim() == 1 for advantages in losses)
 
 

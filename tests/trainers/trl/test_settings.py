@@ -64,6 +64,7 @@ def assert_losses_are_right(trainer: Spied, wanted: Any = oracle, times: int = 1
     """Check that the loss consumed each episode `times` times, with the advantages of its turns."""
     expected = expected_rows(trainer.rollouts, wanted)
     seen: dict[tuple[int, ...], int] = dict.fromkeys(expected, 0)
+    assert any(any(advantages) for advantages in expected.values())
     for loss in trainer.losses:
         assert math.isfinite(float(loss["loss"]))
         for row in rows_of_loss(loss):
@@ -152,6 +153,7 @@ def test_an_estimator_that_compares_the_episodes_of_a_task(tmp_path: Path, spy: 
 def test_every_estimator_runs(estimator: str, tmp_path: Path, spy: Path) -> None:
     trainer = harness.train(tmp_path, max_steps=1, options=harness.gem(estimator=estimator, wrappers="spy"))
     assert all(torch.isfinite(loss["advantages"]).all() for loss in trainer.losses)
+    assert any(loss["advantages"].any() for loss in trainer.losses)
 
 
 def test_lora(tmp_path: Path, spy: Path) -> None:

@@ -31,8 +31,10 @@ def test_a_folder_in_vllms_engine(warm, tmp_path):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][EASY]
     assert (summary["episodes"], summary["errors"], list(summary["pass_at"])) == (8, 0, ["1", "2"])
     lines = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
+    assert len(lines) == 8
     for line in lines:
         episode = json.loads(line)
+        assert episode["turns"]
         assert episode["context_mode"] == "append"
         for turn in episode["turns"]:
             assert len(turn["logprobs"]) == len(turn["response_ids"]) > 0

@@ -76,6 +76,7 @@ def test_the_others_get_the_advantages_they_would_get_without_it(
         assert (done.keys, done.tags) == (batch.keys, batch.tags)
         for row, advantages in zip(rows, wanted(rows, trainer), strict=True):
             torch.testing.assert_close(row["advantages"], advantages, msg=estimator)
+        assert (len(done.keys), len(kept)) == (20, 10)
         for key in set(done.keys) - set(kept):
             pad = queue.rows["train"][key]
             assert len(pad["advantages"]) == len(pad["returns"]) == len(pad["responses"])
@@ -108,6 +109,7 @@ def test_estimators_get_the_facts_about_the_episodes(queue: MemoryQueue) -> None
     by_env = returns_and_advantages("rebn", "statistics=env")  # one environment
     assert [value for _, value in by_env.values()] == pytest.approx([value for _, value in plain.values()])
     scores = [score for score, _ in plain.values()]
+    assert len(set(scores)) > 2
     rae = returns_and_advantages("rae")
     for score, advantage in rae.values():  # one agent
         assert advantage == pytest.approx(score - (sum(scores) - score) / (len(scores) - 1), abs=1e-5)

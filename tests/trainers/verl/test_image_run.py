@@ -78,6 +78,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
     assert len(updates) == 2
     for update in updates:
         mine = {evidence.name_in(row.prompt, tokenizer): row for row in update.rows}
+        assert len(mine) == len(update.rows) > 0
         advantages = evidence.oracle([played[name].rewards for name in mine], evidence.GAMMA)
         episodes = []
         for (name, row), wanted in zip(mine.items(), advantages, strict=True):
