@@ -18,6 +18,7 @@ from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_core.bridges.openenv.server import serve_env
 from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
 from gem_core.observations import render_observation
+from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
 from gem_core.tasks import EnvChoice
 from gem_core.tools import loop
 from tests.bridges.openenv.serving import GUESS, serving, web
@@ -568,3 +569,32 @@ def test_a_connection_that_ends_while_a_message_is_sent_is_reported_once(timeout
 
     asyncio.run(main())
     assert unheard == []
+
+
+@pytest.mark.parametrize("turns", [100, 1], ids=["to the end", "cut"])
+def test_episodes_on_a_full_server_take_turns(turns):
+    """Environments that a pool keeps would otherwise hold all places for good."""
+
+    class Guesses:
+        def __init__(self):
+            self.guess = 0
+
+        async def reply(self, messages, *, max_tokens, request_id):
+            self.guess += 1
+            return ChatReply(f"\\boxed{{{(self.guess - 1) % 10 + 1}}}")
+
+    async def worker(pool, url, seed):
+        row = {"env_id": f"openenv:{url}", "env_kwargs": {}, "seed": seed, "index": seed, "item": None}
+        limits = EpisodeLimits(max_turns=turns, step_timeout=20)
+        played = [await pool.play(row, Guesses(), MessagesContext(), limits) for _ in range(3)]
+        return [episode.error for episode in played]
+
+    async def main(url):
+        pool = EnvPool()
+        try:
+            return await asyncio.gather(*(worker(pool, url, seed) for seed in range(8)))
+        finally:
+            await asyncio.to_thread(pool.close)
+
+    with serving(GUESS, max_sessions=2) as running:
+        assert asyncio.run(main(running.url)) == [[None] * 3] * 8
