@@ -55,3 +55,14 @@ def working_in(folder: Path | str) -> Iterator[None]:
             before.go_back()
     finally:
         before.close()
+
+
+def import_torch() -> None:
+    """Import torch if it is installed; its library MKL ends a process whose working directory is gone.
+
+    Raises:
+        FileNotFoundError: It is gone at the start. It may be deleted during the import, which takes seconds.
+    """
+    os.getcwd()
+    with working_in("/"), contextlib.suppress(ModuleNotFoundError):
+        import torch  # noqa: F401

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from gem_core._util.seeds import derive_seed
+from gem_core._util.working_directory import import_torch
 from gem_core.engines.endpoint import Endpoint
 from gem_core.engines.patience import Patience
 from gem_core.engines.stop_ids import engine_stop_ids, response_stops
@@ -72,6 +73,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
         ConfigError: The device does not exist, or the token limit exceeds the limit of the model.
         MissingDependency: torch or transformers is missing.
     """
+    import_torch()
     try:
         import torch
 

@@ -114,3 +114,33 @@ def test_a_deleted_working_directory_breaks_no_rule(tmp_path: Path, monkeypatch:
     with pytest.raises(FileNotFoundError):
         os.getcwd()
     assert check_env(Sound, rules=[RULE], seeds=[0]).passed == (RULE,)
+
+
+DELETES = """
+import os
+import shutil
+from tests.checker.broken_envs import Sound
+
+
+class {name}(Sound):
+    def step(self, action):
+        shutil.rmtree({folder!r}, ignore_errors=True)
+        {next}
+        return super().step(action)
+"""
+
+
+@pytest.mark.parametrize(
+    ("needs", "inside"), [("open('data').close()", False), ("pass", True)], ids=["data", "file"]
+)
+def test_no_environment_is_blamed_for_what_is_deleted_during_the_check(
+    needs: str, inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "data").touch()
+    file = (here if inside else tmp_path) / "env.py"
+    file.write_text(DELETES.format(name="Deletes", folder=str(here), next=needs))
+    monkeypatch.chdir(tmp_path if inside else here)
+    with pytest.raises(FileNotFoundError):
+        check_env(f"{file}:Deletes", seeds=[0])

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 UNKNOWN_USER = 54321
+"""First of the ids without a name. Each test has its own, because limits count all processes of a user."""
 SEARCH = "tools(tools=\"search(corpus='multihop')\")"
 COMMANDS = {
     "version": "--version",
@@ -116,7 +117,7 @@ MACHINES = {
     "24 open files": Machine('ulimit -n 24; "$@"', LIGHT),
     "2 GB of address space": Machine('ulimit -v 2000000; "$@"', LIGHT),
     "one process": Machine(
-        AS_USER + "bash -c 'ulimit -u 1; exec \"$@\"' _ \"$@\"",
+        "ulimit -u 1; " + AS_USER + '"$@"',  # only root can start an interpreter in a closed folder
         frozenset(("version", "envs")), NONE, ("root", "user"),
     ),
     "read-only results": Machine(
@@ -209,8 +210,10 @@ def test_command(machine: str, command: str, work: Path, inputs: Path) -> None:
     for name, place in places.items():
         words = [word.replace(name, place) if word.startswith(name) else word for word in words]
     python = python_of_every_user() if "user" in row.needs else sys.executable
+    user = UNKNOWN_USER + len(COMMANDS) * [*MACHINES].index(machine) + [*COMMANDS].index(command)
+    shell = row.shell.replace(str(UNKNOWN_USER), str(user))
     result = subprocess.run(
-        ["bash", "-c", row.shell, "_", python, "-m", "gem_core", *words],
+        ["bash", "-c", shell, "_", python, "-m", "gem_core", *words],
         cwd=work,
         env=variables(row.env),
         input="5\n:quit\n",
