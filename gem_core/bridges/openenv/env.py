@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -11,6 +12,7 @@ from random import SystemRandom
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_choice, check_dict, check_number
+from gem_core._util.places import waiting
 from gem_core._util.threads import in_thread
 from gem_core.bridges.actions import Action, ActionGrammar, draw, resolved
 from gem_core.bridges.foreign import ForeignEnv, json_info
@@ -53,7 +55,8 @@ class OpenEnvEnv(ForeignEnv):
     deterministic and the episode fails.
 
     A session lasts from one episode to the next. On a server that was full in the last minute, it ends with
-    the episode, so that all episodes that wait get their turn.
+    the episode, so that all episodes that wait get their turn. A wait for a place does not count for
+    `EpisodeLimits.step_timeout`.
 
     Connections belong to a background event loop, on which any number of episodes wait at the same time.
 
@@ -259,7 +262,8 @@ class OpenEnvEnv(ForeignEnv):
                 pause = delay * SystemRandom().uniform(0.5, 1.0)  # not all clients at the same moment
                 if time.monotonic() + pause > began + patience:
                     raise ServiceError(f"{self.source}: {error}, for {patience:g} s") from error
-                await asyncio.sleep(pause)
+                with waiting() if isinstance(error, ServerFull) else contextlib.nullcontext():
+                    await asyncio.sleep(pause)
                 delay = min(2 * delay, 2.0)
             except EnvError as error:
                 if isinstance(error, ServerError):

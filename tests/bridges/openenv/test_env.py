@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
+from gem_core._util.places import Clock, on_clock
 from gem_core.bridges.openenv import env as openenv_env
 from gem_core.bridges.openenv import wire
 from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
@@ -21,7 +22,7 @@ from gem_core.observations import render_observation
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
 from gem_core.tasks import EnvChoice
 from gem_core.tools import loop
-from tests.bridges.openenv.serving import GUESS, serving, web
+from tests.bridges.openenv.serving import GUESS, Address, ClientSession, serving, web
 
 WORDLE = "game:Wordle-v0-easy"
 
@@ -598,3 +599,21 @@ def test_episodes_on_a_full_server_take_turns(turns):
 
     with serving(GUESS, max_sessions=2) as running:
         assert asyncio.run(main(running.url)) == [[None] * 3] * 8
+
+
+def test_a_wait_for_a_place_is_not_the_time_of_a_reset():
+    async def main(url):
+        session = await ClientSession.open(Address.parse(url), None, 30)
+        await session.ask("reset", {}, 30)
+        env, clock, began = gem_core.make(f"openenv:{url}"), Clock(None), time.monotonic()
+        with on_clock(clock):
+            resetting = asyncio.ensure_future(env.areset(0))
+        while time.monotonic() - began - clock.seconds < 0.5:  # until the clock has stood for so long
+            assert time.monotonic() - began < 30
+            await asyncio.sleep(0.05)
+        session.close()
+        await resetting
+        env.close()
+
+    with serving(GUESS, max_sessions=1) as running:
+        asyncio.run(main(running.url))
