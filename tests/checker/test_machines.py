@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ class LacksLevel(Raises):
     error = SandboxError("level 'namespace' is not available")
 
 
+class LacksThreads(Sound):
+    def step(self, action: str) -> Any:
+        before = threading.stack_size(2**46)  # more than there is
+        try:
+            threading.Thread(target=print).start()
+        finally:
+            threading.stack_size(before)
+
+
 class LosesFile(Raises):
     error = FileNotFoundError(errno.ENOENT, "No such file or directory", "/somewhere")
 
@@ -100,6 +110,11 @@ def test_other_texts_are_still_sent_on_such_a_machine() -> None:
 def test_what_the_machine_lacks_is_not_a_broken_rule(env: type[Raises]) -> None:
     with pytest.raises(type(env.error), match=re.escape(str(env.error))):
         check_env(env, seeds=[0], keep_going=True)
+
+
+def test_a_limit_of_threads_is_not_a_broken_rule() -> None:
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        check_env(LacksThreads, seeds=[0], keep_going=True)
 
 
 def test_other_errors_of_the_system_are_broken_rules() -> None:
