@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,10 +179,18 @@ def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place() -> Iterator[Path]:
+    """Folder that every user can open: pytest closes its own whenever another pytest starts."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def inputs(place: Path) -> Path:
     """Folder of a finished evaluation and a tiny model, which other users can read."""
-    folder = tmp_path_factory.mktemp("inputs")
-    folder.chmod(0o755)
+    folder = place / "inputs"
+    folder.mkdir(mode=0o755)
     game = "game:GuessTheNumber-v0-easy"
     for words in (
         ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
@@ -193,13 +202,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def work(place: Path) -> Path:
     """Working directory in which every user may create files."""
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o755)
-    tmp_path.chmod(0o777)
-    return tmp_path
+    folder = Path(tempfile.mkdtemp(dir=place))
+    folder.chmod(0o777)
+    return folder
 
 
 @pytest.mark.parametrize(
