@@ -9,8 +9,8 @@ seconds the OpenEnv server, one of its workers, the MCP server, or a fork server
 the OpenEnv server is told to end and must do so.
 
 An episode that ends by itself must earn what the same seed earned alone; one whose environment was killed
-is counted. Threads, descriptors, processes, memory, and sessions are read at rest, after a minute of load
-and at the end.
+is counted with its error. Threads, descriptors, processes, memory, and sessions are read at rest, after a
+minute of load and at the end.
 """
 
 from __future__ import annotations
@@ -152,11 +152,13 @@ class Endurance:
 
     Attributes:
         counts: Number of episodes and of killed processes by kind.
+        lost: Number of episodes that ended with an error of the environment, by kind and error.
         errors: What must not happen, and how often it did.
     """
 
     def __init__(self, openenv: Server, mcp: Server) -> None:
         self.counts: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self._openenv, self._mcp = openenv, mcp
         self._earned: dict[tuple[str, int], float] = {}
@@ -208,6 +210,7 @@ class Endurance:
                 continue
             if episode.stop_reason == "env_error":
                 self.counts[f"{kind} lost"] += 1
+                self.lost[f"{kind}: {_without_numbers(episode.error)}"] += 1
             elif episode.stop_reason == "max_turns":
                 self.counts[f"{kind} cut"] += 1
             elif episode.total_reward != self._earned[kind, seed]:
@@ -254,6 +257,11 @@ class Endurance:
             found = re.search(r"^gem_core_sessions (\d+)", answer.read().decode(), re.MULTILINE)
         assert found is not None
         return int(found[1])
+
+
+def _without_numbers(error: str | None) -> str:
+    """Return an error without what differs from one episode to the next: ids, ports, and times."""
+    return re.sub(r"\d+(\.\d+)?", "N", error or "no error is given")[:300]
 
 
 def _kill_one(parent: int, word: str, choices: random.Random) -> bool:
@@ -319,6 +327,7 @@ def main() -> None:
         asyncio.run(load.run(min(60.0, args.minutes * 30), args.seed))
         before = rest(load)
         load.counts.clear()
+        load.lost.clear()
         asyncio.run(load.run(args.minutes * 60, args.seed + 1))
         after = rest(load)
     finally:
@@ -337,6 +346,7 @@ def main() -> None:
         "before": before,
         "after": after,
         "counts": dict(sorted(load.counts.items())),
+        "lost": dict(load.lost.most_common()),
         "errors": dict(load.errors),
     }
     text = json.dumps(result, indent=1) + "\n"

@@ -259,6 +259,13 @@ class Env(Closing):
             GemError: A server does not answer, or something else answers at its address.
         """
 
+    def rest(self) -> None:
+        """Give up what other episodes may be waiting for; the next call is `reset` or `close`.
+
+        A pool calls it on an environment that it keeps for a later episode; it must not block. The default
+        does nothing.
+        """
+
     # -- players ------------------------------------------------------------------------------
 
     def sample_random_action(self) -> str:

@@ -126,6 +126,9 @@ class Wrapper(Env):
     def check_services(self) -> None:
         self.env.check_services()
 
+    def rest(self) -> None:
+        self.env.rest()
+
     def items(self, split: Split) -> Sequence[int] | None:
         return self.env.items(split)
 

@@ -1,4 +1,8 @@
-"""`proxy_for`: which proxy a connection goes through, the same for every client of this package."""
+"""`proxy_for`: which proxy a connection goes through, the same for every client of this package.
+
+The client of the Hugging Face Hub decides for itself. It reads the same variables, but excepts no loopback
+address: `named_for` is what it does.
+"""
 
 from __future__ import annotations
 
@@ -21,20 +25,27 @@ def proxy_for(url: str) -> str | None:
     Raises:
         ConfigError: The proxy is not one for HTTP, such as a SOCKS proxy.
     """
-    parts = urllib.parse.urlsplit(url)
-    host = parts.hostname or ""
-    proxies = urllib.request.getproxies()
-    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
-    proxy = proxies.get(scheme) or proxies.get("all")
-    if not proxy or is_loopback(host) or urllib.request.proxy_bypass(host):
+    host = urllib.parse.urlsplit(url).hostname or ""
+    proxy = None if is_loopback(host) else named_for(url)
+    if proxy is None:
         return None
-    proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not proxy.lower().startswith(("http://", "https://")):
         raise ConfigError(
             f"the environment names the proxy {without_secrets(proxy)} for {host}: expected one that begins "
             "with http://; set HTTP_PROXY and HTTPS_PROXY, or list the host in NO_PROXY"
         )
     return proxy
+
+
+def named_for(url: str) -> str | None:
+    """Return the URL of the proxy that the environment names for an address of any kind; None for none."""
+    parts = urllib.parse.urlsplit(url)
+    proxies = urllib.request.getproxies()
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def via(proxy: str | None) -> str:

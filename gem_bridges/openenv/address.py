@@ -14,6 +14,10 @@ class SessionLost(Exception):
     """Raised when the session or its episode is gone: a new session may work."""
 
 
+class ServerFull(SessionLost):
+    """Raised when the server has as many sessions as it allows."""
+
+
 class ServerError(EnvError):
     """Raised when the server answers with an error; `code` is OpenEnv's code."""
 

@@ -9,7 +9,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gem_bridges.openenv import wire
-from gem_bridges.openenv.address import Address, ServerError, SessionLost, access_headers
+from gem_bridges.openenv.address import (
+    Address,
+    ServerError,
+    ServerFull,
+    SessionLost,
+    access_headers,
+)
 from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import ConfigError, EnvError, MissingDependency
@@ -51,6 +57,7 @@ class ClientSession:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[bytes] | None = None
         self._ended: str | None = None
+        self._full = False
         _keep(self._receive())
 
     @classmethod
@@ -108,11 +115,12 @@ class ClientSession:
 
         Raises:
             SessionLost: The connection ended, or the server lost the episode.
+            ServerFull: The server has no place for this session.
             ServerError: The server answered with another error.
             EnvError: The answer violates the protocol or did not arrive in time; the session is closed.
         """
         if self._ended is not None:
-            raise SessionLost(self._ended)
+            raise self._lost(self._ended)
         self._answer = self._loop.create_future()
         message = json.dumps({"type": kind, "data": data}).encode()
         try:
@@ -135,7 +143,9 @@ class ClientSession:
         except (ValueError, TypeError, KeyError) as error:
             self.close()
             raise EnvError(f"the server sent an unexpected message: {payload[:200]!r}") from error
-        if code in (wire.SESSION_ERROR, wire.CAPACITY_REACHED):
+        if code == wire.CAPACITY_REACHED:
+            raise ServerFull(f"{text} ({code})")
+        if code == wire.SESSION_ERROR:
             raise SessionLost(f"{text} ({code})")
         raise ServerError(f"{text} ({code})", code)
 
@@ -167,6 +177,7 @@ class ClientSession:
                 if self._answer is not None and not self._answer.done():
                     self._answer.set_result(message.data)
                 elif wire.CAPACITY_REACHED.encode() in message.data:
+                    self._full = True
                     self._end("the server is at capacity")
                 continue
             if message.type is aiohttp.WSMsgType.CLOSE:
@@ -185,7 +196,10 @@ class ClientSession:
             return
         self._ended = reason
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error or SessionLost(reason))
+            self._answer.set_exception(error or self._lost(reason))
+
+    def _lost(self, reason: str) -> SessionLost:
+        return ServerFull(reason) if self._full else SessionLost(reason)
 
 
 def _keep(work: Coroutine[Any, Any, object]) -> None:

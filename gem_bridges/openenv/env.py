@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import time
@@ -12,10 +13,11 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from gem_bridges.actions import Action, ActionGrammar, draw, resolved
 from gem_bridges.foreign import ForeignEnv, json_info
-from gem_bridges.openenv import wire
-from gem_bridges.openenv.address import ServerError, SessionLost
+from gem_bridges.openenv import crowds, wire
+from gem_bridges.openenv.address import ServerError, ServerFull, SessionLost
 from gem_bridges.openenv.links import Link, LocalLink, ServerLink
 from gem_core._util.checks import check_choice, check_dict, check_number
+from gem_core._util.places import waiting
 from gem_core._util.threads import in_thread
 from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError, ServiceError
@@ -51,6 +53,10 @@ class OpenEnvEnv(ForeignEnv):
     If the server goes away or loses the episode, the episode is restored in a new session: reset with the
     same seed, then the same actions. Every answer must equal the first one, otherwise the environment is not
     deterministic and the episode fails.
+
+    A session lasts from one episode to the next. On a server that was full in the last minute, it ends with
+    the episode, so that all episodes that wait get their turn. A wait for a place does not count for
+    `EpisodeLimits.step_timeout`.
 
     Connections belong to a background event loop, on which any number of episodes wait at the same time.
 
@@ -144,6 +150,9 @@ class OpenEnvEnv(ForeignEnv):
     def check_services(self) -> None:
         loop.run(self._check_schema())
 
+    def rest(self) -> None:
+        loop.background().call_soon_threadsafe(crowds.rest, self.source, self._link)
+
     def close(self) -> None:
         super().close()
         loop.background().call_soon_threadsafe(self._link.close)
@@ -170,6 +179,7 @@ class OpenEnvEnv(ForeignEnv):
     async def _begin(self, seed: int) -> ResetResult:
         index = {} if self.item is None else {"index": self.item}
         self._reset_data, self._history = {**self.reset_arguments, "seed": seed, **index}, []
+        crowds.play(self.source, self._link)
         result = await self._ask("reset", self._reset_data)
         if result.get("done"):
             raise EnvError(f"{self.source}: the episode was over after the reset")
@@ -194,6 +204,8 @@ class OpenEnvEnv(ForeignEnv):
         reward = 0.0 if result.get("reward") is None else float(result["reward"])
         done = bool(result.get("done"))
         truncated = done and bool(self._last.get("truncated"))
+        if done:
+            crowds.rest(self.source, self._link)
         return observation, reward, done and not truncated, truncated, info
 
     # -- the session --------------------------------------------------------------------------
@@ -234,10 +246,7 @@ class OpenEnvEnv(ForeignEnv):
         Args:
             work: Called with whether the session was lost, and closed, in an earlier attempt.
         """
-        patience = self.retry_for
-        if self.source not in _answered:
-            patience = min(patience, _FIRST_CONTACT)
-        end, delay = time.monotonic() + patience, 0.1
+        began, delay = time.monotonic(), 0.1
         lost = False
         while True:
             try:
@@ -245,10 +254,16 @@ class OpenEnvEnv(ForeignEnv):
             except SessionLost as error:
                 self._link.drop()
                 lost = True
+                if isinstance(error, ServerFull):
+                    crowds.is_full(self.source)
+                patience = self.retry_for
+                if self.source not in _answered:
+                    patience = min(patience, _FIRST_CONTACT)
                 pause = delay * SystemRandom().uniform(0.5, 1.0)  # not all clients at the same moment
-                if time.monotonic() + pause > end:
+                if time.monotonic() + pause > began + patience:
                     raise ServiceError(f"{self.source}: {error}, for {patience:g} s") from error
-                await asyncio.sleep(pause)
+                with waiting() if isinstance(error, ServerFull) else contextlib.nullcontext():
+                    await asyncio.sleep(pause)
                 delay = min(2 * delay, 2.0)
             except EnvError as error:
                 if isinstance(error, ServerError):

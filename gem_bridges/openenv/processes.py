@@ -106,8 +106,10 @@ class ProcessHost(WorkerHost[ProcessWorker]):
         self._timeout = timeout
 
     async def _start_worker(self, number: int) -> ProcessWorker:
+        command = [sys.executable, "-m", "gem_bridges.openenv.worker"]
+        command, pipes = orphans.announced(command, END_SECONDS)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gem_bridges.openenv.worker",
+            *command, pass_fds=pipes,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip

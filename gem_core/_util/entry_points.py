@@ -131,12 +131,12 @@ def _load_file(name: str, path: str) -> ModuleType:
         ConfigError: The file does not exist or raises an error.
     """
     file = Path(path).resolve()
-    if not file.is_file():
-        raise ConfigError(f"{name}: {file} does not exist")
     # The name depends on the path only, so objects of the module can be pickled for another process.
     module_name = f"gem_core_file_{file.stem}_{zlib.crc32(os.fsencode(file)):08x}"
     with lock:
         if module_name not in sys.modules:
+            if not file.is_file():
+                raise ConfigError(f"{name}: {file} does not exist")
             spec = importlib.util.spec_from_file_location(module_name, file)
             assert spec is not None  # a path that ends with .py has a spec with a loader
             assert spec.loader is not None

@@ -1,6 +1,7 @@
 """Processes that end with this one, even if it is killed.
 
-    process = subprocess.Popen(command, start_new_session=True)
+    command, pipes = announced(command)
+    process = subprocess.Popen(command, pass_fds=pipes, start_new_session=True)
     end_with_us(process.pid)
     ...
     release(process.pid)
@@ -9,7 +10,9 @@
 Closing a pipe ends a process that reads it, but not one that computes, sleeps, or hangs, and not what that
 one has started. The kernel's own signal at the parent's death (``PR_SET_PDEATHSIG``) reaches a single
 process, and is sent when the thread that forked it ends. Therefore one small process per caller, the watcher,
-waits for the end of the caller and then kills process groups.
+waits for the end of the caller and then kills process groups. Each process announces itself before anything
+else. A caller that is killed before `end_with_us` therefore leaves nothing behind: the watcher waits while a
+process that it does not know yet holds its pipe.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gem_core._util.forks import ForkSafeLock, after_fork
 from gem_core._util.watcher import RECORD
 
-_SCRIPT = str(Path(__file__).with_name("watcher.py"))
+_WATCHER = str(Path(__file__).with_name("watcher.py"))
+_ANNOUNCE = str(Path(__file__).with_name("announce.py"))
 
 _lock = ForkSafeLock(reentrant=True)
 
@@ -50,11 +56,50 @@ class _Watcher:
 _watcher = _Watcher()
 
 
-def pipe() -> int:
-    """Return the descriptor on which a process can send its own record, before it does anything else.
+def announced(command: Sequence[str], grace: float = 0.0) -> tuple[list[str], tuple[int, ...]]:
+    """Return a command that first makes itself known to the watcher, and the descriptors to pass to it.
 
-    A caller that is killed between the start of a process and `end_with_us` then leaves nothing behind.
+    Args:
+        command: The command; its first word is the path of a program.
+        grace: As in `end_with_us`, which is to be called as soon as the process is started.
     """
+    if not hasattr(os, "killpg"):  # Windows
+        return [*command], ()
+    source = pipe()
+    words = [sys.executable, "-I", "-S", _ANNOUNCE, str(source), str(round(grace * 1000))]
+    return [*words, *command], (source,)
+
+
+class Announcement:
+    """Makes a process of `multiprocessing` known to the watcher.
+
+    Sent as an argument to a process that is being spawned.
+
+    Args:
+        grace: As in `end_with_us`.
+    """
+
+    def __init__(self, grace: float = 0.0) -> None:
+        self._grace = grace
+        self._source: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        from multiprocessing.reduction import DupFd
+
+        return {"_grace": self._grace, "_source": DupFd(pipe()) if hasattr(os, "killpg") else None}
+
+    def send(self) -> None:
+        """Make the calling process known, which is the leader of its process group."""
+        if self._source is None:
+            return
+        source = self._source.detach()
+        with contextlib.suppress(BrokenPipeError):  # somebody killed the watcher
+            os.write(source, RECORD.pack(os.getpid(), round(self._grace * 1000)))
+        os.close(source)
+
+
+def pipe() -> int:
+    """Return the descriptor on which a process can send its own record, before it does anything else."""
     with _lock:
         if _watcher.pipe is None:
             _start()
@@ -99,7 +144,7 @@ def _start() -> None:
         if _watcher.process is not None:
             _watcher.process.wait()
         _watcher.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", _SCRIPT, str(theirs), str(os.getpid())], pass_fds=(theirs,),
+            [sys.executable, "-I", "-S", _WATCHER, str(theirs), str(os.getpid())], pass_fds=(theirs,),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
             start_new_session=True,
         )  # fmt: skip

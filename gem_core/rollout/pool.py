@@ -283,6 +283,7 @@ class EnvPool:
     def _keep(self, kind: str, env: Env) -> None:
         """Keep an idle environment, and start closing those that exceed the limit."""
         envs = self._idle.pop(kind, [])
+        env.rest()
         envs.append(env)
         self._idle[kind] = envs
         self._trim(self._playing - 1)

@@ -66,7 +66,9 @@ class ProcessBackend(SliceBackend[ProcessWorker]):
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         plans = [self._plans[i] for i in indices]
-        process = context.Process(target=_work, args=(theirs, plans), name=f"gem-envs-{indices[0]}")
+        announcement = orphans.Announcement(GRACE)
+        name = f"gem-envs-{indices[0]}"
+        process = context.Process(target=_work, args=(announcement, theirs, plans), name=name)
         try:
             process.start()
         except BaseException:
@@ -140,10 +142,11 @@ def _kill_group(process: SpawnProcess) -> None:
 # -- in the worker ----------------------------------------------------------------------------
 
 
-def _work(pipe: Connection, plans: Sequence[SlotPlan]) -> None:
+def _work(announcement: orphans.Announcement, pipe: Connection, plans: Sequence[SlotPlan]) -> None:
     """Run calls until the pipe is closed; the main function of a worker."""
     if hasattr(os, "setsid"):
         os.setsid()  # the parent handles Ctrl-C, and a kill reaches the processes of environments
+    announcement.send()
     try:
         slots = build_slice(plans)
     except BaseException as error:

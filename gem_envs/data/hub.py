@@ -1,7 +1,8 @@
 """Datasets on the Hugging Face Hub: the files of a split and their location on this machine.
 
 The client library transfers and caches the files, and its environment variables apply (``HF_ENDPOINT``,
-``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``). Without a connection, the cache is used; if the cache lacks
+``HF_HOME``, ``HF_TOKEN``, ``HF_HUB_OFFLINE``, and those of proxies, which it applies to loopback addresses,
+too). Without a connection, the cache is used; if the cache lacks
 the dataset, an error with advice is raised within `PATIENCE` seconds.
 """
 
@@ -12,10 +13,12 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError, DataError, MissingDependency
 from gem_envs.data.file_rows import SUFFIXES, FileRows
+from gem_envs.proxies import named_for, via
 
 T = TypeVar("T")
 PATIENCE = 15.0
@@ -66,7 +69,7 @@ def hub_rows(
             raise DataError(
                 f"the hub has no dataset {id!r} that this account can read; check the id or set HF_TOKEN"
             ) from error
-        return FileRows(id, *_cached(id, split, subset, revision, error))
+        return FileRows(id, *_cached(id, split, subset, revision, error, endpoint))
     names = [sibling.rfilename for sibling in info.siblings or []]
     chosen = choose_files(id, names, split, subset)
     suffix = PurePosixPath(chosen[0]).suffix
@@ -84,7 +87,7 @@ def hub_rows(
         ]
     except Exception as error:
         raise DataError(
-            f"the dataset {id} could not be downloaded ({error_line(error, 160)}); try again"
+            f"the dataset {id} could not be downloaded{_via(endpoint)} ({error_line(error, 160)}); try again"
         ) from error
     return FileRows(id, paths, suffix)
 
@@ -156,8 +159,24 @@ def _raise_unknown(kind: str, name: str, dataset: str, known: Sequence[str]) -> 
     raise ConfigError(unknown(kind, name, known, owner=dataset))
 
 
+def _via(endpoint: str | None) -> str:
+    """Return the end of a phrase: the proxy that the client library uses, and how to do without it."""
+    from huggingface_hub.constants import ENDPOINT
+
+    url = endpoint or ENDPOINT
+    proxy = named_for(url)
+    if proxy is None:
+        return ""
+    return f"{via(proxy)} (list {urlsplit(url).hostname} in NO_PROXY to do without it)"
+
+
 def _cached(
-    id: str, split: str | None, subset: str | None, revision: str | None, error: Exception
+    id: str,
+    split: str | None,
+    subset: str | None,
+    revision: str | None,
+    error: Exception,
+    endpoint: str | None,
 ) -> tuple[list[Path], str]:
     """Return the files of an earlier download and their suffix.
 
@@ -174,7 +193,7 @@ def _cached(
         chosen = choose_files(id, files, split, subset)
     except Exception:
         raise DataError(
-            f"the dataset {id} is not on this machine, and the hub cannot be reached "
+            f"the dataset {id} is not on this machine, and the hub cannot be reached{_via(endpoint)} "
             f"({error_line(error, 160)}); connect once to download it, or set dataset_name= to a parquet, "
             "jsonl, json, or csv file"
         ) from error

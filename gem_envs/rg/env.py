@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import os
 import re
 import sys
 import tempfile
@@ -20,6 +19,7 @@ import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
 from gem_core._util.checks import check_bool, check_int
+from gem_core._util.working_directory import working_in
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
 from gem_envs.data import Row
@@ -317,13 +317,8 @@ def _examples() -> dict[str, str]:
 def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
     """Run `_Items.made_here` in the worker, in an empty folder, because programs of codeio write files."""
     items = _Items(name, size, seed, settings, here=True)
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            return items.made_here(index)
-        finally:
-            os.chdir(before)
+    with tempfile.TemporaryDirectory() as folder, working_in(folder):
+        return items.made_here(index)
 
 
 def _create(name: str, size: int, seed: int, settings: dict[str, Any]) -> Any:

@@ -69,8 +69,9 @@ def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
 
 class _Worker:
     def __init__(self, module: str) -> None:
+        command, pipes = orphans.announced([sys.executable, "-m", "gem_envs.rg._worker", module])
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gem_envs.rg._worker", module],
+            command, pass_fds=pipes,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
             env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
         )  # fmt: skip

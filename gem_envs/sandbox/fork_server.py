@@ -19,6 +19,7 @@ from gem_core.errors import SandboxError
 from gem_envs.sandbox.guest.devices import DEVICE_FILES
 from gem_envs.sandbox.limits import ONE_THREAD
 from gem_envs.sandbox.packages import package_paths
+from gem_envs.sandbox.program import starting
 
 _GUEST = Path(__file__).with_name("guest")
 _SERVER = str(_GUEST / "server.py")
@@ -50,12 +51,16 @@ class ForkServer:
         self._lock = threading.Lock()
         self._spare: list[socket.socket] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self.process = subprocess.Popen(
-                [config["python"], "-I", "-S", _SERVER, str(theirs.fileno()), json.dumps(config)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-                start_new_session=True, pass_fds=(theirs.fileno(),), env=config["env"],
-            )  # fmt: skip
+        try:
+            with theirs, starting(config["python"]):
+                self.process = subprocess.Popen(
+                    [config["python"], "-I", "-S", _SERVER, str(theirs.fileno()), json.dumps(config)],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                    start_new_session=True, pass_fds=(theirs.fileno(),), env=config["env"],
+                )  # fmt: skip
+        except BaseException:
+            self._control.close()
+            raise
         try:
             self._control.settimeout(_START_SECONDS)
             self._answer()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import sys
 import time
 import traceback
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.places import Places
+from gem_core._util.working_directory import working_in
 from gem_envs.sandbox.program import Program, Sandbox
 from gem_envs.sandbox.result import Ending, RunResult
 from gem_envs.sandbox.workspace import own_folder, read_files, write_files
@@ -75,11 +75,10 @@ def _execute(code: str, variables: dict[str, Any]) -> int:
 
 @contextlib.contextmanager
 def _as_program(folder: Path, stdin: str) -> Iterator[None]:
-    cwd, standard_in = os.getcwd(), sys.stdin
-    os.chdir(folder)
-    sys.stdin = io.StringIO(stdin)
-    try:
-        yield
-    finally:
-        os.chdir(cwd)
-        sys.stdin = standard_in
+    standard_in = sys.stdin
+    with working_in(folder):
+        sys.stdin = io.StringIO(stdin)
+        try:
+            yield
+        finally:
+            sys.stdin = standard_in

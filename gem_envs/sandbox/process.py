@@ -30,7 +30,7 @@ from pathlib import Path
 from gem_core._util import orphans
 from gem_core._util.places import stopping
 from gem_envs.sandbox.limits import ONE_THREAD, ProgramLimits
-from gem_envs.sandbox.program import Program, Sandbox, cores, program_places
+from gem_envs.sandbox.program import Program, Sandbox, cores, program_places, starting
 from gem_envs.sandbox.result import RunResult, ending_of, head
 from gem_envs.sandbox.workspace import own_folder, read_files, write_files
 
@@ -83,20 +83,21 @@ class Process(Sandbox):
                 open(outside / "out", "w+b") as out,
                 open(outside / "err", "w+b") as err,
             ):
-                pipe = orphans.pipe()
-                start = time.perf_counter()
-                process = subprocess.Popen(
-                    [
-                        sys.executable, "-I", *([] if self._packages else ["-S"]), _LAUNCHER, wire, "main.py",
-                        str(pipe),
-                    ],
-                    stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
-                    pass_fds=(pipe,),
-                    env={
-                        "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", "HOME": str(inside), "TMPDIR": str(inside),
-                        **ONE_THREAD,
-                    },
-                )  # fmt: skip
+                with starting(sys.executable):
+                    pipe = orphans.pipe()
+                    start = time.perf_counter()
+                    process = subprocess.Popen(
+                        [
+                            sys.executable, "-I", *([] if self._packages else ["-S"]), _LAUNCHER, wire,
+                            "main.py", str(pipe),
+                        ],
+                        stdin=standard_in, stdout=out, stderr=err, cwd=inside, start_new_session=True,
+                        pass_fds=(pipe,),
+                        env={
+                            "PYTHONHASHSEED": "0", "LANG": "C.UTF-8", **ONE_THREAD,
+                            "HOME": str(inside), "TMPDIR": str(inside),
+                        },
+                    )  # fmt: skip
                 timed_out = _wait(process, limits.wall_seconds)
                 seconds = time.perf_counter() - start
                 # Read from the descriptors, since the program may have removed the names.

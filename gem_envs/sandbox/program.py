@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -25,6 +26,23 @@ def cores() -> int:
 def program_places(workers: int) -> Places:
     """Return the places for programs on a number of cores."""
     return Places(_AT_ONCE * workers)
+
+
+@contextlib.contextmanager
+def starting(python: str) -> Iterator[None]:
+    """Start an interpreter in this block.
+
+    Raises:
+        SandboxError: This user cannot start it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename != python:
+            raise
+        raise SandboxError(
+            f"the interpreter {python} cannot be started ({error.strerror}); use one that this user can start"
+        ) from error
 
 
 @dataclass(frozen=True)

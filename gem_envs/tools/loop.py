@@ -37,14 +37,23 @@ def background() -> asyncio.AbstractEventLoop:
     """Return the loop of this process; the first call starts it in its own thread."""
     with _lock:
         if _background.loop is None:
-            _background.loop = asyncio.new_event_loop()
-            threading.Thread(target=_background.loop.run_forever, name="gem-tools", daemon=True).start()
+            loop = asyncio.new_event_loop()
+            try:
+                threading.Thread(target=loop.run_forever, name="gem-tools", daemon=True).start()
+            except RuntimeError:  # no further thread may start now; a later call tries again
+                loop.close()
+                raise
+            _background.loop = loop
         return _background.loop
 
 
 def submit(work: Coroutine[Any, Any, T]) -> Future[T]:
     """Start `work` on the background loop. May be called from any thread."""
-    return asyncio.run_coroutine_threadsafe(work, background())
+    try:
+        return asyncio.run_coroutine_threadsafe(work, background())
+    except BaseException:  # the loop cannot be started
+        work.close()
+        raise
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -72,7 +81,11 @@ async def on_background(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         asyncio.CancelledError: The caller was canceled. This cancels `work`, and is raised when it has ended.
     """
-    home, away = asyncio.get_running_loop(), background()
+    try:
+        home, away = asyncio.get_running_loop(), background()
+    except BaseException:  # the loop cannot be started
+        work.close()
+        raise
     ended: asyncio.Future[None] = home.create_future()
     tasks: list[asyncio.Task[T]] = []
 

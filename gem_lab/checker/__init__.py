@@ -16,15 +16,20 @@ and a command, ``gem-core check my:Env-v0``. The rules are the functions in
 
 from __future__ import annotations
 
+import errno
+import os
 import tempfile
 import unittest
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gem_lab.checker.replay_rules  # adds its rules to RULES, as do the next imports
 import gem_lab.checker.trust_rules
 import gem_lab.checker.truth_rules  # noqa: F401
+from gem_core._util.entry_points import is_file
 from gem_core._util.messages import error_line
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
@@ -106,6 +111,7 @@ def check_env(
         GemError: The first reset reports that something outside the environment is missing, such as a server
             or a package, or a rule needs a sandbox level that this machine lacks.
         OSError: This machine has no space, memory, or process left for the check.
+        FileNotFoundError: A rule is broken, and the working directory or the environment's file is gone.
     """
     unknown = set(rules or ()) - {rule.name for rule in RULES}
     if unknown:
@@ -216,7 +222,22 @@ def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], st
 
 
 def _failure(rule: Rule, subject: Subject) -> RuleBroken | None:
-    """Check a rule, and return how it is broken, or None if it holds."""
+    """Check a rule, and return how it is broken, or None if it holds.
+
+    Raises:
+        FileNotFoundError: It is broken, but files are gone that the environment may need.
+    """
+    failure = _broken(rule, subject)
+    if failure is not None:
+        file, _, _ = str(subject.spec.entry_point if subject.spec else "").partition(":")
+        if is_file(file) and not Path(file).exists():
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted during the check", file) from failure
+        with suppress(PermissionError):
+            os.getcwd()
+    return failure
+
+
+def _broken(rule: Rule, subject: Subject) -> RuleBroken | None:
     if rule.needs and subject.spec is not None and not getattr(subject.spec, rule.needs):
         raise RuleSkipped(f"the spec has {rule.needs}=False")
     try:

@@ -15,6 +15,8 @@ from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
+from gem_core._util.working_directory import WorkingDirectory
+
 _WATCHED = frozenset(
     (
         "ast", "builtins", "decimal", "fractions", "json", "math", "numpy", "operator", "os", "pickle",
@@ -63,7 +65,7 @@ class Host:
                     if isinstance(kind, type) and kind.__module__ == name and name not in _WATCHED
                 ]
         self._environ = dict(os.environ)
-        self._cwd = _working_directory()
+        self._directory = WorkingDirectory()
         self._old_processes = _process_ids()
 
     def changes(self) -> list[str]:
@@ -79,8 +81,8 @@ class Host:
             for name in sorted(names)
             if self._environ.get(name) != os.environ.get(name)
         ]
-        if (cwd := _working_directory()) != self._cwd:
-            messages.append(f"the working directory changed to {cwd}")
+        if not self._directory.is_current():
+            messages.append(f"the working directory changed to {_working_directory()}")
         end = time.monotonic() + _GRACE
         while ((started := self._processes()) or self._forks()) and time.monotonic() < end:
             time.sleep(0.02)
@@ -95,8 +97,8 @@ class Host:
                 setattr(place, key, before)
         os.environ.clear()
         os.environ.update(self._environ)
-        if self._cwd is not None:
-            os.chdir(self._cwd)
+        self._directory.go_back()
+        self._directory.close()
         for pid in self._processes():
             with suppress(ProcessLookupError, ChildProcessError):  # it has ended or is a child of a worker
                 os.kill(pid, signal.SIGKILL)

@@ -112,8 +112,12 @@ class _Worker:
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  # lives with the process
+        command, pipes = orphans.announced(
+            [sys.executable, "-c", "from gem_lab.checker import runaway; runaway.work()"]
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from gem_lab.checker import runaway; runaway.work()"],
+            command,
+            pass_fds=pipes,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from gem_core._util.messages import error_line
+from gem_core._util.threads import is_thread_limit
 from gem_core.core import Env
 from gem_core.errors import SandboxError
 from gem_core.spec import EnvSpec
@@ -273,7 +274,9 @@ _MACHINE = frozenset(
 
 def is_machines(error: BaseException) -> bool:
     """Return whether an error says what this machine lacks: space, processes, memory, or a sandbox level."""
-    return isinstance(error, SandboxError) or (isinstance(error, OSError) and error.errno in _MACHINE)
+    if isinstance(error, OSError):
+        return error.errno in _MACHINE
+    return isinstance(error, SandboxError) or is_thread_limit(error)
 
 
 def _call(env: Env, what: str, call: Callable[[], Any], advice: str) -> Any:

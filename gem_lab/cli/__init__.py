@@ -13,7 +13,6 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 
@@ -87,7 +86,9 @@ def _report(argv: Sequence[str] | None, signals: list[int]) -> int:
         _console.note(f"error: {error_text(error)}{_hint(error)}")
         return MISTAKE
     except RuntimeError as error:
-        if not _is_thread_limit(error):
+        from gem_core._util.threads import is_thread_limit
+
+        if not is_thread_limit(error):
             raise
         _abandon_stdout()
         _console.note(f"error: {error_text(error)}{NO_PROCESSES}")
@@ -105,14 +106,6 @@ def _hint(error: Exception) -> str:
     except OSError:
         pass
     return ""
-
-
-def _is_thread_limit(error: RuntimeError) -> bool:
-    """Return whether the system refused to start a thread, which Python reports as no OSError."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code is threading.Thread.start.__code__
 
 
 def _run(argv: Sequence[str] | None) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
+from gem_core._util.working_directory import import_torch
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import LIST, Command, add_json_flag, positive_int, seed, whole_number
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Create and save the model."""
-    os.getcwd()  # without a working directory, MKL would end the process
+    import_torch()
     from gem_lab.train import TinyOptions, save_tiny
     from gem_lab.train.console import quiet_transformers
 

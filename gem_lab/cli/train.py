@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 
+from gem_core._util.working_directory import import_torch
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import Command, add_field_flags, add_json_flag, add_limit_flags
 
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, and print the results."""
-    os.getcwd()  # without a working directory, MKL would end the process
+    import_torch()
     from gem_lab.train import TrainConfig, TrainReporter, train
     from gem_lab.train.console import ConsoleReporter, quiet_transformers
 

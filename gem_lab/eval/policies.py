@@ -11,6 +11,7 @@ from gem_chat.chat_templates import read_template
 from gem_chat.stop_ids import engine_stop_ids, response_stops
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_seed
+from gem_core._util.working_directory import import_torch
 from gem_core.errors import MissingDependency, ModelError
 from gem_core.rollout import ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
 from gem_lab.engines.endpoint import Endpoint
@@ -73,6 +74,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
         ConfigError: The device does not exist, or the token limit exceeds the limit of the model.
         MissingDependency: torch or transformers is missing.
     """
+    import_torch()
     try:
         import torch
 

@@ -14,9 +14,10 @@ pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks a
 
 CALLER = """
 import os, subprocess, sys, threading, time
-from gem_core._util.orphans import end_with_us, release
+from gem_core._util.orphans import announced, end_with_us, release
 def start(code, grace=0.0):
-    process = subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True, stdout=2)
+    command, pipes = announced([sys.executable, "-S", "-c", code], grace)
+    process = subprocess.Popen(command, pass_fds=pipes, start_new_session=True, stdout=2)
     end_with_us(process.pid, grace)
     return process
 SLEEP = "import time; time.sleep(300)"
@@ -163,4 +164,65 @@ def test_a_worker_ends_with_a_caller_that_is_killed(code):
         assert running(caller.pids[0])
         os.kill(caller.pids[0], signal.SIGSTOP)  # it does not see the end of its input
         caller.process.kill()
+        assert caller.left() == []
+
+
+AT_ONCE = """
+import signal, subprocess
+from pathlib import Path
+from gem_core._util import orphans
+def killed(pid, grace=0.0):
+    print(pid, flush=True)
+    if {stop}:
+        while b"announce.py" in Path(f"/proc/{{pid}}/cmdline").read_bytes():
+            time.sleep(0.001)
+        os.kill(pid, signal.SIGSTOP)  # it does not see the end of its input
+    os.kill(os.getpid(), signal.SIGKILL)
+orphans.end_with_us = killed
+"""
+PLAIN = """
+command, pipes = announced([sys.executable, "-c", SLEEP])
+orphans.end_with_us(subprocess.Popen(command, pass_fds=pipes, start_new_session=True).pid)
+"""
+SERVER = """
+import asyncio
+from gem_bridges.openenv import processes
+from gem_core.spec import EnvSpec
+processes.END_SECONDS = 0.1
+spec = EnvSpec("game:GuessTheNumber-v0-easy", "gem_envs.games:GuessTheNumber")
+host = processes.ProcessHost(spec, 1, None)
+asyncio.run(host._start_worker(0))
+"""
+WORKERS = """
+import functools, gem_core
+from gem_core.vector import processes
+processes.GRACE = 0.1
+gem_core.register("test:Hangs-v0", functools.partial(subprocess.run, ["sleep", "300"]))
+gem_core.make_vec(["test:Hangs-v0"], backend="process")
+"""
+PROGRAM = """
+from gem_envs.sandbox import open_sandbox
+open_sandbox("process").run(SLEEP)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "stop"),
+    [
+        (PLAIN, False),
+        (PLAIN, True),
+        (CHECKER, True),
+        (PUZZLES, True),
+        (SERVER, True),
+        (PROGRAM, False),
+        (WORKERS, False),
+    ],
+    ids=["plain", "plain, stopped", "checker", "puzzles", "server", "program", "workers"],
+)
+def test_a_process_ends_whose_caller_is_killed_before_it_has_told_the_watcher(code, stop):
+    if code is SERVER:
+        pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
+    with Caller(AT_ONCE.format(stop=stop) + code) as caller:
+        assert len(caller.pids) == 1
+        assert caller.process.wait(60) == -signal.SIGKILL
         assert caller.left() == []

@@ -95,6 +95,14 @@ def run_scene(scene: Scene, number: int, seed: str, patience: float = 10.0) -> t
         seed: Seed of the random moments.
         patience: Seconds in which everything must be given back.
     """
+    gc.freeze()  # objects of earlier tests, among which each search for garbage would take a second
+    try:
+        return _run_scene(scene, number, seed, patience)
+    finally:
+        gc.unfreeze()
+
+
+def _run_scene(scene: Scene, number: int, seed: str, patience: float) -> tuple[int, Counter[str]]:
     seconds = asyncio.run(_duration(scene))
     before = census()
     canceled, left = 0, Counter[str]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -42,3 +43,25 @@ def test_a_fork_without_a_program_delays_the_result_only(monkeypatch):
         assert os.waitpid(child, os.WNOHANG) == (child, 0)
     finally:
         host.restore()
+
+
+@pytest.mark.parametrize("what", ["deleted", "renamed", "deleted and made again"])
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_others_do_to_the_working_directory_is_no_change(what, changed, tmp_path, monkeypatch):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (here / "file").touch()
+    monkeypatch.chdir(here)
+    host = Host()
+    if what == "renamed":
+        here.rename(there)
+    else:
+        shutil.rmtree(here)
+        if what == "deleted and made again":
+            here.mkdir()
+    folder = os.stat(".")
+    if changed:
+        os.chdir("/")
+    assert host.changes() == (["the working directory changed to /"] if changed else [])
+    host.restore()
+    assert os.path.samestat(os.stat("."), folder)

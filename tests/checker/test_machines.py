@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,15 @@ class LacksLevel(Raises):
     error = SandboxError("level 'namespace' is not available")
 
 
+class LacksThreads(Sound):
+    def step(self, action: str) -> Any:
+        before = threading.stack_size(2**46)  # more than there is
+        try:
+            threading.Thread(target=print).start()
+        finally:
+            threading.stack_size(before)
+
+
 class LosesFile(Raises):
     error = FileNotFoundError(errno.ENOENT, "No such file or directory", "/somewhere")
 
@@ -102,6 +112,11 @@ def test_what_the_machine_lacks_is_not_a_broken_rule(env: type[Raises]) -> None:
         check_env(env, seeds=[0], keep_going=True)
 
 
+def test_a_limit_of_threads_is_not_a_broken_rule() -> None:
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        check_env(LacksThreads, seeds=[0], keep_going=True)
+
+
 def test_other_errors_of_the_system_are_broken_rules() -> None:
     with pytest.raises(CheckFailed, match="FileNotFoundError"):
         check_env(LosesFile, seeds=[0])
@@ -114,3 +129,33 @@ def test_a_deleted_working_directory_breaks_no_rule(tmp_path: Path, monkeypatch:
     with pytest.raises(FileNotFoundError):
         os.getcwd()
     assert check_env(Sound, rules=[RULE], seeds=[0]).passed == (RULE,)
+
+
+DELETES = """
+import os
+import shutil
+from tests.checker.broken_envs import Sound
+
+
+class {name}(Sound):
+    def step(self, action):
+        shutil.rmtree({folder!r}, ignore_errors=True)
+        {next}
+        return super().step(action)
+"""
+
+
+@pytest.mark.parametrize(
+    ("needs", "inside"), [("open('data').close()", False), ("pass", True)], ids=["data", "file"]
+)
+def test_no_environment_is_blamed_for_what_is_deleted_during_the_check(
+    needs: str, inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "data").touch()
+    file = (here if inside else tmp_path) / "env.py"
+    file.write_text(DELETES.format(name="Deletes", folder=str(here), next=needs))
+    monkeypatch.chdir(tmp_path if inside else here)
+    with pytest.raises(FileNotFoundError):
+        check_env(f"{file}:Deletes", seeds=[0])

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -11,6 +13,7 @@ from gem_core.errors import ConfigError, DataError
 from gem_envs.data import hub, open_rows
 from gem_envs.data.open import _opened
 from tests.data.hub_server import serving
+from tests.support.servers import StubServer
 
 pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
 arrow = pytest.importorskip("pyarrow", reason="needs the extra 'data'")
@@ -128,3 +131,42 @@ def test_mistakes_in_the_name_are_reported(server):
         open_rows("team/sums", "dev")
     with pytest.raises(DataError, match="cannot be read as parquet"):
         open_rows("team/broken")
+
+
+def test_the_proxy_of_the_client_library_is_named(server, monkeypatch):
+    """It takes the proxy for a hub on this machine, too, unless NO_PROXY lists it."""
+    import huggingface_hub
+
+    def fresh():
+        for name in ("close_session", "reset_sessions"):  # since 1.0, and before
+            getattr(huggingface_hub.utils, name, lambda: None)()
+
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(502)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    asked = []
+    with StubServer(("127.0.0.1", 0), Refuses) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{proxy.server_port}"
+        monkeypatch.setenv("HTTP_PROXY", f"http://me:secret@{address}")
+        fresh()
+        assert len(open_rows("team/lines", "train")) == 100
+        assert not asked
+        monkeypatch.delenv("NO_PROXY")
+        monkeypatch.delenv("no_proxy", raising=False)
+        fresh()
+        with pytest.raises(
+            DataError, match=rf"reached through the proxy http://{address} \(list 127.0.0.1 in"
+        ):
+            open_rows("team/sums", "train")
+        assert any(path.startswith(f"{server.url}/api/datasets/team/sums") for path in asked)
+        proxy.shutdown()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    fresh()

@@ -10,7 +10,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 UNKNOWN_USER = 54321
+"""First of the ids without a name. Each test has its own, because limits count all processes of a user."""
 SEARCH = "tools(tools=\"search(corpus='multihop')\")"
 COMMANDS = {
     "version": "--version",
@@ -116,7 +118,7 @@ MACHINES = {
     "24 open files": Machine('ulimit -n 24; "$@"', LIGHT),
     "2 GB of address space": Machine('ulimit -v 2000000; "$@"', LIGHT),
     "one process": Machine(
-        AS_USER + "bash -c 'ulimit -u 1; exec \"$@\"' _ \"$@\"",
+        "ulimit -u 1; " + AS_USER + '"$@"',
         frozenset(("version", "envs")), NONE, ("root", "user"),
     ),
     "read-only results": Machine(
@@ -155,9 +157,13 @@ def can(need: str) -> bool:
 
 @functools.cache
 def python_of_every_user() -> str:
-    """Return an interpreter that another user can start and that finds the same packages; "" if none does."""
+    """Return an interpreter that another user can start and that finds the same packages; "" if none does.
+
+    It starts itself, because setpriv opens folders as root until it becomes the interpreter.
+    """
+    code = "import subprocess, sys, numpy, torch, gem_lab.cli; subprocess.check_call([sys.executable, '-V'])"
     for python in (sys.executable, "/usr/bin/python3"):
-        words = [*USER.split(), python, "-c", "import numpy, torch, gem_lab.cli"]
+        words = [*USER.split(), python, "-c", code]
         if (
             shutil.which(python)
             and not subprocess.run(words, capture_output=True, env=variables({})).returncode
@@ -173,10 +179,18 @@ def variables(changes: Mapping[str, str | None]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place() -> Iterator[Path]:
+    """Folder that every user can open: pytest closes its own whenever another pytest starts."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def inputs(place: Path) -> Path:
     """Folder of a finished evaluation and a tiny model, which other users can read."""
-    folder = tmp_path_factory.mktemp("inputs")
-    folder.chmod(0o755)
+    folder = place / "inputs"
+    folder.mkdir(mode=0o755)
     game = "game:GuessTheNumber-v0-easy"
     for words in (
         ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
@@ -188,13 +202,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
+def work(place: Path) -> Path:
     """Working directory in which every user may create files."""
-    for parent in (tmp_path, *tmp_path.parents[:3]):
-        if parent.stat().st_uid == os.geteuid() and parent != Path("/tmp"):
-            parent.chmod(parent.stat().st_mode | 0o755)
-    tmp_path.chmod(0o777)
-    return tmp_path
+    folder = Path(tempfile.mkdtemp(dir=place))
+    folder.chmod(0o777)
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -209,8 +221,10 @@ def test_command(machine: str, command: str, work: Path, inputs: Path) -> None:
     for name, place in places.items():
         words = [word.replace(name, place) if word.startswith(name) else word for word in words]
     python = python_of_every_user() if "user" in row.needs else sys.executable
+    user = UNKNOWN_USER + len(COMMANDS) * [*MACHINES].index(machine) + [*COMMANDS].index(command)
+    shell = row.shell.replace(str(UNKNOWN_USER), str(user))
     result = subprocess.run(
-        ["bash", "-c", row.shell, "_", python, "-m", "gem_lab", *words],
+        ["bash", "-c", shell, "_", python, "-m", "gem_lab", *words],
         cwd=work,
         env=variables(row.env),
         input="5\n:quit\n",

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from gem_core.errors import ConfigError, SandboxError
@@ -106,3 +109,22 @@ def test_a_container_says_what_it_lacks(monkeypatch, engine):
     else:
         with pytest.raises(SandboxError, match="cannot be started"):
             Container(image="x", engine=engine).run("1")
+
+
+@pytest.mark.parametrize("level", ["process", "namespace"])
+def test_an_interpreter_that_cannot_be_started_is_what_the_machine_lacks(level, tmp_path):
+    """As for a user of a virtual environment whose interpreter lies in another user's home."""
+    code = f"""
+import sys
+sys.executable = {str(tmp_path / "python")!r}
+from gem_core.errors import SandboxError
+from gem_envs.sandbox import open_sandbox
+try:
+    open_sandbox({level!r}).run("print(1)")
+except SandboxError as error:
+    print(error)
+"""
+    (tmp_path / "python").touch()  # nobody may execute it
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert f"{tmp_path}/python cannot be started (Permission denied)" in done.stdout

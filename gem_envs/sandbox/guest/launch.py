@@ -33,7 +33,10 @@ def show(kind: "type[BaseException]", error: BaseException, trace: "types.Traceb
 def main() -> None:
     """Set the limits and run the program as ``__main__``."""
     pipe = int(sys.argv[3])
-    os.write(pipe, os.getpid().to_bytes(4, "little") + bytes(4))
+    try:
+        os.write(pipe, os.getpid().to_bytes(4, "little") + bytes(4))
+    except BrokenPipeError:  # somebody killed the watcher; the caller starts another one
+        pass
     os.close(pipe)
     cpu_seconds, memory_bytes, file_bytes, processes, open_files = map(int, sys.argv[1].split(","))
     limit(resource.RLIMIT_CORE, 0)

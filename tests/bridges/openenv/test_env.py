@@ -16,11 +16,13 @@ from gem_bridges.openenv import env as openenv_env
 from gem_bridges.openenv import wire
 from gem_bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_bridges.openenv.server import serve_env
+from gem_core._util.places import Clock, on_clock
 from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
 from gem_core.observations import render_observation
+from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
 from gem_core.tasks import EnvChoice
 from gem_envs.tools import loop
-from tests.bridges.openenv.serving import GUESS, serving, web
+from tests.bridges.openenv.serving import GUESS, Address, ClientSession, serving, web
 
 WORDLE = "game:Wordle-v0-easy"
 
@@ -568,3 +570,50 @@ def test_a_connection_that_ends_while_a_message_is_sent_is_reported_once(timeout
 
     asyncio.run(main())
     assert unheard == []
+
+
+@pytest.mark.parametrize("turns", [100, 1], ids=["to the end", "cut"])
+def test_episodes_on_a_full_server_take_turns(turns):
+    """Environments that a pool keeps would otherwise hold all places for good."""
+
+    class Guesses:
+        def __init__(self):
+            self.guess = 0
+
+        async def reply(self, messages, *, max_tokens, request_id):
+            self.guess += 1
+            return ChatReply(f"\\boxed{{{(self.guess - 1) % 10 + 1}}}")
+
+    async def worker(pool, url, seed):
+        row = {"env_id": f"openenv:{url}", "env_kwargs": {}, "seed": seed, "index": seed, "item": None}
+        limits = EpisodeLimits(max_turns=turns, step_timeout=20)
+        played = [await pool.play(row, Guesses(), MessagesContext(), limits) for _ in range(3)]
+        return [episode.error for episode in played]
+
+    async def main(url):
+        pool = EnvPool()
+        try:
+            return await asyncio.gather(*(worker(pool, url, seed) for seed in range(8)))
+        finally:
+            await asyncio.to_thread(pool.close)
+
+    with serving(GUESS, max_sessions=2) as running:
+        assert asyncio.run(main(running.url)) == [[None] * 3] * 8
+
+
+def test_a_wait_for_a_place_is_not_the_time_of_a_reset():
+    async def main(url):
+        session = await ClientSession.open(Address.parse(url), None, 30)
+        await session.ask("reset", {}, 30)
+        env, clock, began = gem_core.make(f"openenv:{url}"), Clock(None), time.monotonic()
+        with on_clock(clock):
+            resetting = asyncio.ensure_future(env.areset(0))
+        while time.monotonic() - began - clock.seconds < 0.5:  # until the clock has stood for so long
+            assert time.monotonic() - began < 30
+            await asyncio.sleep(0.05)
+        session.close()
+        await resetting
+        env.close()
+
+    with serving(GUESS, max_sessions=1) as running:
+        asyncio.run(main(running.url))
