@@ -174,8 +174,8 @@ from gem_core._util import orphans
 def killed(pid, grace=0.0):
     print(pid, flush=True)
     if {stop}:
-        while b"announce.py" in Path(f"/proc/{{pid}}/cmdline").read_bytes():
-            time.sleep(0.001)
+        while not (line := Path(f"/proc/{{pid}}/cmdline").read_bytes()) or b"announce.py" in line:
+            time.sleep(0.001)  # it is empty while a program is being loaded
         os.kill(pid, signal.SIGSTOP)  # it does not see the end of its input
     os.kill(os.getpid(), signal.SIGKILL)
 orphans.end_with_us = killed

@@ -13,6 +13,7 @@ from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
 from gem_core.trainers import discovery
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin, errors_in_one_line
 from gem_lab.repro import Recipe
+from gem_lab.repro.writers import load_recipe_writer
 
 
 @pytest.fixture
@@ -122,10 +123,10 @@ def test_a_plugin_of_this_process_comes_before_an_installed_one(
     assert discovery.trainer_names() == ["acme", "other"]
     assert discovery.load_trainer("acme") is plugin
     recipe = Recipe(env=("game:GuessTheNumber-v0-easy",), model="m")
-    assert discovery.load_recipe_writer("acme")(recipe, tmp_path) == ["a note"]
+    assert load_recipe_writer("acme")(recipe, tmp_path) == ["a note"]
     assert written == [(recipe, tmp_path)]
     with pytest.raises(ConfigError, match="needs lengths"):
-        discovery.load_recipe_writer("acme")(dataclasses.replace(recipe, estimator="opo"), tmp_path)
+        load_recipe_writer("acme")(dataclasses.replace(recipe, estimator="opo"), tmp_path)
     assert len(written) == 1
 
 

@@ -13,15 +13,10 @@ from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
-from gem_core.trainers.estimators import (
-    TurnLog,
-    _on_first_tokens,
-    check_recipe,
-    read_estimator,
-    unknown_estimator,
-)
+from gem_core.trainers.estimators import TurnLog, _on_first_tokens, read_estimator, unknown_estimator
 from gem_core.trainers.plugin import SupportedTrainer
 from gem_lab.repro import Recipe
+from gem_lab.repro.writers import check_recipe
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
