@@ -25,7 +25,7 @@ $(VENV)/ready: $(VENV)/train
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and show what it learned
-	$(BIN)/python -m gem_core.train.demo --out runs/demo
+	$(BIN)/python -m gem_lab.train.demo --out runs/demo
 
 test: $(VENV)/ready  ## run every test (prints requirements first)
 	@echo "make test: 16 GB of disk with the installs (8 of them for verl and OpenRLHF), about 30 minutes on 2 cores (make test-core: 6)."

@@ -60,7 +60,8 @@ NPM_TOKENIZERS = (
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
-PACKAGES = ["gem_core", *sorted(str(p) for p in Path("integrations").glob("*/gem_*"))]
+LIBRARY = ("gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_lab")
+PLUGINS = sorted(str(p) for p in Path("integrations").glob("*/gem_*"))
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile its imports, see `install`
 if shutil.which("pyenv"):  # pyenv's shims run activated versions only
@@ -134,7 +135,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
-    for package in PACKAGES[1:]:
+    for package in PLUGINS:
         session.run("mypy", "--strict", package)
     session.run("lint-imports")
 
@@ -487,7 +488,7 @@ def demo(session: nox.Session) -> None:
     session.env["OMP_NUM_THREADS"] = "1"  # beside other sessions, torch's threads mostly wait for each other
     folder = session.create_tmp() + "/demo"
     shutil.rmtree(folder, ignore_errors=True)  # a checkpoint of an older version is an error
-    session.run("python", "-m", "gem_core.train.demo", "--out", folder)
+    session.run("python", "-m", "gem_lab.train.demo", "--out", folder)
 
 
 @nox.session(venv_backend="none")

@@ -45,7 +45,7 @@ def make_tokenizer(texts: list[str]) -> Any:
 def run(quick: bool) -> list[common.Result]:
     if importlib.util.find_spec("transformers") is None:
         raise SystemExit("bench_context needs transformers: pip install 'gem-core[train]'")
-    from gem_core.rollout import AppendContext
+    from gem_chat import AppendContext
 
     random = Random(0)
     words = [
@@ -101,10 +101,10 @@ def run(quick: bool) -> list[common.Result]:
     if append() != render_all():
         raise SystemExit("both ways must give the same number of tokens")
     seconds = 0.02 if quick else 0.2
-    late = common.compare(one_turn(TURNS - 1), one_turn(1), seconds=seconds)
+    last_turn = common.compare(one_turn(TURNS - 1), one_turn(1), seconds=seconds)
     episode = common.compare(append, render_all, seconds=seconds)
     return [
-        common.Result("context: turn 128", *late.times(1e6), "us", at_most=2, note="peer: turn 2"),
+        common.Result("context: turn 128", *last_turn.times(1e6), "us", at_most=2, note="peer: turn 2"),
         common.Result(
             "context: 128-turn episode",
             *episode,

@@ -9,8 +9,8 @@ from itertools import cycle
 import common
 from gem.utils.math_grader import boxed_reward_fn
 
-from gem_core.graders.math import judge
-from gem_core.text import last_boxed
+from gem_envs.graders.math import judge
+from gem_envs.text import last_boxed
 
 Item = tuple[str, str]
 """A response and the reference answer."""
@@ -20,8 +20,8 @@ def numeric(count: int) -> list[Item]:
     """Return integers, decimals, fractions, and thousands; every second answer is off by one."""
     rng = random.Random(0)
     items = []
-    for number in range(count):
-        value, off = rng.randrange(1000, 99_999), number % 2
+    for index in range(count):
+        value, off = rng.randrange(1000, 99_999), index % 2
         reference, answer = rng.choice(
             [
                 (f"{value}", f"{value + off}"),
@@ -38,8 +38,8 @@ def symbolic(count: int) -> list[Item]:
     """Return roots, polynomials, tuples, sets, intervals, and matrices; every second answer is off by one."""
     rng = random.Random(1)
     items = []
-    for number in range(count):
-        a, b, c, off = rng.randrange(2, 60), rng.randrange(2, 60), rng.randrange(2, 60), number % 2
+    for index in range(count):
+        a, b, c, off = rng.randrange(2, 60), rng.randrange(2, 60), rng.randrange(2, 60), index % 2
         reference, answer = rng.choice(
             [
                 (f"{a}\\sqrt{{{b}}}", f"\\sqrt{{{a * a * b + off}}}"),
@@ -80,8 +80,8 @@ def peer(response: str, reference: str) -> bool:
 
 
 def line(name: str, items: list[Item], limit: float, quick: bool) -> common.Result:
-    wrong = sum(ours(*item) != (number % 2 == 0) for number, item in enumerate(items))
-    missed = sum(peer(*item) != (number % 2 == 0) for number, item in enumerate(items[:60]))
+    wrong = sum(ours(*item) != (index % 2 == 0) for index, item in enumerate(items))
+    missed = sum(peer(*item) != (index % 2 == 0) for index, item in enumerate(items[:60]))
     pair = common.compare(
         grader(items, ours, 100), grader(items, peer, 4), seconds=0.2, rounds=3 if quick else 9, clock="wall"
     )

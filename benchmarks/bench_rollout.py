@@ -11,9 +11,10 @@ from typing import Any
 
 import common
 
+from gem_chat import AppendContext
 from gem_core import register
 from gem_core.core import Env
-from gem_core.rollout import AppendContext, EnvPool, EpisodeLimits, Generation, set_env_threads
+from gem_core.rollout import EnvPool, EpisodeLimits, Generation, set_env_threads
 from gem_core.tasks import TaskRow
 
 STEP, TURNS = 0.1, 5

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import common
 
-from gem_core.tools.search import Document
-from gem_core.tools.search.bm25 import build_bm25
+from gem_envs.tools.search import Document
+from gem_envs.tools.search.bm25 import build_bm25
 
 PASSAGES = int(os.environ.get("GEM_CORE_BENCH_PASSAGES", "100000"))
 VOCABULARY, WORDS, QUERY = 200_000, 40, 6
@@ -26,7 +26,7 @@ PROCESSES = 2
 
 _READER = """
 import json, random, resource, sys, time
-from gem_core.tools.search.bm25 import Bm25Index
+from gem_envs.tools.search.bm25 import Bm25Index
 from bench_search import queries
 
 def private():
@@ -59,8 +59,8 @@ def _words(rng: random.Random, count: int) -> list[str]:
 
 def passages(count: int) -> Iterator[Document]:
     rng = random.Random(0)
-    for number in range(count):
-        yield {"id": str(number), "title": "", "text": " ".join(_words(rng, rng.randint(WORDS // 2, WORDS)))}
+    for index in range(count):
+        yield {"id": str(index), "title": "", "text": " ".join(_words(rng, rng.randint(WORDS // 2, WORDS)))}
 
 
 def queries(seed: int) -> Iterator[str]:

@@ -30,8 +30,8 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
     """Play an episode in each environment; one call of `generate` samples a turn of all of them."""
     import torch
 
+    from gem_chat import AppendContext
     from gem_core.observations import render_observation
-    from gem_core.rollout import AppendContext
 
     context, end = AppendContext(tokenizer), tokenizer.eos_token_id
     episodes = []
@@ -40,9 +40,9 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
         episodes.append(Played(prompt, [-1] * len(prompt), []))
     running = list(range(len(envs)))
     while running:
-        width = max(len(episodes[number].tokens) for number in running)
+        width = max(len(episodes[episode].tokens) for episode in running)
         padded = [
-            [-1] * (width - len(episodes[number].tokens)) + episodes[number].tokens for number in running
+            [-1] * (width - len(episodes[episode].tokens)) + episodes[episode].tokens for episode in running
         ]
         ids = torch.tensor(padded)
         sampled = model.generate(
@@ -50,11 +50,11 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
             max_new_tokens=TOKENS, eos_token_id=end, pad_token_id=0,
         )[:, width:].tolist()  # fmt: skip
         following = []
-        for number, response in zip(running, sampled, strict=True):
-            tokens, turn_ids, rewards = episodes[number]
+        for episode, response in zip(running, sampled, strict=True):
+            tokens, turn_ids, rewards = episodes[episode]
             if end in response:
                 response = response[: response.index(end) + 1]
-            observation, reward, terminated, truncated, info = envs[number].step(context.decode(response))
+            observation, reward, terminated, truncated, info = envs[episode].step(context.decode(response))
             tokens += response
             turn_ids += [len(rewards)] * len(response)
             rewards.append(reward)
@@ -62,7 +62,7 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
                 message = context.extend(render_observation(observation, info), response)
                 tokens += message
                 turn_ids += [-1] * len(message)
-                following.append(number)
+                following.append(episode)
         running = following
     return episodes
 
@@ -79,12 +79,12 @@ def update(model: Any, optimizer: Any, episodes: Sequence[Played]) -> None:
         width = max(len(episodes[row].tokens) for row in rows)
         shape = len(rows), width
         ids, mask, weights = torch.zeros(shape, dtype=torch.long), torch.zeros(shape), torch.zeros(shape)
-        for number, row in enumerate(rows):
+        for index, row in enumerate(rows):
             tokens, turn_ids, _ = episodes[row]
-            ids[number, : len(tokens)] = torch.tensor(tokens)
-            mask[number, : len(tokens)] = 1
-            of_tokens = [0.0 if turn < 0 else float(advantages[row][turn]) for turn in turn_ids]
-            weights[number, : len(tokens)] = torch.tensor(of_tokens)
+            ids[index, : len(tokens)] = torch.tensor(tokens)
+            mask[index, : len(tokens)] = 1
+            token_weights = [0.0 if turn < 0 else float(advantages[row][turn]) for turn in turn_ids]
+            weights[index, : len(tokens)] = torch.tensor(token_weights)
         logits = model(input_ids=ids, attention_mask=mask.long()).logits
         logprobs = logits[:, :-1].log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
         responses = sum(turn >= 0 for turn in chain.from_iterable(episodes[row].turn_ids for row in rows))
@@ -101,8 +101,8 @@ def run(quick: bool) -> list[common.Result]:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from gem_core import make
-    from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
-    from gem_core.train.console import quiet_transformers
+    from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
+    from gem_lab.train.console import quiet_transformers
 
     quiet_transformers()
     torch.set_num_threads(1)

@@ -14,6 +14,7 @@ from typing import Any
 import common
 import torch
 
+from gem_chat.player import EpisodePlayer
 from gem_core import advantages, register
 from gem_core.core import Env
 from gem_core.rollout import Episode, Generation, RolloutOptions, Turn, rows_of
@@ -21,7 +22,6 @@ from gem_core.tasks import TaskRow
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.facts import pack_facts, unpack_facts, unpack_outlines
 from gem_core.trainers.failures import batch_metrics
-from gem_core.trainers.player import EpisodePlayer
 
 ROWS, TOKENS, TURNS = 250, 32_768, 32
 """Size of the batch whose advantages are computed."""
@@ -84,11 +84,11 @@ def from_facts(
     def plain() -> int:
         """Write the turn ids of each row as a list, as the plugins did at first."""
         turn_ids = torch.full(mask.shape, -1)
-        for number in range(rows):
-            of_row = [-1] * mask.shape[1]
+        for index in range(rows):
+            row_turns = [-1] * mask.shape[1]
             for turn, (start, stop) in enumerate(spans):
-                of_row[start:stop] = [turn] * (stop - start)
-            turn_ids[number] = torch.tensor(of_row)
+                row_turns[start:stop] = [turn] * (stop - start)
+            turn_ids[index] = torch.tensor(row_turns)
         CHOICE.compute(rewards, mask, turn_ids=turn_ids)
         return rows
 
@@ -183,18 +183,18 @@ def step_seconds(quick: bool) -> list[tuple[float, float, float, float]]:
     work()
     rewards, mask, _ = batch(STEP_ROWS, episode_of(STEP_TURNS, STEP_TOKENS, adjacent=False))
     factor = STEP_ROWS // PLAYED
-    of_worker = factor / WORKERS
+    worker_share = factor / WORKERS
     rounds = []
     for _ in range(1 if quick else 5):
         seconds, tokenizing, packed, tokens = work()
-        facts = [of_row for _ in range(factor) for rows in packed for of_row in rows]
+        facts = [row_facts for _ in range(factor) for rows in packed for row_facts in rows]
         start = time.process_time()
         known = unpack_facts(facts, list(range(STEP_ROWS)), [0] * STEP_ROWS, lambda: mask)
         result = CHOICE.compute(rewards, mask, turn_ids=known.turn_ids)
         batch_metrics(unpack_outlines(facts), result.stats)
         at_the_end = time.process_time() - start
         whole = tokens * factor / ENGINE_RATE
-        rounds.append((seconds * of_worker, tokenizing * of_worker, at_the_end, whole))
+        rounds.append((seconds * worker_share, tokenizing * worker_share, at_the_end, whole))
     return rounds
 
 

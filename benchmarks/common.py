@@ -110,8 +110,8 @@ def compare(
     rates: dict[str, list[float]] = {"ours": [], "peer": []}
     for work in sides.values():
         work()  # warm-up: imports, caches
-    for number in range(rounds):
-        for side in sorted(sides, reverse=bool(number % 2)):
+    for index in range(rounds):
+        for side in sorted(sides, reverse=bool(index % 2)):
             gc.collect()
             rates[side].append(rate(sides[side], seconds, clock))
     return Pair.of(list(zip(rates["ours"], rates["peer"], strict=True)))
@@ -180,7 +180,7 @@ def merge(recorded: Sequence[Result], results: Sequence[Result]) -> list[Result]
     groups = {result.name.split(":")[0] for result in results}
     kept = [result for result in recorded if result.name.split(":")[0] not in groups]
     names = [result.name.split(":")[0] for result in recorded]
-    place = next((number for number, name in enumerate(names) if name in groups), len(kept))
+    place = next((index for index, name in enumerate(names) if name in groups), len(kept))
     return [*kept[:place], *results, *kept[place:]]
 
 

@@ -41,7 +41,7 @@ import gem_core
 from gem_core.errors import EnvError
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
 from gem_core.rollout.messages import Message
-from gem_core.sandbox import close_sandboxes, open_sandbox
+from gem_envs.sandbox import close_sandboxes, open_sandbox
 
 PLACES, OVERLOAD = 4, 10
 """Places of each kind (concurrent programs, sessions of a server), and episodes per place."""
@@ -276,7 +276,7 @@ def _kill_one(parent: int, word: str, choices: random.Random) -> bool:
 
 def rest(load: Endurance) -> dict[str, int]:
     """Close what is left, wait, and return what this process holds, and the sessions of the server."""
-    from gem_core.tools.mcp.pool import close_pools
+    from gem_envs.tools.mcp.pool import close_pools
 
     close_pools()
     close_sandboxes()
@@ -310,7 +310,7 @@ def main() -> None:
         "gem_core", "serve", "openenv", SERVED, "--max-sessions", str(PLACES), "--workers", "2",
         "--drain-timeout", "1",
     )  # fmt: skip
-    mcp = Server("gem_core.tools.mcp.example")
+    mcp = Server("gem_envs.tools.mcp.example")
     try:
         asyncio.run(openenv.ready())
         asyncio.run(mcp.ready())

@@ -84,8 +84,8 @@ def ideal(seed: int, sessions: int, seconds: float) -> int:
 class FleetPlayer(Player):
     """A session that waits for `start` and then plays one episode after another."""
 
-    def __init__(self, load: Load, number: int, seed: int) -> None:
-        super().__init__(load, number)
+    def __init__(self, load: Load, index: int, seed: int) -> None:
+        super().__init__(load, index)
         self.seed, self.episode, self.started = seed, 0, False
 
     def begin(self) -> None:
@@ -93,7 +93,7 @@ class FleetPlayer(Player):
             self.started = True
             self.ready.set_result(None)
             return
-        seed = seed_of(self.seed, self.number, self.episode)
+        seed = seed_of(self.seed, self.index, self.episode)
         self.durations = durations(seed)
         self.send(message("reset", seed=seed))
 
@@ -171,9 +171,9 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
     idle = {role: use(pids) for role, pids in groups.items()}
     gate = asyncio.Semaphore(64)
 
-    async def connect(number: int) -> FleetPlayer:
+    async def connect(index: int) -> FleetPlayer:
         async with gate:
-            player: FleetPlayer = await connected(url, lambda: FleetPlayer(load, number, seed))
+            player: FleetPlayer = await connected(url, lambda: FleetPlayer(load, index, seed))
             return player
 
     players = await asyncio.gather(*map(connect, range(sessions)))
@@ -188,7 +188,7 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
     answers, took = len(load.seconds), time.perf_counter() - start
     after, own = {r: use(pids) for r, pids in groups.items()}, time.process_time() - own
     load.ended = True
-    late = sorted(load.seconds[:answers])
+    delays = sorted(load.seconds[:answers])
     for player in players:
         player.transport.disconnect()
     await asyncio.sleep(0.5)
@@ -202,8 +202,8 @@ async def play(url: str, sessions: int, seed: int, seconds: float, server: int) 
         "answers": answers,
         "ideal": best,
         "efficiency": round(answers / best, 4),
-        "late_p50_ms": round(1000 * late[len(late) // 2], 1),
-        "late_p99_ms": round(1000 * late[int(len(late) * 0.99)], 1),
+        "late_p50_ms": round(1000 * delays[len(delays) // 2], 1),
+        "late_p99_ms": round(1000 * delays[int(len(delays) * 0.99)], 1),
         "cpu_us_per_answer": {role: round(1e6 * value / answers, 1) for role, value in cpu.items()},
         "kb_per_episode": round(kilobytes / sessions, 2),
         "cores_busy": round(sum(cpu.values()) / took, 2),
@@ -250,7 +250,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
 def draw(runs: list[dict[str, Any]]) -> None:
     """Draw efficiency, and CPU time per answer by process, over the number of episodes."""
-    from gem_core.train.report import COLORS, new_figure, save_figure
+    from gem_lab.train.report import COLORS, new_figure, save_figure
 
     figure, (left, right) = new_figure(2)
     for axis in (left, right):

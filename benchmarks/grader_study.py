@@ -59,7 +59,7 @@ def graders() -> dict[str, Callable[[str, str], Any]]:
     from gem.utils.math_grader import grade as gem_grade
     from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-    from gem_core.graders.math import judge
+    from gem_envs.graders.math import judge
 
     configs = (LatexExtractionConfig(), ExprExtractionConfig())
 
@@ -109,7 +109,7 @@ def within(seconds: int, grade: Callable[[str, str], Any], answer: str, referenc
 
 def children_seconds() -> float:
     """Close the sandboxes that this process started, and return their CPU time."""
-    from gem_core.graders.symbolic import calls
+    from gem_envs.graders.symbolic import calls
 
     calls.close()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -130,12 +130,12 @@ def grade_all(name: str, pairs: Sequence[Pair], earlier: str = "") -> tuple[list
     if name == BEFORE:
         sys.path.insert(0, earlier)
     if name in ("gem-core", BEFORE):
-        for module in [module for module in sys.modules if module.partition(".")[0] == "gem_core"]:
+        for module in [module for module in sys.modules if module.startswith("gem_")]:
             del sys.modules[module]
     grade = graders()[name]
     if name == BEFORE:
         sys.path.remove(earlier)
-        assert str(sys.modules["gem_core.graders.math"].__file__).startswith(earlier)
+        assert str(sys.modules["gem_envs.graders.math"].__file__).startswith(earlier)
     limit = 60 if name in ("gem-core", BEFORE) else SECONDS  # gem-core limits itself
     before = children_seconds()
     within(60, grade, r"\int_0^1 x dx", "1/2")  # loads lazy imports
@@ -194,8 +194,8 @@ def measure(every: int, workers: int, before: str) -> list[dict[str, Any]]:
         (others, parts[tuple(others)]),
         (structured, changed),
     ):
-        for number, pair in enumerate(pairs):
-            wrong = [name for name in names if results[name].verdicts[number] is not pair.right]
+        for index, pair in enumerate(pairs):
+            wrong = [name for name in names if results[name].verdicts[index] is not pair.right]
             if wrong:
                 records.append({**pair._asdict(), "wrong graders": wrong})
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=ROOT).strip()
@@ -228,7 +228,10 @@ def run(names: Sequence[str], pairs: Sequence[Pair], workers: int, earlier: str)
 def unpack(commit: str, folder: Path) -> None:
     """Write gem_core of a commit into a folder."""
     archive = subprocess.run(
-        ["git", "archive", commit, "gem_core"], cwd=ROOT, check=True, capture_output=True
+        ["git", "archive", commit, "gem_core", "gem_chat", "gem_envs"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
     )
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
@@ -356,7 +359,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--every", type=int, default=1, help="take every n-th of the styled pairs")
     parser.add_argument("--workers", type=int, default=2, help="number of processes")
-    parser.add_argument("--before", default="", help="commit whose grader of gem-core to measure, too")
+    parser.add_argument("--before", default="", help="another commit whose grader of gem-core to measure")
     parser.add_argument("--draw", action="store_true", help="write the page from the recorded results")
     args = parser.parse_args()
     if not args.draw:

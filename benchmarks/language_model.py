@@ -32,16 +32,16 @@ from studies.page import draw
 
 from gem_core._util.files import write_atomically
 from gem_core._util.seeds import derive_rng, derive_seed
-from gem_core.engines.loading import load_model, load_processor, pick_device
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
-from gem_core.train import TrainConfig, train
-from gem_core.train.checkpoint import list_checkpoints, save_processor
-from gem_core.train.console import ConsoleReporter, quiet_transformers
-from gem_core.train.objective import make_batch, score_tokens
-from gem_core.train.output import replace_folder
-from gem_core.train.tiny import random_play
+from gem_lab.engines.loading import load_model, load_processor, pick_device
+from gem_lab.train import TrainConfig, train
+from gem_lab.train.checkpoint import list_checkpoints, save_processor
+from gem_lab.train.console import ConsoleReporter, quiet_transformers
+from gem_lab.train.objective import make_batch, score_tokens
+from gem_lab.train.output import replace_folder
+from gem_lab.train.tiny import random_play
 
 NAME = "language_model"
 _ONE_ROTATION = '{"min_rotations": 1, "max_rotations": 1}'
@@ -157,7 +157,7 @@ def run(model: str, name: str, size: Size, arguments: argparse.Namespace) -> Rec
     train(config, ConsoleReporter(config))
     metrics = [STUDY.metric, *STUDY.more_metrics]
     record = replace(
-        Record.of_run(
+        Record.from_run(
             "ReBN",
             arguments.seed,
             f"{STUDY.command} --envs {name}",

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gem_core.serving.run import run_loop
+from gem_envs.serving.run import run_loop
 
 try:
     from picows import WSListener, WSMsgType, ws_connect
@@ -27,7 +27,7 @@ def message(kind: str, **data: Any) -> bytes:
 
 
 RESETS = [message("reset", seed=seed) for seed in range(64)]
-STEPS = [message("step", message=f"I think it is \\boxed{{{number % 10 + 1}}}.") for number in range(64)]
+STEPS = [message("step", message=f"I think it is \\boxed{{{index % 10 + 1}}}.") for index in range(64)]
 
 
 class Load:
@@ -53,9 +53,9 @@ class Load:
 class Player(WSListener):  # type: ignore[misc]
     """One session."""
 
-    def __init__(self, load: Load, number: int) -> None:
+    def __init__(self, load: Load, index: int) -> None:
         super().__init__()
-        self.load, self.number = load, number
+        self.load, self.index = load, index
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.sent = 0.0
         self.resetting = True
@@ -93,7 +93,7 @@ class Player(WSListener):  # type: ignore[misc]
                 load.seconds.append(time.perf_counter() - self.sent)
             if b'"done":true' in payload or b'"done": true' in payload:
                 self.resetting = True
-                self.number += 1
+                self.index += 1
                 self.begin()
                 return
         if not load.ended:
@@ -101,13 +101,13 @@ class Player(WSListener):  # type: ignore[misc]
 
     def begin(self) -> None:
         """Send a reset."""
-        self.write(RESETS[self.number % 64])
+        self.write(RESETS[self.index % 64])
 
     def step(self) -> None:
         """Send the next step."""
-        self.number += 1
+        self.index += 1
         self.sent = time.perf_counter()
-        self.write(STEPS[self.number % 64])
+        self.write(STEPS[self.index % 64])
 
     def write(self, text: bytes) -> None:
         """Send a message."""
@@ -138,10 +138,10 @@ async def run(url: str, sessions: int, seconds: float, pid: int) -> dict[str, An
     before = process_use(pid)
     gate = asyncio.Semaphore(64)
 
-    async def connect(number: int) -> Any:
+    async def connect(index: int) -> Any:
         async with gate:
             try:
-                player = await connected(url, lambda: Player(load, number))
+                player = await connected(url, lambda: Player(load, index))
             except (OSError, asyncio.TimeoutError) as error:
                 load.fail(f"connect: {type(error).__name__}")
                 return None

@@ -57,7 +57,7 @@ def serving(name: str) -> Iterator[tuple[str, int]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     if name == OURS:
-        command = ["-m", "gem_core", "serve", "openenv", "game:GuessTheNumber-v0-easy", "--port", str(port)]
+        command = ["-m", "gem_lab", "serve", "openenv", "game:GuessTheNumber-v0-easy", "--port", str(port)]
     else:
         command = [str(HERE / "openenv_servers.py"), name, str(port)]
     process = subprocess.Popen(
@@ -107,12 +107,12 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
     """Return the measurements of every run."""
     names = [OURS, THEIRS, THEIRS_ASYNC, *(name for name in LIBRARIES if importlib.util.find_spec(name))]
     runs = []
-    for number in range(rounds):
-        for name in names if number % 2 == 0 else reversed(names):
+    for index in range(rounds):
+        for name in names if index % 2 == 0 else reversed(names):
             with serving(name) as (url, pid):
                 load(url, 16, 0.5, pid)  # warm-up
                 for sessions in SESSIONS:
-                    figures = {"server": name, "round": number, **load(url, sessions, seconds, pid)}
+                    figures = {"server": name, "round": index, **load(url, sessions, seconds, pid)}
                     runs.append(figures)
                     print(json.dumps(figures), flush=True)
     return runs
@@ -134,8 +134,8 @@ def median(runs: list[dict[str, Any]], server: str, sessions: int, key: str) -> 
 def ratios(runs: list[dict[str, Any]], key: str, server: str, sessions: int) -> float:
     """Return the median over rounds of our measurement divided by the one of `server` in the same round."""
     values = {(run["server"], run["round"]): run[key] for run in runs if run["sessions"] == sessions}
-    rounds = {number for _, number in values}
-    return statistics.median(values[OURS, number] / values[server, number] for number in rounds)
+    rounds = {index for _, index in values}
+    return statistics.median(values[OURS, index] / values[server, index] for index in rounds)
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
@@ -153,8 +153,8 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 def report(runs: list[dict[str, Any]], held: dict[str, Any]) -> bool:
     """Print the table and the limits; return whether all limits are met."""
     print("\n".join(table(runs)))
-    checks = [(f"{text}, {n} sessions", ratios(runs, key, peer, n), least, True)
-              for text, peer, key, least in LIMITS for n in SESSIONS]  # fmt: skip
+    checks = [(f"{text}, {n} sessions", ratios(runs, key, peer, n), minimum, True)
+              for text, peer, key, minimum in LIMITS for n in SESSIONS]  # fmt: skip
     checks += [
         ("p99 against OpenEnv", ratios(runs, "p99_ms", THEIRS, SESSIONS[-1]), P99_RATIO, False),
         (f"KB per session with {HELD:,} sessions", held["kb_per_session"], KB_PER_SESSION, False),

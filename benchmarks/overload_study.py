@@ -29,15 +29,15 @@ import records
 from gem_core import Env
 from gem_core._util.threads import ENV_THREADS
 from gem_core.core import ResetResult, StepResult
-from gem_core.engines.rate_limits import RateLimit
-from gem_core.envs.rg import trusted
 from gem_core.errors import EnvError
 from gem_core.rollout.calls import EnvCalls
-from gem_core.sandbox import open_sandbox
-from gem_core.sandbox.calls import Calls
-from gem_core.sandbox.program import cores
 from gem_core.tools import make_tools
-from gem_core.wrappers.tools import Tools
+from gem_envs.rg import trusted
+from gem_envs.sandbox import open_sandbox
+from gem_envs.sandbox.calls import Calls
+from gem_envs.sandbox.program import cores
+from gem_envs.tools.wrapper import Tools
+from gem_lab.engines.rate_limits import RateLimit
 
 WORK = 0.5
 """Seconds that a call takes."""
@@ -45,7 +45,7 @@ LIMIT = 2.5
 """Seconds that a caller waits; the queue of the overload takes nine times `WORK`."""
 FACTOR = 10
 SLEEP = f"import time; time.sleep({WORK})"
-EXAMPLE = f"{sys.executable} -m gem_core.tools.mcp.example"
+EXAMPLE = f"{sys.executable} -m gem_envs.tools.mcp.example"
 
 
 class Late(Exception):
@@ -214,7 +214,7 @@ async def search() -> AsyncIterator[Resource]:
 
 @asynccontextmanager
 async def mcp() -> AsyncIterator[Resource]:
-    from gem_core.tools.mcp.pool import close_pools
+    from gem_envs.tools.mcp.pool import close_pools
 
     tool = f"mcp(command='{EXAMPLE}', concurrency=8)"
     call = "<tool_call>" + json.dumps({"name": "wait", "arguments": {"seconds": WORK}}) + "</tool_call>"

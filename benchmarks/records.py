@@ -16,9 +16,9 @@ from statistics import fmean
 from typing import Any
 
 from gem_core._util.files import read_json_lines, write_atomically
-from gem_core.checker.fingerprint import fingerprint
 from gem_core.tasks import EnvChoice
-from gem_core.train.report import smooth
+from gem_lab.checker.fingerprint import fingerprint
+from gem_lab.train.report import smooth
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = "runs.jsonl.gz"
@@ -79,7 +79,7 @@ class Record:
     resumed: bool = False
 
     @classmethod
-    def of_run(
+    def from_run(
         cls,
         name: str,
         seed: int,
@@ -151,7 +151,7 @@ def _checked_out() -> str:
     def git(*command: str) -> str:
         return subprocess.check_output(["git", *command], text=True, cwd=ROOT).strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "gem_core", "benchmarks")
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "gem_*", "benchmarks")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 

@@ -1,4 +1,4 @@
-"""Hostile programs, SQL, and clients beside 64 honest episodes: rewards, memory, and descriptors.
+"""Hostile programs, SQL, and clients next to 64 honest episodes: rewards, memory, and descriptors.
 
     python benchmarks/soak_study.py --minutes 30 --out docs/results/soak.json
 
@@ -254,7 +254,7 @@ def served() -> Iterator[tuple[str, int]]:
     """Serve the environment; yield the address and the process."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", SERVED, "--port", str(port)]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", SERVED, "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             for _ in range(100):

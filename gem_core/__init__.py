@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gem_core import bridges, envs, wrappers
 from gem_core.core import Env, Info, Observation
 from gem_core.errors import GemError
 from gem_core.registration import (
@@ -28,7 +27,6 @@ from gem_core.spec import EnvSpec
 from gem_core.wrapper import Wrapper
 
 if TYPE_CHECKING:
-    from gem_core.checker import check_env
     from gem_core.vector import AutoresetMode, make_vec
 
 __version__ = "0.1.0"
@@ -41,7 +39,6 @@ __all__ = [
     "Info",
     "Observation",
     "Wrapper",
-    "check_env",
     "list_envs",
     "list_wrappers",
     "make",
@@ -54,20 +51,10 @@ __all__ = [
     "wrap",
 ]
 
-_LAZY = {
-    "AutoresetMode": "gem_core.vector",
-    "make_vec": "gem_core.vector",
-    "check_env": "gem_core.checker",
-}
-
-wrappers.register_builtin()
-envs.register_builtin()
-bridges.register_builtin()
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
+    if name in ("AutoresetMode", "make_vec"):
+        from gem_core import vector
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        return getattr(vector, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -79,7 +79,7 @@ class ResetOptions(TypedDict, total=False):
     """The keys that `Env.reset(options=...)` understands."""
 
     index: int
-    """Number of the item in the environment's dataset; see `Env.items`."""
+    """Index of the item in the environment's dataset; see `Env.items`."""
     state: dict[str, Any]
     """Start from this state (a value of `Env.get_state`) instead of a new episode."""
 
@@ -128,7 +128,7 @@ class Env(Closing):
     """Whether the oracle reaches `max_return` in every episode; False if even the best player needs luck."""
 
     multi_agent: ClassVar[bool] = False
-    """Whether `reset` and `step` take and return dicts by agent; see `gem_core.envs.multiagent`."""
+    """Whether `reset` and `step` take and return dicts by agent; see `gem_envs.multiagent`."""
 
     shows_images: bool = False
     """Whether observations may hold images (`gem_core.images`), which not every model can be shown."""
@@ -179,7 +179,7 @@ class Env(Closing):
             raise NotImplementedError(
                 f"{type(self).__name__} called Env.reset(), but defines no new_task(): define it, call "
                 "self.begin_episode(seed) instead, or derive an environment written for GEM from "
-                "gem_core.compat.Env"
+                "gem_bridges.compat.Env"
             )
         check_options(options, ("state",), type(self).__name__)
         state = None if options is None else options.get("state")
@@ -275,7 +275,7 @@ class Env(Closing):
         The default has no opinion. An environment with labels that could be wrong overrides it with a solver
         that starts from the text of the prompt, and shares nothing with the code that draws the task, stores
         its answer, and grades. It is called before `step`, and does not change the episode; see the rule
-        `labels_are_right` of `gem_core.check_env`.
+        `labels_are_right` of `gem_lab.check_env`.
 
         Returns:
             True if the response completes the task, and False if it is wrong or if the task has no right
@@ -316,7 +316,7 @@ class Env(Closing):
 
     @property
     def call_readers(self) -> Sequence[Any]:
-        """Parts that read tool calls, outermost first; see `gem_core.tools.native.CallReader`."""
+        """Parts that read tool calls, outermost first; see `gem_chat.calls.native.CallReader`."""
         return ()
 
     @property

@@ -102,7 +102,7 @@ def check_parts(observation: list[dict[str, Any]]) -> None:
     Raises:
         DataError: A part is malformed; the message names it and says what is wrong.
     """
-    for number, part in enumerate(observation):
+    for index, part in enumerate(observation):
         try:
             kind = part["type"]
             if kind == "image_url":
@@ -112,9 +112,9 @@ def check_parts(observation: list[dict[str, Any]]) -> None:
             elif not isinstance(part["text"], str):
                 raise DataError("text: expected a str")
         except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"part {number} of the observation is not a content part ({error})") from None
+            raise DataError(f"part {index} of the observation is not a content part ({error})") from None
         except DataError as error:
-            raise DataError(f"part {number} of the observation: {error}") from None
+            raise DataError(f"part {index} of the observation: {error}") from None
 
 
 def require_pillow(needs_it: str) -> None:

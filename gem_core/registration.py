@@ -149,7 +149,7 @@ def make(id: str | EnvSpec, *, wrappers: WrapperLike | Sequence[WrapperLike] = (
     if not isinstance(env, Env):
         raise ConfigError(
             f"{env_spec.id}: {type(env).__name__} is not an environment; derive it from gem_core.Env, "
-            "or from gem_core.compat.Env if it was written for GEM"
+            "or from gem_bridges.compat.Env if it was written for GEM"
         )
     for wrapper in env_spec.wrappers:
         env = _apply_wrapper(env, wrapper)

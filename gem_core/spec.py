@@ -42,7 +42,7 @@ class EnvSpec:
         eval_kwargs: Added to `kwargs` for evaluation tasks, such as ``{"split": "test"}`` for a dataset with
             a test split. If empty, `Env.items` separates evaluation items from training items, or seeds do.
         floor: Share of the episodes, from 0 to 1, in which the best player that solves nothing succeeds with
-            these arguments; None if it is not declared (see `gem_core.checker.floors`).
+            these arguments; None if it is not declared (see `gem_lab.checker.floors`).
     """
 
     id: str

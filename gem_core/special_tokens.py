@@ -94,15 +94,15 @@ class Spellings:
             text = NONCHARACTER.sub(REPLACEMENT, text)
         return self._all.insert(text, MARK)
 
-    def separate(self, text: str, *, of_model: bool = False) -> str:
+    def separate(self, text: str, *, from_model: bool = False) -> str:
         """Return a text with a word joiner in each spelling, for a prompt that is encoded as one text.
 
         Args:
             text: The text.
-            of_model: Whether the model itself wrote the text, which may then hold its own markup, such as
+            from_model: Whether the model itself wrote the text, which may then hold its own markup, such as
                 thoughts and calls.
         """
-        return (self._turns if of_model else self._all).insert(text, JOINER)
+        return (self._turns if from_model else self._all).insert(text, JOINER)
 
 
 class _Words:

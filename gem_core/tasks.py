@@ -25,10 +25,10 @@ from gem_core._util.entry_points import absolute
 from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
 from gem_core._util.foreign_json import read_json
+from gem_core._util.order import Order
 from gem_core._util.seeds import derive_rng
 from gem_core._util.urls import without_secrets
 from gem_core.core import Env, Split
-from gem_core.data.order import Order
 from gem_core.errors import ConfigError, GemError
 from gem_core.observations import encodable
 from gem_core.registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap
@@ -56,7 +56,7 @@ class TaskRow(TypedDict):
     seed: int
     """Seed for `Env.reset`; the same for all samples of a group."""
     index: int
-    """Number of the task; the same for all samples of a group."""
+    """Index of the task; the same for all samples of a group."""
     item: int | None
     """Item of the dataset, for ``reset(options={"index": item})``; the same for all samples of a group.
     None if the seed alone determines the task."""
@@ -142,7 +142,7 @@ class EnvChoice:
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
                 raise ValueError("write the arguments in one pair of parentheses")
             if call.args or any(k.arg is None for k in call.keywords):
-                raise ValueError("arguments need names")
+                raise ValueError("arguments need names, such as max_turns=5")
             kwargs = {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
             weight = float(match[4] or 1)
         except (SyntaxError, TypeError, ValueError) as error:  # TypeError: a literal such as {[]: 1}
@@ -256,7 +256,7 @@ def make_tasks(
     call share a seed, and training and evaluation tasks never share one.
 
     A source with items plays each training item once before it repeats any, in an order determined by `seed`,
-    the source, and the number of the pass. Evaluation tasks are the same in every call: they use the first
+    the source, and the index of the pass. Evaluation tasks are the same in every call: they use the first
     seeds of `EVAL_SEEDS`, and each evaluation item at most once, so there are fewer than `num_tasks` if the
     items of all sources are used up. For evaluation tasks, `seed` only affects the choice between sources.
 
@@ -266,7 +266,7 @@ def make_tasks(
         seed: Random seed for the seeds of the tasks, the order of the items, and the choice of sources.
         group_size: Number of samples of each task.
         split: Whether the tasks are for training or evaluation.
-        start: Number of the first task; the first `start` tasks of a longer call are skipped.
+        start: Index of the first task; the first `start` tasks of a longer call are skipped.
 
     Raises:
         ConfigError: There is no source or more tasks than seeds, a number is out of range, the weights are
@@ -407,11 +407,11 @@ class _ItemSampler:
         """Return the next item; None if the source has no items."""
         if self._items is None:
             return None
-        number, place = divmod(self.played, len(self._items))
+        passes, place = divmod(self.played, len(self._items))
         self.played += 1
-        if self._order is None or self._order[0] != number:
-            name = f"{self._name} {number}" if self._shuffled else _EVAL_ORDER_SALT
-            self._order = number, Order(len(self._items), Random(name).getrandbits(32))
+        if self._order is None or self._order[0] != passes:
+            name = f"{self._name} {passes}" if self._shuffled else _EVAL_ORDER_SALT
+            self._order = passes, Order(len(self._items), Random(name).getrandbits(32))
         return self._items[self._order[1][place]]
 
 

@@ -366,7 +366,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert "asyncio" not in sys.modules  # a third of the import time
 for name in heavy:
     sys.modules[name] = None
-from gem_core.checker import check_env
+from gem_lab.checker import check_env
 report = check_env(
     "game:GuessTheNumber-v0-easy",
     seeds=(0,),

@@ -32,6 +32,7 @@ from tests.support import ScriptedEnv
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own registry, without registrations of other tests in this process."""
+    registration._envs.names()  # loads the built-in ones
     own = {id: spec for id, spec in registration._envs.registered().items() if not id.startswith("test:")}
     monkeypatch.setattr(registration._envs, "_values", own)
     monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())

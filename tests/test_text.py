@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.text import (
+from gem_envs.text import (
     boxed_answer,
     boxes,
     command,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = sorted((ROOT / "gem_core").rglob("*.py"))
+CORE = sorted(ROOT.glob("gem_*/**/*.py"))
 WHEEL = [*CORE, *sorted(path for path in (ROOT / "integrations").glob("*/gem_*/**/*.py"))]
 
 CHECKOUT = re.compile(r"\bdocs/\w[\w/-]*\.\w|^tests[./]\w")

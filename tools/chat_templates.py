@@ -9,9 +9,7 @@ and the wheels of trl and unsloth. `nox -s templates` downloads and checks them.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import json
 import sys
 import tarfile
 import zipfile
@@ -20,13 +18,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from template_tables import ROOT, main
+
 TABLE = ROOT / "docs/results/chat_templates.json"
-PAGE = ROOT / "docs/concepts/chat-templates.md"
 EQUALITY = "## Equality with renderers\n"
-"""Heading of the section of the page that `renderers_equality.py` generates."""
-VERL = "## Builders of verl\n"
-"""Heading of the section of the page that `verl_builders.py` generates."""
+"""Heading of the section of the page that `renderers_equality.py` generates, the first one."""
 LLAMA_CPP = "vendor/llama.cpp/models/templates/"
 
 
@@ -105,8 +101,8 @@ def _text_of(node: ast.expr, texts: Mapping[str, str]) -> str | None:
 
 def row_of(template: str) -> dict[str, Any]:
     """Return the row of a template."""
-    from gem_core.engines.template_report import describe_template, stand_in_tokenizer
-    from gem_core.rollout import AppendContext, RebuildContext
+    from gem_chat import AppendContext, RebuildContext
+    from gem_chat.report import describe_template, stand_in_tokenizer
 
     tokenizer = stand_in_tokenizer(template)
     report = describe_template(tokenizer)
@@ -133,7 +129,7 @@ def row_of(template: str) -> dict[str, Any]:
 
 def forged_tokens(context: Any, tokenizer: Any) -> int:
     """Return how many special tokens a message adds to a prompt that spells all of them, twice."""
-    from gem_core.rollout.template import spellings_in
+    from gem_chat.template import spellings_in
 
     texts = spellings_in(tokenizer, None).texts
     guarded = {number for number, token in tokenizer.added_tokens_decoder.items() if str(token) in texts}
@@ -153,22 +149,8 @@ def measure(folder: Path) -> dict[str, Any]:
     return {"packages": versions, "templates": {name: row_of(text) for name, text in templates.items()}}
 
 
-def changed_cells(recorded: Mapping[str, Any], measured: Mapping[str, Any]) -> list[str]:
-    """Return one line for each cell that differs."""
-    if recorded["packages"] != measured["packages"]:
-        return [f"packages: {recorded['packages']} became {measured['packages']}"]
-    before, now = recorded["templates"], measured["templates"]
-    lines = [f"{name}: {'new' if name in now else 'missing'}" for name in sorted(before.keys() ^ now.keys())]
-    for name in sorted(before.keys() & now.keys()):
-        for cell in sorted(before[name].keys() | now[name].keys()):
-            one, other = before[name].get(cell), now[name].get(cell)
-            if one != other:
-                lines.append(f"{name}, {cell}: {one!r} became {other!r}")
-    return lines
-
-
 def page_of(table: Mapping[str, Any]) -> str:
-    """Return the page of the documentation."""
+    """Return the page up to the sections of other scripts."""
     rows, packages = table["templates"], table["packages"]
     accepted = [row for row in rows.values() if row["accepted"]]
     tests = Counter(row["self-test"] for row in accepted)
@@ -176,7 +158,7 @@ def page_of(table: Mapping[str, Any]) -> str:
     refused = {name: row["why not"] for name, row in rows.items() if not row["accepted"]}
     forged = sum(row["forged"] or 0 for row in rows.values())
     dropped = Counter(name for row in rows.values() for name in row["dropped"])
-    text = f"""# Chat templates
+    text = f"""# The table of chat templates
 
 {len(accepted)} of {len(rows)} distinct chat templates of published models work in contexts that only append
 tokens, and {rebuilt} more in rebuilt contexts. In {tests["equal"]}, an episode of four turns has the
@@ -184,19 +166,16 @@ tokens of the template's own rendering. In {tests["keeps"]}, it differs only by 
 and by whitespace, that the template drops from the history; the model saw them, so they stay.
 {tests["differs"]} differ otherwise.
 
-```text
-gem-core template Qwen/Qwen3-0.6B
-```
-
-shows the row of your model. The templates come from {_listed(packages)};
-copies of the same text count once, and each has a tokenizer with one token per byte and its own special
-tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
-changes. For some of the models, another package makes the same prompts; see
-[Equality with renderers](#equality-with-renderers).
+[Chat templates](../concepts/chat-templates.md) explains the columns, and how to get the row of your model.
 
 A message of an environment that spells every special token of its template adds {forged} special tokens to
-a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-special-tokens).
+a prompt; see [Texts that spell special tokens](../concepts/rollout.md#texts-that-spell-special-tokens).
 {dropped["tools"]} templates do not show schemas of tools, and {dropped["system prompt"]} no system prompt.
+
+The templates come from {_listed(packages)};
+copies of the same text count once, and each has a tokenizer with one token per byte and its own special
+tokens. `python tools/chat_templates.py FOLDER` generates the table, and `nox -s templates` fails if a cell
+changes.
 
 """
     lines = [
@@ -210,13 +189,6 @@ a prompt; see [Texts that spell special tokens](rollout.md#texts-that-spell-spec
         lines += ["", "## Rejected templates", "", "| template | reason |", "|---|---|"]
         lines += [f"| {name} | {_cell(reason)} |" for name, reason in refused.items()]
     return "\n".join(lines) + "\n\n"
-
-
-def with_section(page: str, section: str) -> str:
-    """Return the page with another text for one of its last sections, which begins with its heading."""
-    before, _, rest = page.partition(section.partition("\n")[0] + "\n")
-    _, heading, later = rest.partition("\n## ")
-    return before + section + heading + later
 
 
 def _listed(packages: Mapping[str, str]) -> str:
@@ -251,23 +223,11 @@ def _cell(text: str) -> str:
     return (shown if len(shown) <= 240 else f"{shown[:240]}...").replace("|", "\\|")
 
 
-def main() -> int:
-    """Record or check the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the downloaded packages")
-    parser.add_argument("--check", action="store_true", help="compare with the recorded table")
-    args = parser.parse_args()
-    table = measure(args.folder)
-    if args.check:
-        changes = changed_cells(json.loads(TABLE.read_text(encoding="utf-8")), table)
-        print("\n".join(changes) if changes else f"{len(table['templates'])} templates: no cell has changed")
-        return int(bool(changes))
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _, begin, section = PAGE.read_text(encoding="utf-8").partition(EQUALITY)
-    PAGE.write_text(page_of(table) + begin + section, encoding="utf-8")
-    print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
-    return 0
+def page_with(page: str, table: Mapping[str, Any]) -> str:
+    """Return a page with the table, and the sections of other scripts unchanged."""
+    _, begin, sections = page.partition(EQUALITY)
+    return page_of(table) + begin + sections
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, TABLE, measure, page_with))

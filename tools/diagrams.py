@@ -10,16 +10,20 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 LAYERS = (
-    ("plugins and programs", "#f8ebe4", "#b0562a",
-     (("plugins for verl, OpenRLHF, Oat, RL2, ROLL, TRL",), ("cli", "compat"))),
-    ("runs", "#f6f3df", "#8a7a1c", (("trainers", "repro"), ("train", "consistency", "exam", "eval"))),
-    ("episodes", "#e6edf8", "#2c5fa8", (("engines",), ("rollout", "advantages", "vector"))),
-    ("tasks", "#e3f1ee", "#1b7f5c",
-     (("checker", "bridges", "tasks", "multiagent"), ("envs", "wrappers", "tools"), ("registration",),
-      ("graders", "data", "sandbox"))),
-    ("interface", "#eceff3", "#5b6470",
-     (("wrapper", "observations", "images", "special_tokens"),
-      ("core", "text", "pages", "serving", "spec", "errors", "_util"))),
+    ("plugins", "#f8ebe4", "#b0562a", (("verl, OpenRLHF, Oat, RL2, ROLL, TRL",),)),
+    ("gem_lab", "#f6f3df", "#8a7a1c",
+     (("cli", "repro", "exam"), ("train", "consistency", "eval"), ("engines", "checker", "pages"))),
+    ("gem_bridges", "#f3e9f6", "#7d4a96",
+     (("gymnasium", "openenv", "pettingzoo"), ("skyrl", "textarena", "verifiers", "compat"))),
+    ("gem_envs", "#e3f1ee", "#1b7f5c",
+     (("games", "rg", "datasets", "generated", "geometry"),
+      ("multiagent", "service", "terminal", "databases", "webshop"),
+      ("tools", "graders", "data", "sandbox", "serving"))),
+    ("gem_chat", "#e6edf8", "#2c5fa8", (("chat templates and contexts", "calls"),)),
+    ("gem_core", "#eceff3", "#5b6470",
+     (("trainers",), ("rollout", "advantages", "vector"), ("tasks", "multiagent", "wrappers", "tools"),
+      ("registration", "wrapper", "observations", "images"),
+      ("special_tokens", "core", "thoughts", "spec", "errors", "_util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""
 LANES = ("environment", "episode runner", "policy")
@@ -36,7 +40,7 @@ MESSAGES = (
 )
 """Sender, receiver, and text of the messages of the first turn."""
 REPEATED = 3
-"""Number of the first message of a turn."""
+"""Index of the first message of a turn."""
 _FONT = 'font-family="system-ui, sans-serif" fill="#1f2933"'
 _ARROW = (
     '<defs><marker id="a" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" '
@@ -51,18 +55,16 @@ def layers() -> str:
         height = 34 + 42 * len(rows)
         parts.append(_box(20, y, width - 40, height, fill, line))
         parts.append(_text(34, y + 22, title, "start", bold=True))
-        for number, names in enumerate(rows):
+        for index, names in enumerate(rows):
             each = (width - 68 - 8 * (len(names) - 1)) / len(names)
             for place, name in enumerate(names):
-                x, top = 34 + place * (each + 8), y + 32 + 42 * number
+                x, top = 34 + place * (each + 8), y + 32 + 42 * index
                 parts += [
                     _box(x, top, each, 32, "#ffffff", line),
                     _text(x + each / 2, top + 21, name),
                 ]
         y += height + 12
-    return _svg(
-        width, y + 8, "The packages of gem-core in layers; each imports only from the layers below", parts
-    )
+    return _svg(width, y + 8, "The packages of gem-core; each imports only from the packages below", parts)
 
 
 def episode() -> str:
@@ -70,8 +72,8 @@ def episode() -> str:
     width, xs, parts, y = 640, (90, 320, 550), [], 104
     for x, lane in zip(xs, LANES, strict=True):
         parts += [_box(x - 75, 20, 150, 38, "#e6edf8", "#2c5fa8"), _text(x, 44, lane, bold=True)]
-    for number, (sender, receiver, text) in enumerate(MESSAGES):
-        if number == REPEATED:
+    for index, (sender, receiver, text) in enumerate(MESSAGES):
+        if index == REPEATED:
             top = y - 28
         if sender == receiver:
             parts += [

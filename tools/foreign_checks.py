@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
-from gem_core.checker import RULES, check_env
 from gem_core.errors import GemError
+from gem_lab.checker import RULES, check_env
 
 CHECKED = [rule.name for rule in RULES if rule.name != "floor_holds"]
 """All rules but one, which compares with floors that are documented only for our own ids."""
@@ -128,7 +128,7 @@ def address(name: str) -> Iterator[str]:
     if not name.startswith("URL("):
         yield name
         return
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", name[4:-1], "--port", "0"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", name[4:-1], "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

@@ -132,8 +132,8 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     import torch
 
     from gem_core.advantages import rebn
-    from gem_core.train.objective import policy_gradient
-    from gem_core.train.tiny import TinyOptions, make_tiny
+    from gem_lab.train.objective import policy_gradient
+    from gem_lab.train.tiny import TinyOptions, make_tiny
 
     result: dict[str, Any] = {"device": device, "torch": torch.__version__, "advantages": {}}
     generator = torch.Generator().manual_seed(0)
@@ -150,8 +150,8 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     model, tokenizer = make_tiny(TinyOptions(envs=(env_id,), warm_start_steps=0, corpus_episodes=20))
     episodes = _episodes(env_id, tokenizer)
     values = rebn([episode.rewards for episode in episodes], gamma=0.9)
-    for episode, of_turns in zip(episodes, values, strict=True):
-        for turn, value in zip(episode.turns, of_turns, strict=True):
+    for episode, turn_values in zip(episodes, values, strict=True):
+        for turn, value in zip(episode.turns, turn_values, strict=True):
             turn.advantage = float(value)
     on_cpu = policy_gradient(model, episodes)
     on_device = policy_gradient(model.to(device), episodes)
@@ -167,7 +167,7 @@ def _episodes(env_id: str, tokenizer: Any) -> list[Episode]:
     import asyncio
 
     from gem_core.tasks import EnvChoice
-    from gem_core.train.tiny import random_play
+    from gem_lab.train.tiny import random_play
 
     with EnvChoice.parse(env_id).make() as env:
         return asyncio.run(random_play(env, tokenizer, "0", episodes=16))
@@ -175,7 +175,7 @@ def _episodes(env_id: str, tokenizer: Any) -> list[Episode]:
 
 def toy_model(state: Path) -> Path:
     """Return the folder of a tiny model without a warm start."""
-    from gem_core.train.tiny import TinyOptions, save_tiny
+    from gem_lab.train.tiny import TinyOptions, save_tiny
 
     folder = state / "toy-model"
     if not folder.exists():

@@ -45,12 +45,12 @@ TARGETS = {
     "advantages": ("gem_core/advantages", "tests/advantages"),
     "trainers": ("gem_core/trainers", "tests/trainers/kit"),
     "rollout": ("gem_core/rollout", "tests/rollout"),
-    "games": ("gem_core/envs/games", "tests/envs/games"),
-    "graders": ("gem_core/graders", "tests/graders"),
-    "data": ("gem_core/data", "tests/data"),
-    "eval": ("gem_core/eval", "tests/eval"),
-    "sandbox": ("gem_core/sandbox", "tests/sandbox"),
-    "tools": ("gem_core/tools", "tests/tools"),
+    "games": ("gem_envs/games", "tests/envs/games"),
+    "graders": ("gem_envs/graders", "tests/graders"),
+    "data": ("gem_envs/data", "tests/data"),
+    "eval": ("gem_lab/eval", "tests/eval"),
+    "sandbox": ("gem_envs/sandbox", "tests/sandbox"),
+    "tools": ("gem_envs/tools", "tests/tools"),
     "verl": ("integrations/verl/gem_verl", "tests/trainers/verl"),
     "openrlhf": ("integrations/openrlhf/gem_openrlhf", "tests/trainers/openrlhf"),
     "trl": ("integrations/trl/gem_trl", "tests/trainers/trl"),
@@ -179,7 +179,7 @@ def make(name: str) -> Operator | None:
     return None if kind.arguments() else kind()
 
 
-def draw(package: Path, base: Path, number: int, seed: int) -> list[Change]:
+def draw(package: Path, base: Path, count: int, seed: int) -> list[Change]:
     """Draw changes of a package, at most one per line; the same for the same code and seed."""
     generator = random.Random(seed)
     by_line: dict[tuple[str, int], list[Change]] = {}
@@ -187,14 +187,14 @@ def draw(package: Path, base: Path, number: int, seed: int) -> list[Change]:
         name = str(path.relative_to(base))
         for change in changes_in(name, path.read_text(encoding="utf-8")):
             by_line.setdefault((name, change.line), []).append(change)
-    lines = generator.sample(sorted(by_line), min(number, len(by_line)))
+    lines = generator.sample(sorted(by_line), min(count, len(by_line)))
     return [generator.choice(by_line[line]) for line in lines]
 
 
 def interpreter(target: str, default: str) -> str:
     """Return the Python of the session that has the trainer of a plugin, or else the default."""
-    of_session = ROOT / ".nox" / target / "bin" / "python"
-    return str(of_session) if of_session.exists() else default
+    session_python = ROOT / ".nox" / target / "bin" / "python"
+    return str(session_python) if session_python.exists() else default
 
 
 class Selection:
@@ -259,7 +259,7 @@ def noticed(base: Path, change: Change, selection: Selection, command: str) -> t
     return outcome is TestOutcome.KILLED, "\n".join(list(difference)[2:])
 
 
-def check(base: Path, target: str, number: int, seed: int, python: str) -> dict[str, Any]:
+def check(base: Path, target: str, count: int, seed: int, python: str) -> dict[str, Any]:
     """Make the changes of one package; return their number and those that no test noticed."""
     package, tests = TARGETS[target]
     command = (
@@ -279,7 +279,7 @@ def check(base: Path, target: str, number: int, seed: int, python: str) -> dict[
         raise SystemExit(f"{target}: not all of the tests can be run by name:\n{output[-2000:]}")
     command = f"{command} -x"
     survivors = []
-    changes = draw(base / package, base, number, seed)
+    changes = draw(base / package, base, count, seed)
     for index, change in enumerate(changes, start=1):
         killed, difference = noticed(base, change, selection, command)
         sys.stderr.write(f"{target} {index}/{len(changes)} {'noticed' if killed else 'SURVIVED'} {change}\n")
@@ -294,12 +294,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "packages", nargs="*", choices=[*TARGETS, []], help="packages; by default all of gem_core"
+        "packages", nargs="*", choices=[*TARGETS, []], help="packages; by default all but the plugins"
     )
     parser.add_argument("--sample", type=int, default=40, help="changes per package")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
-    parser.add_argument("--python", default=sys.executable, help="interpreter for the tests of gem_core")
-    parser.add_argument("--out", type=Path, help="JSON file for the results, too")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter for the tests of all but the plugins"
+    )
+    parser.add_argument("--out", type=Path, help="JSON file to which the results are also written")
     parser.add_argument("--commit", default="HEAD", help="commit to change")
     args = parser.parse_args()
     for name, operator in OWN.items():
@@ -318,8 +320,8 @@ def main() -> None:
         paths = [base, *sorted((base / "integrations").iterdir())]
         os.environ |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
         os.chdir(base)
-        kernel = [name for name, (package, _) in TARGETS.items() if package.startswith("gem_core")]
-        for target in args.packages or kernel:
+        own = [name for name, (package, _) in TARGETS.items() if not package.startswith("integrations")]
+        for target in args.packages or own:
             results[target] = check(base, target, args.sample, args.seed, args.python)
             if args.out:
                 (ROOT / args.out).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

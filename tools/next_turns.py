@@ -40,10 +40,10 @@ class Player:
     """
 
     def __init__(self, tokenizer: Any, renderer: Any) -> None:
-        from gem_core.engines.template_report import describe_template, stand_in_tokenizer
-        from gem_core.rollout import AppendContext
-        from gem_core.rollout.inputs import checked_renderer
-        from gem_core.rollout.thinking import find_thinking
+        from gem_chat import AppendContext
+        from gem_chat.inputs import checked_renderer
+        from gem_chat.report import describe_template, stand_in_tokenizer
+        from gem_chat.thinking import find_thinking
 
         self._tokenizer, self._renderer = tokenizer, renderer
         self._stops = renderer.get_stop_token_ids()
@@ -57,21 +57,21 @@ class Player:
     def cases(self) -> Iterator[Case]:
         """Yield all cases."""
         first = self._context.first(QUESTION)
-        for number, message in enumerate(MESSAGES):
+        for index, message in enumerate(MESSAGES):
             new = [{"role": "user", "content": message}]
             history = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}]
             same = self._same_version(history, new, ANSWER, None)
             for end, ids in self._ends():
                 response = self._encode(f"{self._thought()}{ANSWER}") + ids
                 ours = self._context.extend(message, response)
-                yield self._case(f"user {number}, {end}", first, response, ours, new, same_version=same)
+                yield self._case(f"user {index}, {end}", first, response, ours, new, same_version=same)
             if self._thinks:
                 opening = "" if self._thinking.prefilled else self._thinking.open
                 response = self._encode(f"{opening}\n{THOUGHT}")
                 ours = self._context.extend(message, response)
                 close = self._thinking.close
                 yield self._case(
-                    f"user {number}, cut in a thought",
+                    f"user {index}, cut in a thought",
                     first,
                     response,
                     ours,
@@ -82,13 +82,12 @@ class Player:
         yield from self._tool_cases()
 
     def _tool_cases(self) -> Iterator[Case]:
+        from gem_chat import AppendContext
+        from gem_chat.calls.native import ProbeTool, after_opening, find_calls
+        from gem_chat.inputs import checked_renderer
         from gem_core.errors import UnsupportedTemplate
-        from gem_core.rollout import AppendContext
-        from gem_core.rollout.inputs import checked_renderer
-        from gem_core.rollout.tool_turns import CallResult
-        from gem_core.tools.formats import schema
-        from gem_core.tools.native import ProbeTool, after_opening, find_calls
-        from gem_core.tools.reading import ToolCall
+        from gem_core.rollout.conversation import CallResult
+        from gem_core.tools import ToolCall, schema
 
         schemas = [schema(ProbeTool())]
         try:

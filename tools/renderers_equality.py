@@ -13,9 +13,7 @@ prompt of the next turn is that of `AppendContext` and `ToolContext` here, and o
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import re
 import sys
 from collections import Counter
@@ -23,9 +21,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chat_templates import EQUALITY, PAGE, ROOT, changed_cells, read_templates, with_section
+from chat_templates import EQUALITY, read_templates
 from next_turns import Case, Player
 from real_tokenizers import GPT_OSS, read_tokenizer
+from template_tables import ROOT, main, with_section
 
 TABLE = ROOT / "docs/results/renderers_equality.json"
 BYTES = "bytes"
@@ -133,7 +132,7 @@ def tokenizer_of(family: Family, template: str, folder: Path) -> Any:
     Raises:
         SystemExit: The archive of the tokenizer is missing.
     """
-    from gem_core.engines.template_report import stand_in_tokenizer
+    from gem_chat.report import stand_in_tokenizer
 
     if family.tokenizer == BYTES:
         tokenizer = stand_in_tokenizer(template)
@@ -249,22 +248,10 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main() -> int:
-    """Record or check the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the downloaded packages")
-    parser.add_argument("--check", action="store_true", help="compare with the recorded table")
-    args = parser.parse_args()
-    table = measure(args.folder)
-    if args.check:
-        changes = changed_cells(json.loads(TABLE.read_text(encoding="utf-8")), table)
-        print("\n".join(changes) if changes else f"{len(table['templates'])} families: no cell has changed")
-        return int(bool(changes))
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), section_of(table)), encoding="utf-8")
-    print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
-    return 0
+def page_with(page: str, table: Mapping[str, Any]) -> str:
+    """Return a page with the section of the table."""
+    return with_section(page, section_of(table))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, TABLE, measure, page_with))

@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("lines", nargs="+")
     args = parser.parse_args()
     command = ["play", args.id, "--seed", args.seed]
-    shown = session([sys.executable, "-m", "gem_core", *command], [*args.lines, ":quit"])
+    shown = session([sys.executable, "-m", "gem_lab", *command], [*args.lines, ":quit"])
     args.out.write_text(screenshot(f"$ gem-core {' '.join(command)}\n{shown}", args.width), encoding="utf-8")
 
 

@@ -11,16 +11,15 @@ answer. A next prompt is exact if it adds the tokens that the template writes af
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chat_templates import PAGE, ROOT, VERL, changed_cells, read_templates, with_section
+from chat_templates import read_templates
 from next_turns import ANSWER, MESSAGES, QUESTION
+from template_tables import ROOT, main, with_section
 
 TABLE = ROOT / "docs/results/verl_builders.json"
 BUILDERS = ("", "GptOss", "Qwen", "MiniMax", "GLM", "Gemma4", "DeepSeek")
@@ -31,10 +30,10 @@ def row_of(template: str) -> dict[str, Any] | None:
     """Return the row of a template; None if no context accepts it."""
     from verl.utils.tokenizer import continuous_token
 
-    from gem_core.engines.template_report import stand_in_tokenizer
+    from gem_chat import AppendContext
+    from gem_chat.inputs import checked_renderer
+    from gem_chat.report import stand_in_tokenizer
     from gem_core.errors import UnsupportedTemplate
-    from gem_core.rollout import AppendContext
-    from gem_core.rollout.inputs import checked_renderer
 
     tokenizer = stand_in_tokenizer(template)
     try:
@@ -92,7 +91,8 @@ def section_of(table: Mapping[str, Any]) -> str:
     others = len(rows) - generic - fails
     some = sum(bool(row["verl"]) for row in rows)
     both = sum(bool(row["verl"]) and row["gem-core"] for row in rows)
-    return f"""{VERL}
+    return f"""## Builders of verl
+
 After an answer up to the token that ends it, the next prompt of gem-core has the tokens of the template's
 own rendering for {ours} of the {len(rows)} templates that contexts accept. The generic builder of verl
 {table["packages"]["verl"]}, `ContinuousTokenBuilder`, has them for {generic}. It has others for {others},
@@ -102,22 +102,10 @@ has them for {both} of these.
 """
 
 
-def main() -> int:
-    """Record or check the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="folder with the downloaded packages")
-    parser.add_argument("--check", action="store_true", help="compare with the recorded table")
-    args = parser.parse_args()
-    table = measure(args.folder)
-    if args.check:
-        changes = changed_cells(json.loads(TABLE.read_text(encoding="utf-8")), table)
-        print("\n".join(changes) if changes else f"{len(table['templates'])} templates: no cell has changed")
-        return int(bool(changes))
-    TABLE.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), section_of(table)), encoding="utf-8")
-    print(f"wrote {TABLE.relative_to(ROOT)} and {PAGE.relative_to(ROOT)}")
-    return 0
+def page_with(page: str, table: Mapping[str, Any]) -> str:
+    """Return a page with the section of the table."""
+    return with_section(page, section_of(table))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, TABLE, measure, page_with))

@@ -1,6 +1,6 @@
 """Studies: declarative comparisons of training runs, in one file each under ``catalog/``.
 
-`gem_core.train` runs them, `runner` plans and executes, and `page` draws the results.
+`gem_lab.train` runs them, `runner` plans and executes, and `page` draws the results.
 """
 
 from __future__ import annotations

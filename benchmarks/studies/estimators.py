@@ -39,11 +39,11 @@ def normalized_gae(
     """Return the advantages of `gae`, normalized over all turns of the batch."""
     advantages = gae(turn_rewards, values=values, gamma=gamma, lam=lam, truncated=truncated)
     stats = ReturnStats.from_returns(advantages)
-    return [(of_turns - stats.mean) * stats.scale() for of_turns in advantages]
+    return [(turn_advantages - stats.mean) * stats.scale() for turn_advantages in advantages]
 
 
 def register() -> None:
-    """Make the estimators available to `gem_core.train` in this process."""
+    """Make the estimators available to `gem_lab.train` in this process."""
     for function in (centered, scaled):
         estimator(str(function.__doc__))(function)
     estimator(str(normalized_gae.__doc__), critic_learns="advantage")(

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from gem_core.advantages.registry import get_estimator
-from gem_core.engines.loading import load_model
 from gem_core.rollout import Episode
-from gem_core.train import TrainConfig
-from gem_core.train.config import ContextKind
-from gem_core.train.learner import Learner
-from gem_core.train.objective import policy_gradient
-from gem_core.train.rollouts import Rollouts, training_tasks
+from gem_lab.engines.loading import load_model
+from gem_lab.train import TrainConfig
+from gem_lab.train.config import ContextKind
+from gem_lab.train.learner import Learner
+from gem_lab.train.objective import policy_gradient
+from gem_lab.train.rollouts import Rollouts, training_tasks
 
 BATCHES, GROUPS, GROUP_SIZE = 8, 4, 8
 """Number of batches, of groups in a batch, and of episodes in a group, which share a seed."""
@@ -53,8 +53,8 @@ def _gradient(model: Any, episodes: Sequence[Episode], estimator: str, gamma: fl
         else {}
     )
     advantages = function([episode.rewards for episode in episodes], gamma=gamma, **groups)
-    for episode, of_turns in zip(episodes, advantages, strict=True):
-        for turn, advantage in zip(episode.turns, of_turns, strict=True):
+    for episode, turn_advantages in zip(episodes, advantages, strict=True):
+        for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
             turn.advantage = float(advantage)
     return torch.cat([gradient.flatten() for gradient in policy_gradient(model, episodes).values()])
 

@@ -11,14 +11,15 @@ from typing import TypeAlias
 
 import torch
 
+from gem_chat import AppendContext
 from gem_core import rollout
-from gem_core.engines.loading import load_model, load_tokenizer
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
-from gem_core.envs.multiagent.one_agent import OneAgent, random_player
-from gem_core.envs.multiagent.turn_game import PLAYERS
+from gem_core.multiagent.one_agent import OneAgent, random_player
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.train import TrainConfig
+from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
+from gem_envs.multiagent.turn_game import PLAYERS
+from gem_lab.engines.loading import load_model, load_tokenizer
+from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab.train import TrainConfig
 
 HANDS = 3000
 """Hands on each side from which a policy is estimated."""
@@ -71,10 +72,10 @@ def read_policy(folder: Path) -> Policy:
         pad_token_id=tokenizer.eos_token_id,
         reuse_prefix=False,  # the states of thousands of hands would fill the memory
     )
-    return estimate_policy(responder, rollout.AppendContext(tokenizer))
+    return estimate_policy(responder, AppendContext(tokenizer))
 
 
-def estimate_policy(responder: rollout.Policy, context: rollout.AppendContext) -> Policy:
+def estimate_policy(responder: rollout.Policy, context: AppendContext) -> Policy:
     """Estimate what a responder does in each situation from `HANDS` hands on each side.
 
     A situation that no hand reached counts as a forfeit. Only the responder's own earlier actions can prevent
@@ -92,7 +93,7 @@ def estimate_policy(responder: rollout.Policy, context: rollout.AppendContext) -
 
 
 async def _play(
-    responder: rollout.Policy, context: rollout.AppendContext, player: str, seed: int
+    responder: rollout.Policy, context: AppendContext, player: str, seed: int
 ) -> list[tuple[Situation, str]]:
     """Play one side of a hand; return the situations of the player, and the action or "" for a forfeit."""
     game = KuhnPoker()
@@ -106,8 +107,8 @@ async def _play(
     )
     actions = [*game.history.split(), ""]  # a forfeit ends the hand
     card, side = game.cards[player], PLAYERS.index(player)
-    numbers = range(side, side + 2 * len(episode.turns), 2)
-    return [((card, " ".join(actions[:number])), actions[number]) for number in numbers]
+    positions = range(side, side + 2 * len(episode.turns), 2)
+    return [((card, " ".join(actions[:position])), actions[position]) for position in positions]
 
 
 def _situations() -> list[Situation]:

@@ -248,8 +248,8 @@ def _record_path(folder: Path, run: Run) -> Path:
 
 def _make_model(item: tuple[Study, Path, str, int]) -> str:
     """Create an initial model."""
-    from gem_core.train.console import quiet_transformers
-    from gem_core.train.tiny import TinyOptions, save_tiny
+    from gem_lab.train.console import quiet_transformers
+    from gem_lab.train.tiny import TinyOptions, save_tiny
 
     quiet_transformers()
     study, folder, task, seed = item
@@ -260,9 +260,9 @@ def _make_model(item: tuple[Study, Path, str, int]) -> str:
 
 def _execute(item: tuple[str, Study, Path, Run]) -> str:
     """Execute a run, or continue it, and write its record."""
-    from gem_core.train import TrainConfig, train
-    from gem_core.train.checkpoint import list_checkpoints
-    from gem_core.train.console import quiet_transformers
+    from gem_lab.train import TrainConfig, train
+    from gem_lab.train.checkpoint import list_checkpoints
+    from gem_lab.train.console import quiet_transformers
 
     quiet_transformers()
     estimators.register()
@@ -275,7 +275,7 @@ def _execute(item: tuple[str, Study, Path, Run]) -> str:
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     metrics = [metric for metric, _ in study.panels]
     metrics = list(dict.fromkeys([*metrics, study.metric, *study.more_metrics, study.tuning_metric]))
-    record = Record.of_run(
+    record = Record.from_run(
         run.arm,
         run.seed,
         f"python benchmarks/study.py {name} --run '{run.id}'",

@@ -23,24 +23,46 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_OWN = "gem-core"
+"""Distribution whose entry points are loaded first."""
+
 _loaded_groups: set[str] = set()
+_own_groups: set[str] = set()
+"""Groups of which the own entry points were loaded."""
 lock = ForkSafeLock(reentrant=True)
 """Lock that is held while a group is loaded; reentrant, because loading a group may load another one."""
 
 
-def load_entry_points(group: str) -> None:
+def load_entry_points(group: str, *, own: bool = False) -> None:
     """Let installed packages register their contributions to `group`, once per process.
 
-    An entry point names a module to import or a function to call. An entry point that fails is logged and
-    skipped.
+    An entry point names a module to import or a function to call. Those of gem-core itself come first, so
+    that no other package takes their names. An entry point that fails is logged and skipped.
+
+    Args:
+        group: Group of entry points.
+        own: Whether to load only the entry points of gem-core.
     """
     with lock:  # other threads wait until all entry points are loaded
-        if group in _loaded_groups:
+        loaded_groups = _own_groups if own else _loaded_groups
+        if group in loaded_groups:
             return
-        _loaded_groups.add(group)
+        if not own:
+            load_entry_points(group, own=True)
+        loaded_groups.add(group)
         from importlib.metadata import entry_points
 
-        for entry_point in entry_points(group=group):
+        found = [
+            entry_point
+            for entry_point in entry_points(group=group)
+            if (entry_point.dist is not None and entry_point.dist.name == _OWN) is own
+        ]
+        if own and group == "gem_core.envs" and not found:
+            logger.warning(
+                "gem-core runs from a source tree that is not installed, so its environments and "
+                "wrappers are not registered: install it, for example with pip install -e PATH"
+            )
+        for entry_point in found:
             try:
                 loaded = entry_point.load()
                 if callable(loaded):
@@ -132,7 +154,7 @@ def _load_file(name: str, path: str) -> ModuleType:
 
 
 def _lines_in(file: Path, error: Exception) -> list[int]:
-    """Return the numbers of the lines of a file that were running when it raised, the innermost first."""
+    """Return the line numbers of a file that were running when it raised, the innermost first."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return [frame.lineno for frame in frames if frame.filename == str(file) and frame.lineno]
 

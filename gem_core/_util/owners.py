@@ -1,4 +1,4 @@
-"""What the running calls in threads work for, so that nobody closes an object beside a call that uses it.
+"""What the running calls in threads work for, so that no object is closed during a call that uses it.
 
     with calls_of(env):
         await env.astep(action)  # every thread that this call starts, also in other tasks, works for `env`

@@ -16,7 +16,7 @@ class Registry(Generic[T]):
     """A mapping from names to registered values.
 
         tools: Registry[str] = Registry("tool", group="gem_core.tools")
-        tools.register("python", "gem_core.tools.python:PythonTool")
+        tools.register("python", "gem_envs.tools.python:PythonTool")
         tools.get("pyton")  # UnknownName: unknown tool 'pyton'. Did you mean python? Available: ...
 
     Registering the same value again has no effect; a different value under the same name is an error.
@@ -24,9 +24,10 @@ class Registry(Generic[T]):
     Args:
         kind: Kind of the values, for messages.
         group: Entry-point group whose packages register more values. It is loaded before the names are
-            listed, and before a name is reported as unknown.
+            listed, and before a name is reported as unknown; the entry points of gem-core, before the first
+            value is registered.
         load: Function that may register more values, for values that are expensive to find. It is called with
-            a name that is not registered before `group` is loaded, and with the pattern before the names are
+            a name that is not registered after `group` is loaded, and with the pattern before the names are
             listed.
         error: Error type for an unknown name.
         hint: Text that replaces the list of all names in the message about an unknown name.
@@ -56,11 +57,15 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: The name is taken by a different value, and `replace` is False.
         """
+        if self._group is not None:
+            load_entry_points(self._group, own=True)
         if replace:
             self._values[name] = value
         registered = self._values.setdefault(name, value)
         if registered != value:
-            raise ConfigError(f"{self._kind} {name!r} is already registered as {registered!r:.200}")
+            raise ConfigError(
+                f"{self._kind} {name!r} is already registered as {registered!r:.200}; choose another name"
+            )
 
     def get(self, name: str) -> T:
         """Return the value registered under `name`.
@@ -69,10 +74,10 @@ class Registry(Generic[T]):
             UnknownName: The name is unknown; the message holds the closest names. A registry with another
                 `error` raises that instead.
         """
-        if name not in self._values and self._load is not None:
-            self._load(name)
         if name not in self._values and self._group is not None:
             load_entry_points(self._group)
+        if name not in self._values and self._load is not None:
+            self._load(name)
         try:
             return self._values[name]
         except KeyError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from gem_core._util.threads import set_env_threads
 from gem_core.rollout.agents import run_agents
 from gem_core.rollout.budgets import CutTurns
-from gem_core.rollout.context import AppendContext, Context, RebuildContext
+from gem_core.rollout.conversation import Context
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import (
@@ -34,7 +34,6 @@ from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode, Row, Turn
 
 __all__ = [
-    "AppendContext",
     "ChatPolicy",
     "Context",
     "ContextFull",
@@ -46,7 +45,6 @@ __all__ = [
     "Generation",
     "MessagesContext",
     "Policy",
-    "RebuildContext",
     "ChatReply",
     "RolloutOptions",
     "RequestRejected",

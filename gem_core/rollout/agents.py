@@ -23,13 +23,13 @@ from gem_core._util.seeds import derive_seed
 from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue, cancel_all, within
 from gem_core.core import Env, ResetOptions, ResetResult, StepResult
-from gem_core.envs.multiagent.ledger import Ledger
-from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
-from gem_core.envs.multiagent.one_agent import MAX_MOVES
 from gem_core.errors import ConfigError, EnvError
+from gem_core.multiagent.ledger import Ledger
+from gem_core.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.multiagent.one_agent import MAX_MOVES
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.calls import ClosedOnError, close_env, inline_calls
-from gem_core.rollout.context import Context
+from gem_core.rollout.conversation import Context
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ChatReply, EnvPlayer, Message, MessagesContext
 from gem_core.rollout.policy import Generation, Policy

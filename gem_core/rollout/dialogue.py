@@ -10,12 +10,12 @@ from gem_core.core import Observation
 from gem_core.errors import PolicyError
 from gem_core.images import image_urls
 from gem_core.observations import encodable
-from gem_core.rollout.context import Context
+from gem_core.rollout.conversation import Context
 from gem_core.rollout.messages import ChatPolicy, ChatReply, Message, MessagesContext
 from gem_core.rollout.native_tools import NativeTools, entries_of, notes_of
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode, FinishReason
-from gem_core.tools.reading import ToolCall
+from gem_core.tools import ToolCall
 
 
 class TokenLimits(NamedTuple):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gem_core.rollout.trajectory import Episode
 
@@ -111,3 +115,33 @@ def without_tokens(episode: Episode, needs: Collection[str] = ()) -> Episode:
         for turn, info in zip(episode.turns, infos, strict=True)
     ]
     return replace(episode, turns=turns, metadata={})
+
+
+def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
+    """Return the metrics of an evaluation during training: the usual metrics and their standard errors.
+
+    Returns:
+        `episode_metrics`, plus ``gem/return_se`` and ``gem/success_se`` if there are at least two tasks.
+    """
+    everything = list(episodes)
+    metrics = episode_metrics(everything)
+    tasks = by_task([episode for episode in everything if episode.trainable])
+    if len(tasks) > 1:
+        metrics["gem/return_se"] = standard_error([fmean(e.total_reward for e in task) for task in tasks])
+        metrics["gem/success_se"] = standard_error([fmean(e.success for e in task) for task in tasks])
+    return metrics
+
+
+def by_task(episodes: Iterable[Episode]) -> list[list[Episode]]:
+    """Return the episodes of each task, which is an environment with its arguments and a seed."""
+    tasks: dict[str, list[Episode]] = {}
+    for number, episode in enumerate(episodes):
+        seed = f"none {number}" if episode.seed is None else episode.seed
+        key = json.dumps([episode.env_id, episode.env_kwargs, seed], sort_keys=True)
+        tasks.setdefault(key, []).append(episode)
+    return list(tasks.values())
+
+
+def standard_error(means: Sequence[float] | NDArray[np.float64]) -> float:
+    """Return the standard error of the mean of at least two independent values."""
+    return float(np.std(np.asarray(means, dtype=np.float64), ddof=1) / math.sqrt(len(means)))

@@ -8,20 +8,22 @@ holds them as the API sent them, each followed by a message with its result.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gem_core.core import Env, Observation
+from gem_core.rollout.conversation import CallResult
 from gem_core.rollout.messages import SILENCE, ChatReply, Message
-from gem_core.rollout.tool_turns import SAFE_ID, CallResult
-from gem_core.tools.formats import schema
-from gem_core.tools.native import CallReader, native_text
-from gem_core.tools.reading import ToolCall
+from gem_core.tools import CallReader, ToolCall, schema
 
 logger = logging.getLogger(__name__)
 
 IN_NEXT_MESSAGE = "See the next message."
 """Result of a call whose own result is not known, such as a call that the environment did not read."""
+
+_SAFE_ID = re.compile(r"[\w.:-]{1,64}")
+"""Ids of calls that a model may give. Others are replaced, because templates write them into results."""
 
 _reported: set[str] = set()
 """Environments without tools whose native calls were reported in this process."""
@@ -46,7 +48,8 @@ class NativeTools:
         if not reply.tool_calls or reply.finish_reason == "length":  # cut calls are incomplete
             return reply.text
         if self._readers:
-            return native_text({"content": reply.text, "tool_calls": reply.tool_calls}, self._readers)
+            message = {"content": reply.text, "tool_calls": reply.tool_calls}
+            return self._readers[0].native_text(message, self._readers)
         name = self._env.spec.id if self._env.spec else type(self._env).__name__
         if name not in _reported:
             _reported.add(name)
@@ -85,7 +88,7 @@ class NativeTools:
         results = [
             CallResult(
                 call.name if call.name in known else self.tools[0].name,
-                call.id if SAFE_ID.fullmatch(call.id) else "",
+                call.id if _SAFE_ID.fullmatch(call.id) else "",
                 text if text.strip() else SILENCE,
             )
             for call, text in zip(calls, texts, strict=True)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gem_core._util.checks import check_choice, check_int, check_names
 from gem_core.errors import ConfigError
-from gem_core.rollout.context import AppendContext, Context, RebuildContext
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.template import read_template
 from gem_core.rollout.traces import TraceWriter
-from gem_core.rollout.vision import tokenizer_of
 
 _EXPECTED: dict[Any, str] = {
     bool: "true or false",
@@ -127,35 +124,13 @@ class RolloutOptions(EpisodeLimits):
         chosen = {item.name: getattr(self, item.name) for item in fields(EpisodeLimits)}
         return EpisodeLimits(**chosen | changes)
 
-    def make_context(
-        self,
-        tokenizer: Any,
-        template_kwargs: Mapping[str, Any] | None = None,
-        stop_ids: Collection[int] = (),
-    ) -> Context:
-        """Return the context that all episodes share.
+    def template_variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the variables for the chat template.
 
         Args:
-            tokenizer: Tokenizer or processor of the model.
-            template_kwargs: Variables for the chat template.
-            stop_ids: Tokens at which the engine stops by itself.
-
-        Raises:
-            ConfigError: The options do not fit the chat template, for example a variable it does not read.
-            UnsupportedTemplate: The context does not support the chat template.
+            given: Those that the trainer sets; None for none.
         """
-        options: dict[str, Any] = {
-            "system_prompt": self.system_prompt,
-            "template_kwargs": dict(template_kwargs or {}),
-            "stop_ids": stop_ids,
-            "date": self.date,
-            "parse_special": self.parse_special,
-        }
-        if self.chat_template is not None:
-            options["chat_template"] = read_template(self.chat_template, tokenizer_of(tokenizer))
-        if self.context == "append":
-            return AppendContext(tokenizer, native_tools=self.native_tools, **options)
-        return RebuildContext(tokenizer, raw=self.raw, **options)
+        return dict(given or {})
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
         """Return the trace writers of the splits "train" and "eval"; empty if `traces` is None."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core._util.checks import check_int
 from gem_core.core import Env
-from gem_core.envs.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.errors import ConfigError, EnvError
+from gem_core.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, close_env, jsonable, start_closing

@@ -19,7 +19,7 @@ from gem_core._util.checks import check_int
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.rollout.calls import ClosedOnError, EnvCalls, jsonable
-from gem_core.rollout.context import Context
+from gem_core.rollout.conversation import Context
 from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, RequestRejected
@@ -27,7 +27,7 @@ from gem_core.rollout.native_tools import NativeTools, hide_instructions, takes_
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason, Turn
-from gem_core.text import without_thoughts
+from gem_core.thoughts import without_thoughts
 
 logger = logging.getLogger(__name__)
 

@@ -14,15 +14,10 @@ from typing import TYPE_CHECKING
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
-from gem_core.trainers.estimators import check_recipe
 from gem_core.trainers.plugin import TrainerPlugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-    from pathlib import Path
-
-    from gem_core.repro import Recipe
-    from gem_core.trainers.plugin import RecipeWriter
 
 GROUP = "gem_core.trainers"
 
@@ -76,26 +71,6 @@ def load_trainer(name: str) -> TrainerPlugin:
             f"{entry.value} is a {kind}: expected a gem_core.trainers.plugin.TrainerPlugin"
         )
     return plugin
-
-
-def load_recipe_writer(name: str) -> RecipeWriter:
-    """Return the function that writes a run of a trainer.
-
-    The function raises `ConfigError` for options without an equivalent, and for an estimator that the trainer
-    would reject.
-
-    Raises:
-        UnknownName, UnsupportedTrainer: As in `load_trainer`.
-        ConfigError: The plugin has no such function.
-    """
-    plugin = load_trainer(name)
-    write = plugin.load_recipe_writer()
-
-    def check_and_write(recipe: Recipe, folder: Path) -> list[str]:
-        check_recipe(recipe, plugin.supported)
-        return write(recipe, folder)
-
-    return check_and_write
 
 
 def _entry_points() -> tuple[EntryPoint, ...]:

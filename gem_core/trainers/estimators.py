@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import torch
 
     from gem_core.advantages.tensors import Advantages
-    from gem_core.repro import Recipe
     from gem_core.trainers.plugin import SupportedTrainer
 
 
@@ -328,27 +327,6 @@ def read_estimator(
             f"{', '.join(supplies) or 'nothing'}"
         )
     return EstimatorChoice(name, estimator, gamma, chosen, scope, truncation)
-
-
-def check_recipe(recipe: Recipe, trainer: SupportedTrainer) -> None:
-    """Reject a recipe with an estimator or an option of it that the trainer's plugin would reject.
-
-    Raises:
-        ConfigError: See `read_estimator`.
-    """
-    if recipe.trainer_estimator in trainer.own_estimators:
-        raise ConfigError(
-            f"{trainer.name} has an estimator {recipe.trainer_estimator!r} of its own; register yours under "
-            "another name"
-        )
-    if not recipe.with_critic:  # the writer of a plugin decides whether it sets up a critic
-        read_estimator(
-            recipe.trainer_estimator,
-            recipe.estimator_options,
-            gamma=recipe.gamma,
-            prefix="estimator_options.",
-            trainer=trainer,
-        )
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from string import Template
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args, get
 
 from gem_core._util.foreign_json import read_json
 from gem_core.errors import ConfigError
-from gem_core.rollout import Context, RolloutOptions, RowKind
+from gem_core.rollout import RolloutOptions, RowKind
 from gem_core.rollout.options import OptionsType
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.plugin import SupportedTrainer
@@ -76,25 +76,20 @@ class PluginOptions(RolloutOptions):
         import_modules(values["modules"], f"{prefix}modules")
         return super().read(values, prefix)
 
-    def make_context(
-        self,
-        tokenizer: Any,
-        template_kwargs: Mapping[str, Any] | None = None,
-        stop_ids: Collection[int] = (),
-    ) -> Context:
-        """Do the same as `RolloutOptions.make_context`, with `template_kwargs` added to the option.
+    def template_variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return the variables of the option `template_kwargs` and those that the trainer sets.
 
         Raises:
-            ConfigError: A variable has one value in the option and another one in `template_kwargs`.
+            ConfigError: A variable has one value in the option and another one in `given`.
         """
-        own, others = self.template_kwargs, template_kwargs or {}
+        own, others = self.template_kwargs, given or {}
         for name in own.keys() & others.keys():
             if own[name] != others[name]:
                 raise ConfigError(
                     f"template_kwargs: {name}={own[name]!r}, but the trainer's own option for the chat "
                     f"template has {name}={others[name]!r}; set one of the two"
                 )
-        return super().make_context(tokenizer, {**own, **others}, stop_ids)
+        return {**own, **others}
 
 
 @dataclass(frozen=True)

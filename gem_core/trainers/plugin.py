@@ -24,12 +24,12 @@ from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 
 if TYPE_CHECKING:
     from gem_core.advantages.registry import Estimator, Supply
-    from gem_core.repro import Recipe
     from gem_core.tasks import TaskRow
     from gem_core.trainers.plan import Plan
 
 Exporter: TypeAlias = "Callable[[Iterable[TaskRow], str | Path], None]"
-RecipeWriter: TypeAlias = "Callable[[Recipe, Path], list[str]]"
+RecipeWriter: TypeAlias = "Callable[[Any, Path], list[str]]"
+"""Function of a `gem_lab.repro.Recipe` and a folder; see `TrainerPlugin`."""
 Recorder: TypeAlias = "Callable[[Path], None]"
 Preflight: TypeAlias = "Callable[[list[str]], Plan | None]"
 
@@ -233,10 +233,10 @@ class TrainerPlugin:
         recipe_writer: ``(recipe, folder) -> list[str]``, which writes a run for `gem-core repro` and
             returns notes on differences from the other trainers.
         step_recorder: ``(folder) -> None``, which takes one step in the trainer and writes its
-            `gem_core.consistency.Record`, and the reference record if it is missing, for
+            `gem_lab.consistency.Record`, and the reference record if it is missing, for
             `gem-core consistency --run`.
         learning_recorder: ``(path) -> None``, which adds the missing learning runs of the trainer and of the
-            reference trainer to a JSON Lines file (`gem_core.consistency.LearningRun`), for
+            reference trainer to a JSON Lines file (`gem_lab.consistency.LearningRun`), for
             `gem-core consistency --level 4 --run`.
         files: Maps the name of each file that a command of the trainer needs to its module. `gem-core path
             TRAINER-NAME` prints where it is installed.

@@ -12,27 +12,14 @@ from gem_core.registration import register_wrapper
 _WRAPPERS = {
     "concat": "gem_core.wrappers.observation:Concat",
     "concat_with_action": "gem_core.wrappers.observation:ConcatWithAction",
-    "concat_chat": "gem_core.wrappers.chat:ConcatChat",
-    "concat_chat_on_reset": "gem_core.wrappers.chat:ConcatChatOnReset",
     "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
     "episode_tracking": "gem_core.wrappers.episode:EpisodeStatistics",  # GEM's name
     "retry": "gem_core.wrappers.retry:Retry",
     "time_limit": "gem_core.wrappers.episode:TimeLimit",
-    "tools": "gem_core.wrappers.tools:Tools",
-    **{
-        name: f"gem_core.wrappers.tool_presets:{name}"
-        for name in (
-            "python_tool",
-            "python_tool_no_int_reward",
-            "python_tool_no_int_reward_last_line_error",
-            "search_tool",
-            "search_tool_no_int_reward",
-        )
-    },
 }
 
 
-def register_builtin() -> None:
-    """Register every wrapper that ships with gem_core."""
+def register() -> None:
+    """Register the wrappers of the kernel."""
     for name, entry_point in _WRAPPERS.items():
         register_wrapper(name, entry_point)

@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 
 import gem_core
-from gem_core.envs.base import MoveResult, MoveVerdict, TurnBasedEnv
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_envs.base import MoveResult, MoveVerdict, TurnBasedEnv
 
 ID = "example:Doubling"
 

@@ -13,7 +13,7 @@ from gem_core._util.messages import error_place
 
 def line_of(function: object, text: str) -> int:
     lines, first = inspect.getsourcelines(function)  # type: ignore[arg-type]
-    return first + next(number for number, line in enumerate(lines) if text in line)
+    return first + next(index for index, line in enumerate(lines) if text in line)
 
 
 def in_this_file() -> None:

@@ -21,15 +21,15 @@ import pytest
 from gem_core._util.places import GivenUp, Places
 from gem_core._util.threads import ThreadCall, ThreadPool
 from gem_core._util.waiting import Overdue
-from gem_core.sandbox import container, process
-from gem_core.sandbox.in_process import InProcess
-from gem_core.sandbox.levels import self_check
-from gem_core.sandbox.limits import ProgramLimits
-from gem_core.sandbox.process import Process
-from gem_core.sandbox.program import cores
-from gem_core.tools import loop
-from gem_core.tools.http import HttpClient
-from gem_core.tools.mcp.limited import run_limited
+from gem_envs.sandbox import container, process
+from gem_envs.sandbox.in_process import InProcess
+from gem_envs.sandbox.levels import self_check
+from gem_envs.sandbox.limits import ProgramLimits
+from gem_envs.sandbox.process import Process
+from gem_envs.sandbox.program import cores
+from gem_envs.tools import loop
+from gem_envs.tools.http import HttpClient
+from gem_envs.tools.mcp.limited import run_limited
 from tests.sandbox.test_container_engine import Engine, encoded
 
 LIMIT = 0.1
@@ -58,7 +58,7 @@ def said(where: Any) -> str:
 
 @contextlib.contextmanager
 def isolated() -> Iterator[Any]:
-    namespace = pytest.importorskip("gem_core.sandbox.namespace", reason="Linux only")
+    namespace = pytest.importorskip("gem_envs.sandbox.namespace", reason="Linux only")
     if not self_check()["namespace"].available:
         pytest.skip("level namespace does not work here")
     with contextlib.closing(namespace.Namespace(workers=1)) as sandbox:
@@ -103,7 +103,7 @@ def stub_container(folder: Path) -> Iterator[Resource]:
 @contextlib.contextmanager
 def trusted_worker(folder: Path) -> Iterator[Resource]:
     pytest.importorskip("reasoning_gym", reason="the package of the workers")
-    from gem_core.envs.rg import trusted
+    from gem_envs.rg import trusted
 
     module = "tests.envs.rg.slow"
 

@@ -139,7 +139,7 @@ def test_the_watcher_ends_with_the_caller():
 CHECKER = """
 import threading
 from gem_core._util import orphans
-from gem_core.checker import runaway
+from gem_lab.checker import runaway
 from gem_core.spec import EnvSpec
 spec = EnvSpec("test:Backtracks", "tests.checker.broken_envs:Backtracks")
 texts = [("repetition", "bare", "(a+)+$")]
@@ -151,7 +151,7 @@ with orphans._lock:  # until the record is sent
 print(runaway._worker._process.pid, flush=True)
 """
 PUZZLES = """
-from gem_core.envs.rg.trusted import _Worker
+from gem_envs.rg.trusted import _Worker
 print(_Worker("time").process.pid, flush=True)
 """
 

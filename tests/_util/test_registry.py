@@ -19,7 +19,7 @@ def test_a_name_is_registered_once() -> None:
     assert fruits.names("p*") == ["pear"]
     assert "pear" in fruits
     assert "plum" not in fruits
-    with pytest.raises(ConfigError, match=r"^fruit 'pear' is already registered as 1$"):
+    with pytest.raises(ConfigError, match=r"^fruit 'pear' is already registered as 1; choose another name$"):
         fruits.register("pear", 3)
     assert fruits.get("pear") == 1
 
@@ -39,7 +39,11 @@ def test_an_unknown_name_is_reported_with_the_closest_ones() -> None:
 
 def test_values_are_loaded_when_a_name_is_missing_or_all_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
-    monkeypatch.setattr(module, "load_entry_points", lambda group: log.append(f"group {group}"))
+
+    def load_entry_points(group: str, *, own: bool = False) -> None:
+        log.append(f"{'own ' if own else ''}group {group}")
+
+    monkeypatch.setattr(module, "load_entry_points", load_entry_points)
 
     def load(name: str) -> None:
         log.append(f"load {name}")
@@ -48,15 +52,19 @@ def test_values_are_loaded_when_a_name_is_missing_or_all_are_listed(monkeypatch:
 
     fruits: Registry[int] = Registry("fruit", group="shop.fruits", load=load)
     fruits.register("pear", 1)
+    assert log == ["own group shop.fruits"]  # the names of gem-core itself come first
+    log.clear()
     assert fruits.get("pear") == 1
-    assert log == []
+    assert log == []  # packages are not searched if the name is already registered
     assert fruits.get("exotic:mango") == 7
-    assert log == ["load exotic:mango"]  # packages are not searched if the name is already registered
+    assert log == ["group shop.fruits", "load exotic:mango", "own group shop.fruits"]
+    log.clear()
     assert fruits.names() == ["exotic:mango", "pear"]
-    assert log[1:] == ["group shop.fruits", "load *"]
+    assert log == ["group shop.fruits", "load *"]
+    log.clear()
     with pytest.raises(UnknownName):
         fruits.get("plum")
-    assert log[3:] == ["load plum", "group shop.fruits"]
+    assert log == ["group shop.fruits", "load plum"]
 
 
 def test_what_is_registered_can_be_copied() -> None:

@@ -104,9 +104,9 @@ def defined(name: str, data: dict[str, Any], gamma: float, **options: Any) -> li
         return [[scaled(value, flat, tokens) for value in episode] for episode in centered]
     if name == "gdpo":
         sums = [0.0] * len(rewards)
-        for number in range(2):
-            of = [returns(episode[:, number], gamma)[0] for episode in data["reward_components"]]
-            weight = options.get("component_weights", [1, 1])[number]
+        for index in range(2):
+            of = [returns(episode[:, index], gamma)[0] for episode in data["reward_components"]]
+            weight = options.get("component_weights", [1, 1])[index]
             sums = [sums[row] + weight * scaled(of[row], group_of(row, of)) for row in rows]
         return repeated([scaled(sums[row], sums) for row in rows])
     if name == "mt_grpo":
@@ -385,7 +385,7 @@ def test_a_group_that_failed_completely_gets_0_beside_one_that_did_not() -> None
     wanted = [[0.0, 0.0], [0.0], [1.0], [-1.0]]
     with np.errstate(all="raise"):
         found = advantages.maxrl(rewards, group_ids=groups)
-    assert [of_episode.tolist() for of_episode in found] == wanted
+    assert [episode_values.tolist() for episode_values in found] == wanted
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
     table = torch.tensor([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 0.0]])

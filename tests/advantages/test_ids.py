@@ -62,13 +62,13 @@ ESTIMATORS = {
 
 
 def values(result: Any) -> list[list[float]]:
-    return [of_episode.tolist() for of_episode in result]
+    return [episode_values.tolist() for episode_values in result]
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_form_of_the_same_ids_gives_the_same_advantages(name: str) -> None:
     wanted = values(ESTIMATORS[name](["a", "a", "b", "b"]))
-    assert any(value for of_episode in wanted for value in of_episode)
+    assert any(value for episode_values in wanted for value in episode_values)
     for ids in SAME:
         assert values(ESTIMATORS[name](ids)) == wanted, ids
 

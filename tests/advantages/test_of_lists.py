@@ -34,17 +34,17 @@ def everything(
 ) -> list[list[float]]:
     """Combine all inputs, as plain lists."""
     result = []
-    for number, rewards in enumerate(turn_rewards):
-        peers = [sum(turn_rewards[n]) for n, g in enumerate(group_ids) if g == group_ids[number]]
+    for index, rewards in enumerate(turn_rewards):
+        peers = [sum(turn_rewards[n]) for n, g in enumerate(group_ids) if g == group_ids[index]]
         result.append(
             [
                 factor * reward
                 + 10 * len(peers)
-                + 100 * baselines[number]
-                - values[number][turn]
-                + 1000 * lengths[number][turn]
-                + 1e4 * (state_keys[number][turn] == state_keys[0][0])
-                + 1e5 * float(np.sum(reward_components[number][turn]))
+                + 100 * baselines[index]
+                - values[index][turn]
+                + 1000 * lengths[index][turn]
+                + 1e4 * (state_keys[index][turn] == state_keys[0][0])
+                + 1e5 * float(np.sum(reward_components[index][turn]))
                 for turn, reward in enumerate(rewards)
             ]
         )
@@ -80,7 +80,7 @@ def test_every_input_reaches_the_estimator_as_lists_of_the_rows_with_turns() -> 
     assert (set(own.needs), own.options) == ({"lengths", *ROWS}, ("factor",))
     result = own.tensors(REWARDS, MASK, factor=2.0, gamma=0.5, **ROWS)
     assert flat(result.advantages) == pytest.approx(
-        [value for of_row in WANTED for value in of_row], rel=1e-5
+        [value for row_values in WANTED for value in row_values], rel=1e-5
     )
     assert not result.advantages[MASK == 0].any()
     assert flat(result.returns) == [2.0, 2.0, 5.0, 4.0]
@@ -134,9 +134,9 @@ def test_a_wrapper_of_gae_gives_the_critic_the_targets_of_gae(wrapper: Any) -> N
     torch.testing.assert_close(found.returns, wanted.returns)
     torch.testing.assert_close(found.advantages, wanted.advantages)
     learns_returns = Estimator(wrapper, critic_learns="return")
-    of_returns = learns_returns.tensors(REWARDS, MASK, values=VALUES, gamma=0.5)
+    from_returns = learns_returns.tensors(REWARDS, MASK, values=VALUES, gamma=0.5)
     torch.testing.assert_close(
-        of_returns.returns, advantages.reinforce.tensors(REWARDS, MASK, gamma=0.5).returns
+        from_returns.returns, advantages.reinforce.tensors(REWARDS, MASK, gamma=0.5).returns
     )
     with pytest.raises(ConfigError, match="critic_learns=None: expected advantage or return with the need"):
         Estimator(wrapper)

@@ -137,7 +137,7 @@ def test_installed_packages_register_through_their_entry_point(monkeypatch):
         estimator(name="theirs")(plain)
 
     class Installed:
-        name = "theirs"
+        name, dist = "theirs", None
 
         def load(self):
             return load

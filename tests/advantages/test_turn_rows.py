@@ -35,8 +35,8 @@ def turn_rows(whole: Rows, seed: int) -> tuple[Any, Any, list[int], list[int]]:
     mask = torch.zeros(len(pieces) + 1, width, dtype=torch.int64)
     for row, piece in enumerate(order):
         episode, turn = pieces[piece]
-        for place, of_turn in enumerate(whole.turn_ids[episode]):
-            if of_turn == turn:
+        for place, turn_id in enumerate(whole.turn_ids[episode]):
+            if turn_id == turn:
                 mask[row, place] = 1
                 rewards[row, place] = whole.token_rewards[episode][place]
     episodes, turns = zip(*(pieces[piece] for piece in order), strict=True)
@@ -60,15 +60,15 @@ def test_turns_get_the_credit_of_their_episode(case: dict[str, Any], name: str) 
     )
     rewards, mask, episodes, turns = turn_rows(whole, seed=3)
     names = [f"episode {number}" for number in episodes]
-    of_rows = {"group_ids": [groups[n] if n >= 0 else "pad" for n in episodes]} if grouped else {}
+    row_groups = {"group_ids": [groups[n] if n >= 0 else "pad" for n in episodes]} if grouped else {}
     found = by_episode(
-        estimator, rewards, mask, episodes=names, turns=turns, **of_rows, **options
+        estimator, rewards, mask, episodes=names, turns=turns, **row_groups, **options
     )  # fmt: skip
     assert found.stats.count == wanted.stats.count
     for row, (episode, turn) in enumerate(zip(episodes[:-1], turns[:-1], strict=True)):
         here = torch.tensor(whole.turn_ids[episode]) == turn
-        for got, of_whole in ((found.advantages, wanted.advantages), (found.returns, wanted.returns)):
-            torch.testing.assert_close(got[row], torch.where(here, of_whole[episode], 0.0))
+        for got, whole_row in ((found.advantages, wanted.advantages), (found.returns, wanted.returns)):
+            torch.testing.assert_close(got[row], torch.where(here, whole_row[episode], 0.0))
     assert not found.advantages[-1].any()
     assert not found.returns[-1].any()
 
@@ -101,7 +101,7 @@ OUTCOMES = torch.tensor([[1.0], [0.0], [0.0], [1.0]])
 GROUPS = ["p", "p", "q", "q"]
 
 
-def of_groups(**changes: Any) -> list[float]:
+def group_advantages(**changes: Any) -> list[float]:
     arguments = {"episodes": ["p0", "p1", "q0", "q1"], "turns": [0] * 4, "group_ids": GROUPS, **changes}
     mask = arguments.pop("mask", TWO)
     found = by_episode(get_estimator("dr_grpo"), OUTCOMES, mask, **arguments)
@@ -121,7 +121,7 @@ def of_groups(**changes: Any) -> list[float]:
 @pytest.mark.parametrize("turns", [[0] * 4, torch.zeros(4, dtype=torch.int32), list(np.zeros(4, np.int8))])
 def test_every_form_of_ids_names_the_same_episodes(episodes: Any, turns: Any) -> None:
     groups = list(torch.tensor([1, 1, 2, 2]))
-    assert of_groups(episodes=episodes, turns=turns, group_ids=groups) == [0.5, -0.5, -0.5, 0.5]
+    assert group_advantages(episodes=episodes, turns=turns, group_ids=groups) == [0.5, -0.5, -0.5, 0.5]
 
 
 def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
@@ -167,9 +167,9 @@ def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
     ],
 )  # fmt: skip
 def test_rows_that_collide_contradict_or_leave_a_gap_are_named(changes: dict[str, Any], message: str) -> None:
-    assert of_groups() == [0.5, -0.5, -0.5, 0.5]
+    assert group_advantages() == [0.5, -0.5, -0.5, 0.5]
     with pytest.raises(ConfigError, match=message):
-        of_groups(**changes)
+        group_advantages(**changes)
 
 
 def test_baselines_of_an_episode_must_agree() -> None:

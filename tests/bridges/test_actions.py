@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.bridges.actions import ActionGrammar, describe, draw, resolved
+from gem_bridges.actions import ActionGrammar, describe, draw, resolved
+from gem_chat.calls.schema import problem
 from gem_core.errors import ConfigError
-from gem_core.tools.schema import problem
 
 COLORS = {"enum": ["Red", "green"]}
 COUNT = {"type": "integer", "minimum": 1, "maximum": 6}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import gem_core
-from gem_core.bridges.foreign import ForeignEnv, json_value
-from gem_core.checker import check_env
+from gem_bridges.foreign import ForeignEnv, json_value
 from gem_core.errors import ConfigError, EnvError, MissingDependency, ResetNeeded
+from gem_lab.checker import check_env
 
 
 class Countdown(ForeignEnv):

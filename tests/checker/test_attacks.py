@@ -11,27 +11,27 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_core.checker import trust_rules
-from gem_core.checker.attacks import Payload, calls, payloads, wrapped
-from gem_core.checker.host import Host
-from gem_core.checker.null_policies import find_readable_forms, play, readable_forms
+from gem_chat.calls.formats import FORMATS, get_format
+from gem_chat.calls.native import native_calls
 from gem_core.errors import DataError, MissingDependency
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.inspect_log import write_inspect_logs
-from gem_core.eval.policies import PolicySetup
-from gem_core.eval.report import read_run, write_report
-from gem_core.eval.run import evaluate
-from gem_core.graders import math, qa
-from gem_core.graders.program_tests import read_tests
-from gem_core.graders.programs import run_tests
 from gem_core.registration import spec
 from gem_core.rollout import ChatReply, MessagesContext
-from gem_core.sandbox import self_check
-from gem_core.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
-from gem_core.tools.base import ToolState
-from gem_core.tools.formats import FORMATS, get_format
-from gem_core.tools.native import native_calls
-from gem_core.tools.python import PythonTool
+from gem_core.tools import ToolState
+from gem_envs.graders import math, qa
+from gem_envs.graders.program_tests import read_tests
+from gem_envs.graders.programs import run_tests
+from gem_envs.sandbox import self_check
+from gem_envs.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
+from gem_envs.tools.python import PythonTool
+from gem_lab.checker import check_env, trust_rules
+from gem_lab.checker.attacks import Payload, calls, payloads, wrapped
+from gem_lab.checker.host import Host
+from gem_lab.checker.null_policies import find_readable_forms, play, readable_forms
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.inspect_log import write_inspect_logs
+from gem_lab.eval.policies import PolicySetup
+from gem_lab.eval.report import read_run, write_report
+from gem_lab.eval.run import evaluate
 from tests.eval.test_viewer import Page
 
 NEEDS_NAMESPACE = pytest.mark.skipif(
@@ -70,7 +70,7 @@ def test_no_environment_runs_a_text(id: str) -> None:
         gem_core.make(id).close()
     except (DataError, MissingDependency) as error:
         pytest.skip(str(error))
-    gem_core.check_env(id, rules=["attacks_change_nothing"], seeds=(0,))
+    check_env(id, rules=["attacks_change_nothing"], seeds=(0,))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
     ids=" ".join,
 )
 def test_what_the_library_starts_for_itself_is_not_the_work_of_a_text(arguments: list[str]) -> None:
-    command = [sys.executable, "-m", "gem_core", "check", *arguments, "--json", "--seeds", "1"]
+    command = [sys.executable, "-m", "gem_lab", "check", *arguments, "--json", "--seeds", "1"]
     command += ["--rules", "attacks_change_nothing"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.checker import host as host_module
-from gem_core.checker.host import Host
+from gem_lab.checker import host as host_module
+from gem_lab.checker.host import Host
 
 pytestmark = [
     pytest.mark.once,

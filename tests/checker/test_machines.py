@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gem_core.checker import check_env
 from gem_core.errors import CheckFailed, SandboxError
-from gem_core.sandbox import LevelCheck, levels, open_sandbox
+from gem_envs.sandbox import LevelCheck, levels, open_sandbox
+from gem_lab.checker import check_env
 from tests.checker.broken_envs import Sound
 
 WRITES = "'w').close()"

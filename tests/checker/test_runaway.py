@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.checker import check_env
-from gem_core.checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
-from gem_core.checker.host import Host
-from gem_core.checker.runaway import portable_spec, send
-from gem_core.checker.subject import RuleBroken
 from gem_core.errors import CheckFailed
 from gem_core.spec import EnvSpec
+from gem_lab.checker import check_env
+from gem_lab.checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
+from gem_lab.checker.host import Host
+from gem_lab.checker.runaway import portable_spec, send
+from gem_lab.checker.subject import RuleBroken
 from tests.checker.broken_envs import Backtracks, Interprets, Sound
 
 LANGUAGES = {

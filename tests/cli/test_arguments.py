@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import _arguments, build_parser, main
-from gem_core.cli._arguments import parse_kwargs
 from gem_core.errors import ConfigError
+from gem_lab.cli import _arguments, build_parser, main
+from gem_lab.cli._arguments import parse_kwargs
 
 
 @pytest.mark.parametrize(

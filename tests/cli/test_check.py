@@ -5,8 +5,8 @@ import json
 import pytest
 
 import gem_core
-from gem_core.cli import main
 from gem_core.errors import ServiceError
+from gem_lab.cli import main
 from tests.support import ScriptedEnv
 
 EASY = "game:GuessTheNumber-v0-easy"

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from gem_core.cli import _console, main
-from gem_core.eval import EvalConfig, evaluate
+from gem_lab.cli import _console, main
+from gem_lab.eval import EvalConfig, evaluate
 
 COLUMNS = ("environment", "episodes", "items", "return", "success")
 ROWS = [

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from gem_core.cli import _console, main
+from gem_lab.cli import _console, main
 
 WORDS = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from gem_core.cli import main
+from gem_lab.cli import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -102,7 +102,7 @@ def test_an_unwritable_path_is_reported_in_one_line(tmp_path, capsys):
 
 def test_a_disk_that_fills_up_is_reported_in_one_line_and_leaves_nothing(tmp_path):
     command = (
-        f"ulimit -f 4; exec {sys.executable} -m gem_core export --to tasks --env {EASY} --num 1000 --out rows"
+        f"ulimit -f 4; exec {sys.executable} -m gem_lab export --to tasks --env {EASY} --num 1000 --out rows"
     )
     done = subprocess.run(
         ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False

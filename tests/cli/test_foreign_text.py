@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gem_core._util.visible import visible
-from gem_core.cli import _console, main
+from gem_lab.cli import _console, main
 
 ATTACKS = {
     "clipboard": "\x1b]52;c;cm0gLXJm\x07",

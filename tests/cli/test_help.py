@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core.cli import COMMANDS, main
+from gem_lab.cli import COMMANDS, main
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -19,7 +19,7 @@ def test_the_help_fits_into_80_columns(
 
 def test_the_help_of_tiny_names_the_defaults_of_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.train import TinyOptions
+    from gem_lab.train import TinyOptions
 
     assert main(["tiny", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

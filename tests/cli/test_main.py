@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import gem_core
-from gem_core.cli import COMMANDS, build_parser, main
+from gem_lab.cli import COMMANDS, build_parser, main
 
 
 def test_no_arguments_show_the_help(capsys):
@@ -37,6 +37,24 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
         build_parser().parse_args(words[1:])
 
 
+def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
+    (tmp_path / "acme_command.py").write_text(
+        "from gem_lab.cli._arguments import Command\n"
+        "COMMAND = Command('say hello', examples=('',))\n"
+        "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
+        "def run(args):\n    print('hello', args.name)\n    return 0\n"
+    )
+    metadata = tmp_path / "acme-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[gem_core.commands]\nhello = acme_command\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["hello", "--name", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\n"
+    assert main([]) == 0
+    assert "say hello" in capsys.readouterr().out
+
+
 def test_a_wrong_command_is_reported_in_one_line(capsys):
     assert main(["tarin"]) == 2
     assert capsys.readouterr().err == (
@@ -49,7 +67,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
 
 def test_the_help_is_light():
     code = (
-        "import sys; from gem_core.cli import main; main(['--help']);"
+        "import sys; from gem_lab.cli import main; main(['--help']);"
         "heavy = {'torch', 'transformers', 'ray', 'rich', 'matplotlib', 'asyncio'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy - {'asyncio'} else 0)"
     )
@@ -61,7 +79,7 @@ def test_the_help_is_light():
 def test_a_full_disk_is_reported_in_one_line():
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "gem_core"], stdout=full, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "gem_lab"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 2
     assert done.stderr == "gem-core: error: [Errno 28] No space left on device\n"
@@ -72,7 +90,7 @@ def test_a_closed_pipe_is_silent():
     os.close(read_end)
     with os.fdopen(write_end, "w") as pipe:
         done = subprocess.run(
-            [sys.executable, "-m", "gem_core"], stdout=pipe, stderr=subprocess.PIPE, text=True
+            [sys.executable, "-m", "gem_lab"], stdout=pipe, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -80,7 +98,7 @@ def test_a_closed_pipe_is_silent():
 def test_what_the_terminals_encoding_lacks_is_escaped():
     code = (
         "import gem_core, sys; gem_core.register('test:Odd-v0', 'a:b', description='caf\\u00e9 \\ud800');"
-        "from gem_core.cli import main; sys.exit(main(['envs', 'test:Odd-v0']))"
+        "from gem_lab.cli import main; sys.exit(main(['envs', 'test:Odd-v0']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -94,7 +112,7 @@ def test_interrupt_is_130(monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gem_core.cli.envs.run", interrupted)
+    monkeypatch.setattr("gem_lab.cli.envs.run", interrupted)
     assert main(["envs"]) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
 
@@ -103,7 +121,7 @@ def test_a_bug_is_not_hidden(monkeypatch):
     def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gem_core.cli.envs.run", broken)
+    monkeypatch.setattr("gem_lab.cli.envs.run", broken)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
 

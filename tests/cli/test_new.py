@@ -10,11 +10,12 @@ import sys
 import pytest
 
 import gem_core
-from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.spec import EnvSpec
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.vector import make_vec
+from gem_lab.checker import check_env
+from gem_lab.cli import main
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.syspath_prepend(folder)
     importlib.import_module("warm_cold").register_envs()
-    gem_core.check_env("warmcold:WarmCold-v0", rules=["floor_holds", "best_return", "specs_travel"])
+    check_env("warmcold:WarmCold-v0", rules=["floor_holds", "best_return", "specs_travel"])
     compile((folder / "test_warm_cold.py").read_text(), "test_warm_cold.py", "exec")
     for name in ("warm_cold", "warm_cold.env"):
         monkeypatch.delitem(sys.modules, name)
@@ -145,6 +146,6 @@ def test_a_package_with_a_tool_registers_its_environment(tmp_path, monkeypatch, 
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.syspath_prepend(folder)
     importlib.import_module("warm_prices").register_envs()
-    gem_core.check_env("warmprices:WarmPrices-v0", rules=["floor_holds", "best_return", "specs_travel"])
+    check_env("warmprices:WarmPrices-v0", rules=["floor_holds", "best_return", "specs_travel"])
     for name in ("warm_prices", "warm_prices.env"):
         monkeypatch.delitem(sys.modules, name)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import main
+from gem_lab.cli import main
 
 
 def test_the_file_is_installed(capsys):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import gem_core
-from gem_core.cli import main
+from gem_lab.cli import main
 from tests.cli.terminal import Terminal
 from tests.support import PIXEL, ImageEnv, ScriptedEnv
 
@@ -160,7 +160,7 @@ def test_unknown_commands_and_empty_lines_show_the_help(monkeypatch, capsys):
 
 def test_input_that_is_not_text_is_a_bad_answer_and_not_a_failure():
     done = subprocess.run(
-        [sys.executable, "-m", "gem_core", "play", GAME, "--seed", "3"],
+        [sys.executable, "-m", "gem_lab", "play", GAME, "--seed", "3"],
         input=b"\xff\xfe\n", capture_output=True, timeout=60, check=False,
         env={**os.environ, "PYTHONIOENCODING": "utf-8:strict"},
     )  # fmt: skip

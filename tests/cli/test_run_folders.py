@@ -11,9 +11,9 @@ import sys
 import pytest
 
 from gem_core._util.files import PAGE_MARK as MARK
-from gem_core.cli import main
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.run import evaluate
+from gem_lab.cli import main
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.run import evaluate
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -102,7 +102,7 @@ def test_a_page_goes_to_a_stream(download):
     command = [
         sys.executable,
         "-m",
-        "gem_core",
+        "gem_lab",
         "view",
         str(download / "notes.jsonl"),
         "--out",

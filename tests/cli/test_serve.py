@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from gem_core.cli import main
-from gem_core.tools.search import open_searcher
+from gem_envs.tools.search import open_searcher
+from gem_lab.cli import main
 
 
 def served(*arguments, **environment):
     return subprocess.Popen(
-        [sys.executable, "-m", "gem_core", "serve", *arguments],
+        [sys.executable, "-m", "gem_lab", "serve", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
     )  # fmt: skip
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.rollout import Episode, TraceWriter, Turn
+from gem_lab.cli import main
 
 MINE = "mine, do not touch\n"
 
@@ -155,8 +155,8 @@ def test_a_damaged_run_does_not_stop_a_report(tmp_path, capsys):
     words = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "--episodes", "1"]
     assert main([*words, "--out", str(tmp_path / "good")]) == 0
     bad = []
-    for number, text in enumerate(("[" * 9999, "{}", "[]", '{"envs": 3, "overall": {}}', "\udcff")):
-        bad.append(tmp_path / f"bad{number}")
+    for index, text in enumerate(("[" * 9999, "{}", "[]", '{"envs": 3, "overall": {}}', "\udcff")):
+        bad.append(tmp_path / f"bad{index}")
         bad[-1].mkdir()
         for name in ("config.json", "episodes.jsonl"):
             (bad[-1] / name).write_bytes((tmp_path / "good" / name).read_bytes())

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import gem_core.compat as gem
-from gem_core.compat.envs.math_env import MathEnv
-from gem_core.compat.tools.base_tool import BaseTool
-from gem_core.compat.tools.python_code_tool import PythonCodeTool
-from gem_core.compat.tools.tool_env_wrapper import ToolEnvWrapper
-from gem_core.compat.wrappers.wrapper_factory import WRAPPER_FACTORY
+import gem_bridges.compat as gem
+from gem_bridges.compat.envs.math_env import MathEnv
+from gem_bridges.compat.tools.base_tool import BaseTool
+from gem_bridges.compat.tools.python_code_tool import PythonCodeTool
+from gem_bridges.compat.tools.tool_env_wrapper import ToolEnvWrapper
+from gem_bridges.compat.wrappers.wrapper_factory import WRAPPER_FACTORY
 from tests.compat.stand_in_vllm import StandInLLM
 
 SIZE = 9

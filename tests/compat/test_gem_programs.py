@@ -10,24 +10,24 @@ from functools import partial
 
 import pytest
 
-import gem_core.compat as gem
-from gem_core import registration
-from gem_core.compat.core import EnvWrapper
-from gem_core.compat.envs.code_env import CodeEnv
-from gem_core.compat.envs.math_env import MathEnv
-from gem_core.compat.envs.registration import ENV_REGISTRY
-from gem_core.compat.tools.base_tool import BaseTool
-from gem_core.compat.tools.python_code_tool import PythonCodeTool
-from gem_core.compat.tools.tool_env_wrapper import ToolEnvWrapper
-from gem_core.compat.utils.constants import TERMINAL_STATE
-from gem_core.compat.utils.debug import run_and_print_episode
-from gem_core.compat.utils.parsing import (
+import gem_bridges.compat as gem
+from gem_bridges.compat.core import EnvWrapper
+from gem_bridges.compat.envs.code_env import CodeEnv
+from gem_bridges.compat.envs.math_env import MathEnv
+from gem_bridges.compat.envs.registration import ENV_REGISTRY
+from gem_bridges.compat.tools.base_tool import BaseTool
+from gem_bridges.compat.tools.python_code_tool import PythonCodeTool
+from gem_bridges.compat.tools.tool_env_wrapper import ToolEnvWrapper
+from gem_bridges.compat.utils.constants import TERMINAL_STATE
+from gem_bridges.compat.utils.debug import run_and_print_episode
+from gem_bridges.compat.utils.parsing import (
     extract_code_from_model,
     extract_last_boxed_answer,
     extract_last_tagged_answer,
 )
-from gem_core.compat.wrappers.observation_wrapper import ObservationWrapper
-from gem_core.compat.wrappers.wrapper_factory import WRAPPER_FACTORY, get_wrapper_fns
+from gem_bridges.compat.wrappers.observation_wrapper import ObservationWrapper
+from gem_bridges.compat.wrappers.wrapper_factory import WRAPPER_FACTORY, get_wrapper_fns
+from gem_core import registration
 from gem_core.errors import ConfigError
 from gem_core.vector import make_vec
 
@@ -286,7 +286,9 @@ def test_the_registry_is_a_mapping() -> None:
 
 def test_the_shim_lets_other_programs_import_gem(tmp_path, monkeypatch) -> None:
     """The two lines of docs/environments/gem.md."""
-    (tmp_path / "gem.py").write_text("from gem_core.compat import *\nfrom gem_core.compat import __path__\n")
+    (tmp_path / "gem.py").write_text(
+        "from gem_bridges.compat import *\nfrom gem_bridges.compat import __path__\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.partition(".")[0] == "gem"]:
         monkeypatch.delitem(sys.modules, name)
@@ -330,6 +332,6 @@ def test_environments_of_a_dataset_take_the_arguments_of_gems_constructors(own_r
     env = MathEnv(dataset=ROWS, symbolic=False, seed=1)
     env.reset()
     assert env.step(f"\\boxed{{{env.answer}}}")[1] == 1.0
-    gem.register("test:Own", "gem_core.compat.envs.qa_env:QaEnv", question_key="problem")
+    gem.register("test:Own", "gem_bridges.compat.envs.qa_env:QaEnv", question_key="problem")
     assert gem.make("test:Own", dataset=ROWS, verbose=True).reset()[0]
     assert gem.make("code:Taco8k", dataset=HubRows(), max_turns=3).reset()[0].startswith("Double it.")

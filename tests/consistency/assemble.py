@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from gem_core.consistency import Comparison, Played, Record, compare
 from gem_core.rollout import Episode, Turn
-from gem_core.train.objective import policy_gradient
+from gem_lab.consistency import Comparison, Played, Record, compare
+from gem_lab.train.objective import policy_gradient
 from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import Row, Update, load_weights
 

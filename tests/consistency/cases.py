@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gem_core.consistency import Played, Record
+from gem_lab.consistency import Played, Record
 from tests.advantages.oracle import standardized, turn_returns
 from tests.consistency.scenario import GAMMA, Scenario
 
@@ -118,15 +118,15 @@ def _keep(made: Scenario, trainer: str, field: str, values: dict[str, float]) ->
         record.write(path)
 
 
-def sign_flips(of_tokens: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
+def sign_flips(token_values: Sequence[Sequence[float]], episodes: Sequence[Played]) -> float:
     """Return the share of response tokens whose sign differs from ReBN at the gamma of the shared step.
 
     Args:
-        of_tokens: Per episode, a value for each token of the row; values outside of responses are ignored.
+        token_values: Per episode, a value for each token of the row; values outside of responses are ignored.
         episodes: The episodes.
     """
     flips = total = 0
-    for values, played, wanted in zip(of_tokens, episodes, expected(REBN, episodes), strict=True):
+    for values, played, wanted in zip(token_values, episodes, expected(REBN, episodes), strict=True):
         for value, turn in zip(values, played.turn_ids, strict=True):
             if turn >= 0 and abs(wanted[turn]) > 1e-6:
                 total += 1

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pytest
 import torch
 
-from gem_core.consistency import Played, Record, compare
 from gem_core.rollout import Episode, Generation, Turn
+from gem_lab.consistency import Played, Record, compare
 from tests.consistency.assemble import turn_ids_of
 from tests.consistency.scenario import Scenario
 from tests.trainers.spies.gem_script import NotInScript

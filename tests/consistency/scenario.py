@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import gem_core
+from gem_chat import AppendContext
 from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
-from gem_core.consistency import Played, Record
 from gem_core.core import Env
-from gem_core.rollout import AppendContext, Context, Episode, EpisodeLimits, Generation, Policy, run_episode
+from gem_core.rollout import Context, Episode, EpisodeLimits, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from gem_lab.consistency import Played, Record
 from tests.trainers.shared import shared_folder
 from tests.trainers.spies import gem_script, gem_trouble
 
@@ -116,7 +117,7 @@ def make(made: Scenario) -> None:
     """Make the model, play the tasks with gem_core, and record requests and answers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     options = TinyOptions(envs=(*SOURCES[:2], TOOL), vocab_size=512, warm_start_steps=0, corpus_episodes=20)
     save_tiny(made.model, options)
@@ -126,10 +127,10 @@ def make(made: Scenario) -> None:
     pairs = [(task, sample) for task in tasks() for sample in range(SAMPLES)]
     asked: Script = defaultdict(list)
     unlimited = []
-    for number, (task, _) in enumerate(pairs):
+    for index, (task, _) in enumerate(pairs):
         env = EnvChoice.of(task).make("named")
         programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
-        policy = Behavior(env, programs[number % len(programs)], tokenizer, model, asked)
+        policy = Behavior(env, programs[index % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
     write_atomically(made.script, [json.dumps(asked)])
     script = gem_script.Script(made.script)
@@ -146,7 +147,7 @@ def make(made: Scenario) -> None:
     made.records.mkdir(parents=True, exist_ok=True)
     for name, episodes in (("core-without-budget", unlimited), ("core", limited)):
         versions = {"gem-core": gem_core.__version__}
-        played = [Played.of_episode(episode) for episode in with_advantages(episodes)]
+        played = [Played.from_episode(episode) for episode in with_advantages(episodes)]
         Record(name, versions, "run_episode, rebn", made.model_hash(), played).write(
             made.records / f"{name}.json"
         )
@@ -171,8 +172,8 @@ def with_advantages(episodes: list[Episode]) -> list[Episode]:
     """Return the episodes with ReBN advantages of the whole batch in their turns."""
     trainable = [episode for episode in episodes if episode.trainable]
     credit = rebn([episode.rewards for episode in trainable], gamma=GAMMA)
-    for episode, of_turns in zip(trainable, credit, strict=True):
-        for turn, advantage in zip(episode.turns, of_turns, strict=True):
+    for episode, turn_advantages in zip(trainable, credit, strict=True):
+        for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
             turn.advantage = float(advantage)
     return episodes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import FAILED, MISTAKE, OK, main
-from gem_core.consistency import Played, Record, compare, read_records
 from gem_core.errors import TraceError
+from gem_lab.cli import FAILED, MISTAKE, OK, main
+from gem_lab.consistency import Played, Record, compare, read_records
 
 NAN = float("nan")
 

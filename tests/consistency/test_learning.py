@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gem_core.cli import FAILED, MISTAKE, OK, main
-from gem_core.consistency import Equivalence, compare_learning, read_runs
-from gem_core.consistency.learning_page import write_learning_page
 from gem_core.errors import TraceError
+from gem_lab.cli import FAILED, MISTAKE, OK, main
+from gem_lab.consistency import Equivalence, compare_learning, read_runs
+from gem_lab.consistency.learning_page import write_learning_page
 
 RUNS = "runs.jsonl"
 LEARNED = (0.60, 0.55, 0.62, 0.58, 0.65)

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from gem_core.data import open_rows
-from gem_core.data.hub import choose_files
 from gem_core.errors import ConfigError, DataError
+from gem_envs.data import open_rows
+from gem_envs.data.hub import choose_files
 
 ROWS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(250)]
 
@@ -92,8 +92,8 @@ def test_folders_have_splits(tmp_path):
 
 def test_rows_of_many_files_are_in_order(tmp_path):
     ends = [0, 3, 4, 6, 7, 9]
-    for number, (start, end) in enumerate(itertools.pairwise(ends)):
-        write(tmp_path / f"train-{number:05}-of-00005.jsonl", ROWS[start:end])
+    for index, (start, end) in enumerate(itertools.pairwise(ends)):
+        write(tmp_path / f"train-{index:05}-of-00005.jsonl", ROWS[start:end])
     rows = open_rows(str(tmp_path), "train")
     assert [rows[n] for n in range(len(rows))] == ROWS[:9]
 

@@ -7,9 +7,9 @@ import socket
 import pytest
 
 import gem_core
-from gem_core.data import hub, open_rows
-from gem_core.data.open import _opened
 from gem_core.errors import ConfigError, DataError
+from gem_envs.data import hub, open_rows
+from gem_envs.data.open import _opened
 from tests.data.hub_server import serving
 
 pytest.importorskip("huggingface_hub", reason="needs the extra 'data'")
@@ -32,7 +32,7 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)  # new in 0.30
     monkeypatch.setattr(hub, "_ANSWER", 2.0)
-    monkeypatch.setattr("gem_core.data.open._opened", {})
+    monkeypatch.setattr("gem_envs.data.open._opened", {})
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
@@ -90,7 +90,7 @@ def test_streaming_reads_only_what_is_requested(server):
 def test_without_a_connection_the_cache_serves(server, monkeypatch):
     open_rows("team/sums", "train")
     _opened.clear()
-    monkeypatch.setattr("gem_core.data.open._opened", {})
+    monkeypatch.setattr("gem_envs.data.open._opened", {})
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     assert open_rows("team/sums", "train")[5] == ROWS[5]
     with pytest.raises(DataError, match="not on this machine"):

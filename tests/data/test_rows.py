@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core.data import GeneratedRows
 from gem_core.errors import ConfigError
+from gem_envs.data import GeneratedRows
 
 
 class Sums(GeneratedRows):

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.data import EVAL_SHARE, is_eval_item, open_rows, split_by_content, split_by_number
+from gem_envs.data import EVAL_SHARE, is_eval_item, open_rows, split_by_content, split_by_index
 
 
 @given(st.integers(0, 3000))
 def test_by_number_each_item_is_on_one_side(size):
-    split = split_by_number(size)
+    split = split_by_index(size)
     assert sorted([*split.train, *split.eval]) == list(range(size))
     assert list(split.train) == [split.train[place] for place in range(len(split.train))]
     assert list(split.train[2:5]) == list(split.train)[2:5]
@@ -23,7 +23,7 @@ def test_by_number_each_item_is_on_one_side(size):
 
 
 def test_by_number_billions_are_not_listed():
-    split = split_by_number(2**31)
+    split = split_by_index(2**31)
     assert len(split.train) + len(split.eval) == 2**31
     assert split.train[len(split.train) - 1] == 2**31 - 2
     assert split.eval[-1] == 2**31 - 1

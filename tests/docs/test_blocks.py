@@ -21,8 +21,8 @@ from unittest import mock
 
 import pytest
 
-from gem_core.cli import build_parser, main
-from gem_core.sandbox import self_check
+from gem_envs.sandbox import self_check
+from gem_lab.cli import build_parser, main
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
 MODULES = {

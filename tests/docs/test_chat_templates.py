@@ -12,18 +12,28 @@ from typing import Any
 
 import pytest
 
+from tests.docs.blocks import ROOT
 from tests.docs.test_env_tables import load
 from tests.rollout.tokenizers import CHATML
 from tests.support import needs
 
 chat_templates: Any = load("chat_templates")
+tables: Any = load("template_tables")
 RECORDED: dict[str, Any] = json.loads(chat_templates.TABLE.read_text(encoding="utf-8"))
 
 
 def test_the_page_shows_the_recorded_table() -> None:
-    page, _, _ = chat_templates.PAGE.read_text(encoding="utf-8").partition(chat_templates.EQUALITY)
+    page, _, _ = tables.PAGE.read_text(encoding="utf-8").partition(chat_templates.EQUALITY)
     assert page == chat_templates.page_of(RECORDED)
     assert len(RECORDED["templates"]) > 120
+
+
+def test_the_page_of_tools_has_the_numbers_of_the_table() -> None:
+    rows = RECORDED["templates"].values()
+    text = " ".join((ROOT / "docs/concepts/tools.md").read_text(encoding="utf-8").split())
+    syntaxes, turns = sum(bool(row["calls"]) for row in rows), sum(bool(row["tool turns"]) for row in rows)
+    assert f"lists {len(rows)} published templates: a syntax is found for {syntaxes} of them, " in text
+    assert f" and the tool turn of {turns} is the template's own" in text
 
 
 def test_no_template_lets_a_text_spell_a_special_token() -> None:
@@ -37,11 +47,11 @@ def test_a_changed_cell_is_named(cell: str) -> None:
     changed = copy.deepcopy(RECORDED)
     name = next(iter(changed["templates"]))
     changed["templates"][name][cell] = "other"
-    (line,) = chat_templates.changed_cells(RECORDED, changed)
+    (line,) = tables.changed_cells(RECORDED, changed)
     assert line.startswith(f"{name}, {cell}: ")
-    assert chat_templates.changed_cells(RECORDED, RECORDED) == []
+    assert tables.changed_cells(RECORDED, RECORDED) == []
     del changed["templates"][name]
-    assert chat_templates.changed_cells(RECORDED, changed) == [f"{name}: missing"]
+    assert tables.changed_cells(RECORDED, changed) == [f"{name}: missing"]
 
 
 def packages(folder: Path) -> Path:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 MODULES = (
-    "core", "tasks", "rollout", "rollout.pool", "rollout.rows", "rollout.runner", "rollout.trajectory",
-    "advantages", "advantages.batch", "engines.sampling", "train.config", "train.learner", "train.objective",
-    "train.rollouts", "train.trainer",
+    "gem_core.core", "gem_core.tasks", "gem_core.rollout", "gem_core.rollout.pool", "gem_core.rollout.rows",
+    "gem_core.rollout.runner", "gem_core.rollout.trajectory", "gem_core.advantages",
+    "gem_core.advantages.batch", "gem_lab.engines.sampling", "gem_lab.train.config", "gem_lab.train.learner",
+    "gem_lab.train.objective", "gem_lab.train.rollouts", "gem_lab.train.trainer",
 )  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "design.md"
 
@@ -30,7 +31,7 @@ def cells() -> list[str]:
 
 @functools.cache
 def modules() -> list[Any]:
-    return [importlib.import_module(f"gem_core.{name}") for name in MODULES]
+    return [importlib.import_module(name) for name in MODULES]
 
 
 def find(path: str) -> Any:

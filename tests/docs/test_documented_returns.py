@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs, make
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.run import evaluate
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 QUICK = [

@@ -16,8 +16,8 @@ NOTEBOOKS = sorted((ROOT / "docs").rglob("*.ipynb"))
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_a_notebook_runs(path: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__notebook__"}
-    for number, code in enumerate(code_cells(path)):
-        exec(compile(code, f"{path.name}, code cell {number}", "exec"), namespace)
+    for index, code in enumerate(code_cells(path)):
+        exec(compile(code, f"{path.name}, code cell {index}", "exec"), namespace)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.sandbox import self_check
+from gem_envs.sandbox import self_check
 from tests.docs.blocks import ROOT
 from tests.docs.test_env_tables import load
 

@@ -37,7 +37,7 @@ def weights(folder: Path, world: int, code: str = LOOP) -> list[torch.Tensor]:
 def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     (one,) = weights(tmp_path, 1)
     assert not torch.equal(one, torch.nn.Embedding(8, 8).weight)
-    for of_rank in weights(tmp_path, 2):
-        torch.testing.assert_close(of_rank, one, atol=1e-5, rtol=0)
+    for rank_weights in weights(tmp_path, 2):
+        torch.testing.assert_close(rank_weights, one, atol=1e-5, rtol=0)
     (alone, _) = weights(tmp_path, 2, LOOP.replace(", process_group=dist.group.WORLD", ""))
     assert not torch.allclose(alone, one, atol=1e-3)  # the ranks need each other

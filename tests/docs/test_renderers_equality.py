@@ -17,7 +17,10 @@ from tests.docs.blocks import ROOT
 from tests.rollout.tokenizers import CHATML
 from tests.support import needs
 
-MODULES = ("chat_templates", "next_turns", "real_tokenizers", "renderers_equality", "verl_builders")
+MODULES = (
+    "chat_templates", "next_turns", "real_tokenizers", "renderers_equality", "template_tables",
+    "verl_builders",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -28,6 +31,11 @@ def tool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop(name, None)
 
 
+def tables() -> Any:
+    """Return the module `template_tables`, for tests with the fixture `tool`."""
+    return importlib.import_module("template_tables")
+
+
 @pytest.fixture
 def recorded(tool: Any) -> dict[str, Any]:
     table: dict[str, Any] = json.loads(tool.TABLE.read_text(encoding="utf-8"))
@@ -35,7 +43,7 @@ def recorded(tool: Any) -> dict[str, Any]:
 
 
 def test_the_page_has_the_recorded_section(tool: Any, recorded: dict[str, Any]) -> None:
-    page = tool.PAGE.read_text(encoding="utf-8")
+    page = tables().PAGE.read_text(encoding="utf-8")
     assert f"\n\n{tool.section_of(recorded)}\n## " in page
     assert page.count(tool.EQUALITY) == 1
     assert list(recorded["templates"]) == [family.template for family in tool.FAMILIES]
@@ -44,15 +52,15 @@ def test_the_page_has_the_recorded_section(tool: Any, recorded: dict[str, Any]) 
 def test_the_page_has_the_section_of_verl(tool: Any) -> None:
     builders = importlib.import_module("verl_builders")
     table = json.loads(builders.TABLE.read_text(encoding="utf-8"))
-    assert tool.PAGE.read_text(encoding="utf-8").endswith("\n\n" + builders.section_of(table))
+    assert tables().PAGE.read_text(encoding="utf-8").endswith("\n\n" + builders.section_of(table))
     assert len(table["templates"]) > 110
     assert all(row["gem-core"] for row in table["templates"].values())
 
 
 def test_one_section_is_replaced(tool: Any) -> None:
     page = "# Page\n\n## One\n\nold\n\n## Two\n\nlast\n"
-    assert tool.with_section(page, "## One\n\nnew\n") == page.replace("old", "new")
-    assert tool.with_section(page, "## Two\n\nnew\n") == page.replace("last", "new")
+    assert tables().with_section(page, "## One\n\nnew\n") == page.replace("old", "new")
+    assert tables().with_section(page, "## Two\n\nnew\n") == page.replace("last", "new")
 
 
 def test_each_difference_has_a_reason(tool: Any, recorded: dict[str, Any]) -> None:
@@ -65,7 +73,7 @@ def test_each_difference_has_a_reason(tool: Any, recorded: dict[str, Any]) -> No
     changed = copy.deepcopy(recorded)
     name = next(iter(changed["templates"]))
     changed["templates"][name]["equal"] -= 1
-    (line,) = tool.changed_cells(recorded, changed)
+    (line,) = tables().changed_cells(recorded, changed)
     assert line.startswith(f"{name}, equal: ")
 
 
@@ -119,7 +127,7 @@ class Bridge:
 
 @needs("transformers", "train")
 def test_turns_of_the_user_are_played_with_each_end(tool: Any) -> None:
-    from gem_core.engines.template_report import stand_in_tokenizer
+    from gem_chat.report import stand_in_tokenizer
 
     tokenizer = stand_in_tokenizer(CHATML)
     cases = list(tool.Player(tokenizer, Bridge(tokenizer)).cases())

@@ -72,7 +72,7 @@ def test_a_record_keeps_what_the_table_and_the_figure_show(tool: ModuleType, tmp
         "model": "m",
     }
     (tmp_path / "config.json").write_text(json.dumps(options))
-    record = tool.Record.of_run(
+    record = tool.Record.from_run(
         "ReBN", 3, "gem-core train", tmp_path, table=["gem/success"], figure=["gem/return"]
     )
     tool.write_records(tmp_path / RUNS, [record])
@@ -158,7 +158,7 @@ def test_the_checks_of_other_ecosystems_are_drawn_from_their_records(monkeypatch
 @pytest.mark.parametrize("tool", ["openenv_study"], indirect=True)
 def test_the_table_of_openenv_servers_matches_its_records(tool: ModuleType) -> None:
     runs = json.loads(tool.RECORD.read_text())["runs"]
-    page = (ROOT / "docs" / "bridges" / "openenv.md").read_text(encoding="utf-8")
+    page = (RESULTS / "openenv.md").read_text(encoding="utf-8")
     assert "\n".join(tool.table(runs)) in page
     for peer in (tool.THEIRS, tool.THEIRS_ASYNC):
         few, many = (f"{tool.ratios(runs, 'steps_per_s', peer, sessions):.1f}" for sessions in tool.SESSIONS)
@@ -168,5 +168,5 @@ def test_the_table_of_openenv_servers_matches_its_records(tool: ModuleType) -> N
 
 @pytest.mark.parametrize("tool", ["fleet_study"], indirect=True)
 def test_the_table_of_fleets_matches_its_records(tool: ModuleType) -> None:
-    page = (ROOT / "docs" / "bridges" / "openenv.md").read_text(encoding="utf-8")
+    page = (RESULTS / "openenv.md").read_text(encoding="utf-8")
     assert "\n".join(tool.table(tool.read_record())) in page

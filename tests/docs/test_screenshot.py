@@ -21,7 +21,7 @@ def test_the_screenshot_shows_what_play_shows_today() -> None:
     lines = re.findall(r'"([^"]+)"|(:hint)', (screenshot.__doc__ or "").split(" -- ")[1].split("\n\n")[0])
     typed = [one or other for one, other in lines]
     command = ["play", "game:Minesweeper-v0-easy", "--seed", "3"]
-    shown = screenshot.session([sys.executable, "-m", "gem_core", *command], [*typed, ":quit"])
+    shown = screenshot.session([sys.executable, "-m", "gem_lab", *command], [*typed, ":quit"])
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     svg = (ROOT / "docs" / "images" / "play.svg").read_text(encoding="utf-8")
     texts = re.findall(r"<text [^>]*>(.*?)</text>", svg)

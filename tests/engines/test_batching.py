@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.engines.batching import Batcher
 from gem_core.errors import PolicyError
+from gem_lab.engines.batching import Batcher
 
 Run = Callable[[list[int]], Awaitable[Sequence[Any]]]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.cli import main
+from gem_lab.cli import main
 from tests.engines.conftest import MODEL
 from tests.engines.stub import Flaky
 
@@ -74,7 +74,7 @@ def test_a_killed_run_continues_to_the_same_numbers(whole, endpoint, tmp_path):
     words = command(endpoint, tmp_path / "cut")
     trace = tmp_path / "cut" / "episodes.jsonl"
     with open(tmp_path / "log.txt", "wb") as log:
-        process = subprocess.Popen([sys.executable, "-m", "gem_core", *words], stdout=log, stderr=log)
+        process = subprocess.Popen([sys.executable, "-m", "gem_lab", *words], stdout=log, stderr=log)
     half = len(ENVS) * int(EPISODES) // 2
     while not trace.exists() or trace.read_bytes().count(b"\n") < half:
         assert process.poll() is None, (tmp_path / "log.txt").read_text()

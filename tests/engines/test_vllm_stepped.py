@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.engines.vllm import SteppedVllmPolicy
+from gem_lab.engines.vllm import SteppedVllmPolicy
 
 
 class StubEngine:

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from gem_core._util.checks import check_int
-from gem_core.envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_core.errors import ConfigError, ResetNeeded
+from gem_envs.base import MoveResult, TurnBasedEnv, check_together
 
 
 class Coin(TurnBasedEnv[str]):

@@ -15,7 +15,7 @@ ELSEWHERE = ("openenv:", "gymnasium:", "textarena:", "skyrl:", "verifiers:", "ev
 PROGRAM = f"""
 import json, os
 from gem_core import list_envs, make
-from gem_core.checker.replay_rules import first_moves
+from gem_lab.checker.replay_rules import first_moves
 from gem_core.errors import GemError
 results = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
@@ -27,7 +27,7 @@ for id in list_envs():
         with make(id) as env:
             seen[id] = [[repr(env.reset(seed=seed)), *first_moves(env, seed)] for seed in (3, 4)]
     except GemError:
-        continue  # a data set that is not here, or a package
+        continue  # a dataset that is not here, or a package
 with results:
     json.dump(seen, results)
 """

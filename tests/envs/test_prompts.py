@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_core.checker.null_policies import visible_text
 from gem_core.errors import DataError, MissingDependency
 from gem_core.observations import render_observation
+from gem_lab.checker.null_policies import visible_text
 
 
 def one_id_per_class() -> list[str]:
     ids: dict[tuple[str, str], str] = {}
     for id in gem_core.list_envs():
         spec = gem_core.spec(id)
-        if str(spec.entry_point).startswith("gem_core.") and "dataset_name" not in spec.kwargs:
+        if str(spec.entry_point).startswith("gem_envs.") and "dataset_name" not in spec.kwargs:
             ids.setdefault((str(spec.entry_point), id.partition(":")[0]), id)
     return list(ids.values())
 

@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.cli import main
 from gem_core.rollout import read_token_texts
+from gem_lab.cli import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     path = tmp_path_factory.mktemp("models") / "tiny"
     save_tiny(path, TinyOptions(envs=(EASY,), layers=1, warm_start_steps=30, warm_start_tokens=8_000,
@@ -29,9 +29,9 @@ def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
     words += ["--threads", "1", "--max-tokens-per-turn", "24"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
     first = json.loads(capsys.readouterr().out)
-    of_easy = first["envs"][EASY]
-    assert (of_easy["episodes"], of_easy["errors"], list(of_easy["pass_at"])) == (12, 0, ["1", "2"])
-    assert of_easy["prompt_tokens"] > of_easy["response_tokens"] > 0
+    easy = first["envs"][EASY]
+    assert (easy["episodes"], easy["errors"], list(easy["pass_at"])) == (12, 0, ["1", "2"])
+    assert easy["prompt_tokens"] > easy["response_tokens"] > 0
     trace = tmp_path / "a" / "episodes.jsonl"
     assert read_token_texts(trace)
     # Half of the tasks again, in different batches: the same numbers.

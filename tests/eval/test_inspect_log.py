@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.inspect_log import inspect_log, write_inspect_logs
-from gem_core.eval.policies import PolicySetup
-from gem_core.eval.report import read_run
-from gem_core.eval.run import evaluate
 from gem_core.rollout import ChatReply, MessagesContext
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.inspect_log import inspect_log, write_inspect_logs
+from gem_lab.eval.policies import PolicySetup
+from gem_lab.eval.report import read_run
+from gem_lab.eval.run import evaluate
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from gem_core.eval import markup
-from gem_core.eval.markup import parse
-from gem_core.eval.viewer import write_page
+from gem_lab.eval import markup
+from gem_lab.eval.markup import parse
+from gem_lab.eval.viewer import write_page
 from tests.eval.traces import EVIL, episode, turn
 
 

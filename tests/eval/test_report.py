@@ -6,15 +6,15 @@ from statistics import fmean, stdev
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.errors import ConfigError
-from gem_core.eval.atif import read_atif
-from gem_core.eval.compare import paired_differences
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.policies import PolicySetup
-from gem_core.eval.report import read_run, short_labels, summary_rows, write_report
-from gem_core.eval.run import evaluate
 from gem_core.rollout import ChatReply, MessagesContext
+from gem_lab.cli import main
+from gem_lab.eval.atif import read_atif
+from gem_lab.eval.compare import paired_differences
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.policies import PolicySetup
+from gem_lab.eval.report import read_run, short_labels, summary_rows, write_report
+from gem_lab.eval.run import evaluate
 from tests.eval.traces import EVIL
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -72,7 +72,7 @@ def test_a_report_computes_differences_once(flags, runs, tmp_path, monkeypatch):
         calls.append(other)
         return paired_differences(base, other)
 
-    monkeypatch.setattr("gem_core.eval.report.paired_differences", counted)
+    monkeypatch.setattr("gem_lab.eval.report.paired_differences", counted)
     folders = [str(runs / name) for name in ("oracle", "evil")]
     assert main(["report", *folders, "--out", str(tmp_path / "page.html"), *flags]) == 0
     assert len(calls) == 1
@@ -147,8 +147,8 @@ def test_the_command(runs, tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert (said["page"], said["episodes"], len(said["logs"]), said["trajectories"]) == (str(out), 16, 2, 16)
     episodes = read_run(runs / "oracle").episodes
-    for number, episode in enumerate(episodes):
-        assert read_atif(tmp_path / "atif" / "oracle" / str(number) / "trajectory.json") == episode
+    for index, episode in enumerate(episodes):
+        assert read_atif(tmp_path / "atif" / "oracle" / str(index) / "trajectory.json") == episode
     for record, count in ((tmp_path / "atif" / "oracle" / "0" / "trajectory.json", 1), (said["logs"][0], 8)):
         assert main(["view", str(record), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["episodes"] == count

@@ -7,15 +7,15 @@ import shutil
 
 import pytest
 
-from gem_core.cli import main
-from gem_core.envs.games.guess_the_number import GuessTheNumber
 from gem_core.errors import ConfigError
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.policies import PolicySetup
-from gem_core.eval.report import read_run
-from gem_core.eval.rescore import rescore
-from gem_core.eval.run import evaluate
 from gem_core.rollout import ChatReply, MessagesContext, read_token_texts
+from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_lab.cli import main
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.policies import PolicySetup
+from gem_lab.eval.report import read_run
+from gem_lab.eval.rescore import rescore
+from gem_lab.eval.run import evaluate
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 

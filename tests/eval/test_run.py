@@ -14,14 +14,14 @@ from statistics import fmean
 import pytest
 
 from gem_core._util.files import claimed
-from gem_core.cli import main
 from gem_core.errors import ConfigError, TraceError
-from gem_core.eval.config import EvalConfig
-from gem_core.eval.folder import finished
-from gem_core.eval.policies import PolicySetup
-from gem_core.eval.run import evaluate
 from gem_core.registration import list_envs
 from gem_core.rollout import ChatReply, MessagesContext
+from gem_lab.cli import main
+from gem_lab.eval.config import EvalConfig
+from gem_lab.eval.folder import finished
+from gem_lab.eval.policies import PolicySetup
+from gem_lab.eval.run import evaluate
 from tests.engines.stub import Flaky, StubEndpoint, guess
 from tests.trainers.spies import gem_trouble
 
@@ -54,8 +54,8 @@ def test_a_run_and_what_it_leaves(tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary == {**outcome.summary, "schema_version": 1}
     assert list(summary["envs"]) == [EASY, CODE]
-    of_easy = summary["envs"][EASY]
-    assert (of_easy["tasks"], of_easy["episodes"]) == (6, 12)
+    easy = summary["envs"][EASY]
+    assert (easy["tasks"], easy["episodes"]) == (6, 12)
     assert summary["overall"]["prompt_tokens"] == 10 * policy.calls
     assert summary["overall"]["cost"] == pytest.approx(policy.calls * (10 * 1.0 + 2 * 10.0) / 1e6)
     assert outcome.episodes[0].context_mode == "messages"
@@ -167,7 +167,7 @@ def test_two_configurations_are_not_mixed(tmp_path):
 
 def test_episodes_of_two_versions_of_a_file_are_not_mixed(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("from gem_core.envs.games.guess_the_number import GuessTheNumber as Mine\n")
+    file.write_text("from gem_envs.games.guess_the_number import GuessTheNumber as Mine\n")
     options = {"model": "random", "envs": [f"{file}:Mine"], "out": str(tmp_path / "run")}
     evaluate(EvalConfig(**options, episodes=2))
     assert evaluate(EvalConfig(**options, episodes=3)).played == 1
@@ -232,8 +232,8 @@ def test_a_model_that_answers_nothing_or_too_much(tmp_path):
             return self.answer
 
     options = {"episodes": 2, "max_turns": None}
-    for number, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
-        outcome = evaluate(config(tmp_path / str(number), **options),
+    for index, (said, kind) in enumerate([(("",), "format"), (("x" * 1_000_000, "length"), "length")]):
+        outcome = evaluate(config(tmp_path / str(index), **options),
                            setup=PolicySetup(Says(*said), MessagesContext()))  # fmt: skip
         for summary in outcome.summary["envs"].values():
             assert (summary["episodes"], summary["errors"], summary["success"]["mean"]) == (2, 0, 0)
@@ -282,7 +282,7 @@ def test_a_killed_run_continues_to_the_same_numbers(openai, tmp_path, monkeypatc
         requests = len(answered)
         cut = command(endpoint.url, tmp_path / "cut", "--concurrency", "2")
         process = subprocess.Popen(
-            [sys.executable, "-m", "gem_core", *cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "gem_lab", *cut], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         trace = tmp_path / "cut" / "episodes.jsonl"
         while not trace.exists() or trace.read_bytes().count(b"\n") < 4:

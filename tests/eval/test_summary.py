@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.eval.summary import evaluation_metrics, pass_at_k, summarize, summarize_envs
+from gem_core.rollout.metrics import evaluation_metrics
+from gem_lab.eval.summary import pass_at_k, summarize, summarize_envs
 from tests.eval.traces import episode, turn
 
 
@@ -78,12 +79,12 @@ def test_every_environment_counts_once():
     one = [played(seed, 1.0, True) for seed in range(30)]
     other = [played(seed, float(seed % 2)) for seed in range(10)]
     summary = summarize_envs({"one": one, "other": other})
-    whole, of_other = summary["overall"], summary["envs"]["other"]
+    whole, other_env = summary["overall"], summary["envs"]["other"]
     assert summary["envs"]["one"] == summarize(one)
     assert whole["return"]["mean"] == pytest.approx(0.75)
-    assert whole["return"]["se"] == pytest.approx(of_other["return"]["se"] / 2)
+    assert whole["return"]["se"] == pytest.approx(other_env["return"]["se"] / 2)
     assert whole["return"]["high"] - whole["return"]["low"] == pytest.approx(
-        (of_other["return"]["high"] - of_other["return"]["low"]) / 2
+        (other_env["return"]["high"] - other_env["return"]["low"]) / 2
     )
     assert (whole["success"]["mean"], whole["episodes"]) == (0.5, 40)
 

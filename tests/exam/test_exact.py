@@ -7,10 +7,10 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.exam import ActionOutcome, TableTask, get_task, list_tasks
-from gem_core.exam.episodes import draw_starts, join_paths, paths_from, sample
-from gem_core.exam.exact import expected_return, gradient, policies_at, solve
-from gem_core.exam.tasks import chain
+from gem_lab.exam import ActionOutcome, TableTask, get_task, list_tasks
+from gem_lab.exam.episodes import draw_starts, join_paths, paths_from, sample
+from gem_lab.exam.exact import expected_return, gradient, policies_at, solve
+from gem_lab.exam.tasks import chain
 
 TASKS = list_tasks()
 
@@ -90,7 +90,7 @@ def test_the_credit_of_a_bifurcation_is_known() -> None:
 
 def test_the_table_plays_by_the_rules_of_guess_the_number() -> None:
     task = get_task("guess")
-    states = {state: number for number, state in enumerate(task.states)}
+    states = {state: index for index, state in enumerate(task.states)}
     random = np.random.default_rng(0)
     games = 0
     for seed in range(60):
@@ -141,7 +141,7 @@ def test_truncated_episodes_are_marked() -> None:
 
 
 def test_wrong_tables_are_errors() -> None:
-    with pytest.raises(ConfigError, match="do not sum to 1"):
+    with pytest.raises(ConfigError, match=r"sum to 0\.5: expected 1"):
         TableTask.from_outcomes("x", {("s", "a"): [ActionOutcome(0.5)]}, {"s": 1.0}, limit=1)
     with pytest.raises(ConfigError, match="leads to 'gone', which has no outcomes"):
         TableTask.from_outcomes("x", {("s", "a"): [ActionOutcome(1.0, 0.0, "gone")]}, {"s": 1.0}, limit=1)

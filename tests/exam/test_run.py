@@ -12,16 +12,16 @@ import pytest
 
 from gem_core.advantages import rebn, returns
 from gem_core.errors import ConfigError, UnknownName
-from gem_core.exam import Exam, get_task, run
-from gem_core.exam.bias import compare
-from gem_core.exam.certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
-from gem_core.exam.exact import gradient
-from gem_core.exam.inputs import Candidate
-from gem_core.exam.measure import enumerate_gradients
-from gem_core.exam.store import Store
+from gem_lab.exam import Exam, get_task, run
+from gem_lab.exam.bias import compare
+from gem_lab.exam.certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
+from gem_lab.exam.exact import gradient
+from gem_lab.exam.inputs import Candidate
+from gem_lab.exam.measure import enumerate_gradients
+from gem_lab.exam.store import Store
 from tests.advantages.builtin import BUILTIN
 
-run_module = sys.modules["gem_core.exam.run"]  # the attribute of the package is the function
+run_module = sys.modules["gem_lab.exam.run"]  # the attribute of the package is the function
 SMALL = {"tasks": ["stop", "tool"], "stages": ["initial"], "batch_sizes": [64, 256], "budget": 20_000}
 
 VERDICTS = {
@@ -59,7 +59,7 @@ def test_every_estimator_has_its_certificate(exam: Exam) -> None:
         assert name in VERDICTS, f"check that {name!r} is {verdict!r}, and write it in VERDICTS of this test"
         assert verdict == VERDICTS[name], name
         assert REASONS.get(name), (
-            f"say why {name!r} is {verdict!r} in REASONS of gem_core/exam/certificates.py"
+            f"say why {name!r} is {verdict!r} in REASONS of gem_lab/exam/certificates.py"
         )
     assert found.keys() == VERDICTS.keys() == REASONS.keys()
     assert exam.skipped.keys() <= {"maxrl on tool", "maxrl on slippery"}
@@ -214,7 +214,7 @@ def test_controls_leave_no_noise_in_estimators_that_subtract_something_independe
 
 def half(turn_rewards):
     """An unbiased estimator that no control matches: returns in every second episode."""
-    return [2 * (number % 2) * g for number, g in enumerate(returns(turn_rewards))]
+    return [2 * (index % 2) * g for index, g in enumerate(returns(turn_rewards))]
 
 
 def test_too_little_data_for_a_small_bound_is_not_decided() -> None:
@@ -267,7 +267,7 @@ def test_wrong_arguments_are_errors() -> None:
 
 
 def test_the_command_prints_a_table_and_json(capsys) -> None:
-    from gem_core.cli import main
+    from gem_lab.cli import main
 
     argv = ["exam", "rebn", "reinforce", "--tasks", "stop", "--stages", "initial", "--batch-sizes", "8",
             "128", "--budget", "3000", "--workers", "1"]  # fmt: skip

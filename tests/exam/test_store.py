@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from gem_core import exam
 from gem_core.errors import ConfigError
-from gem_core.exam.store import Store
+from gem_lab import exam
+from gem_lab.exam.store import Store
 
 SETTINGS = {
     "tasks": ["stop"],
@@ -54,7 +54,7 @@ def test_a_machine_without_shared_semaphores_is_named(monkeypatch, error):
     def fails(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(sys.modules["gem_core.exam.run"], "ProcessPoolExecutor", fails)
+    monkeypatch.setattr(sys.modules["gem_lab.exam.run"], "ProcessPoolExecutor", fails)
     with pytest.raises(ConfigError, match=r"workers=2: .*/dev/shm must be writable .*; use workers=1"):
         exam.run(["reinforce"], workers=2, **SETTINGS)
 

@@ -82,8 +82,8 @@ def _pairs() -> list[Pair]:
             continue
         reference, *answers = (part.split(" || ") for part in line.split(" ~ "))
         for right, forms in zip((True, False), answers, strict=True):
-            for number, (style, layout) in enumerate(_STYLES[kind].items()):
-                chosen = forms if style == "plain" else [forms[number % len(forms)]]
+            for index, (style, layout) in enumerate(_STYLES[kind].items()):
+                chosen = forms if style == "plain" else [forms[index % len(forms)]]
                 for form in chosen:
                     pair = Pair(kind, style, _laid_out(layout, form), reference[0], right)
                     pairs[pair.answer, pair.reference] = pair

@@ -2,9 +2,9 @@
 
 import pytest
 
-from gem_core.graders.program_tests import ProgramTest, ProgramTests
-from gem_core.graders.programs import _Runner
-from gem_core.sandbox import RunResult
+from gem_envs.graders.program_tests import ProgramTest, ProgramTests
+from gem_envs.graders.programs import _Runner
+from gem_envs.sandbox import RunResult
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_core.checker.texts import long_texts, nasty_texts
 from gem_core.errors import MissingDependency
-from gem_core.graders import symbolic
-from gem_core.graders.latex import read
-from gem_core.graders.math import MathVerdict, grade, judge
+from gem_envs.graders import symbolic
+from gem_envs.graders.latex import read
+from gem_envs.graders.math import MathVerdict, grade, judge
+from gem_lab.checker.texts import long_texts, nasty_texts
 from tests.graders.pairs import PAIRS
 from tests.graders.styles import STYLED
 

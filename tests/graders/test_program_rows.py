@@ -1,4 +1,4 @@
-"""Programs on items in the schema of the well-known data sets."""
+"""Programs on items in the schema of the well-known datasets."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import zlib
 
 import pytest
 
-from gem_core.envs.datasets.code import CodeEnv
 from gem_core.errors import DataError
-from gem_core.graders.packed import unpacked_text
-from gem_core.graders.program_tests import keys_of, row_tests
-from gem_core.graders.programs import run_tests
+from gem_envs.datasets.code import CodeEnv
+from gem_envs.graders.packed import unpacked_text
+from gem_envs.graders.program_tests import keys_of, row_tests
+from gem_envs.graders.programs import run_tests
 
 SCHEMAS = {
     "APPS": "problem_id question solutions input_output difficulty url starter_code",

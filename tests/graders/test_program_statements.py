@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from gem_core.graders import programs
-from gem_core.graders.program_tests import row_tests
-from gem_core.graders.programs import run_tests
-from gem_core.sandbox.process import Process
+from gem_envs.graders import programs
+from gem_envs.graders.program_tests import row_tests
+from gem_envs.graders.programs import run_tests
+from gem_envs.sandbox.process import Process
 
 
 def mbpp(*tests, **columns):

@@ -1,15 +1,15 @@
-"""What the data sets' own graders do around a program: how it may end, and which names it need not import."""
+"""What the datasets' own graders do around a program: how it may end, and which names it need not import."""
 
 from __future__ import annotations
 
 import pytest
 
-from gem_core.graders import programs
-from gem_core.graders.outputs import RULES
-from gem_core.graders.program_tests import keys_of, row_tests
-from gem_core.graders.programs import program_limits, run_tests
-from gem_core.graders.supplied import _table, supplied_names
-from gem_core.sandbox.process import Process
+from gem_envs.graders import programs
+from gem_envs.graders.outputs import RULES
+from gem_envs.graders.program_tests import keys_of, row_tests
+from gem_envs.graders.programs import program_limits, run_tests
+from gem_envs.graders.supplied import _table, supplied_names
+from gem_envs.sandbox.process import Process
 
 STREAM = {"inputs": ["2\n"], "outputs": ["4\n"]}
 ROWS = {

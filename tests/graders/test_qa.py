@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.graders.qa import exact_match, normalize
+from gem_envs.graders.qa import exact_match, normalize
 
 
 @pytest.mark.parametrize(

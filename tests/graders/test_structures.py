@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_core.graders import balls
-from gem_core.graders.evaluation import evaluate, to_ball
-from gem_core.graders.latex import read
-from gem_core.graders.math import MathVerdict, grade, judge
-from gem_core.graders.printed import Printer
-from gem_core.graders.spelling import same_spelling, symbols
+from gem_envs.graders import balls
+from gem_envs.graders.evaluation import evaluate, to_ball
+from gem_envs.graders.latex import read
+from gem_envs.graders.math import MathVerdict, grade, judge
+from gem_envs.graders.printed import Printer
+from gem_envs.graders.spelling import same_spelling, symbols
 from tests.graders.structures import STRUCTURED, TEMPLATES, chosen, wrong_answers
 from tests.graders.styles import STYLED
 

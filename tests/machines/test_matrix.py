@@ -157,7 +157,7 @@ def can(need: str) -> bool:
 def python_of_every_user() -> str:
     """Return an interpreter that another user can start and that finds the same packages; "" if none does."""
     for python in (sys.executable, "/usr/bin/python3"):
-        words = [*USER.split(), python, "-c", "import numpy, torch, gem_core.cli"]
+        words = [*USER.split(), python, "-c", "import numpy, torch, gem_lab.cli"]
         if (
             shutil.which(python)
             and not subprocess.run(words, capture_output=True, env=variables({})).returncode
@@ -182,7 +182,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
         ["tiny", "--env", game, "--warm-start-steps", "1", "--out", str(folder / "model")],
     ):
-        command = [sys.executable, "-m", "gem_core", *words]
+        command = [sys.executable, "-m", "gem_lab", *words]
         subprocess.run(command, check=True, capture_output=True, umask=0o022)
     return folder
 
@@ -210,7 +210,7 @@ def test_command(machine: str, command: str, work: Path, inputs: Path) -> None:
         words = [word.replace(name, place) if word.startswith(name) else word for word in words]
     python = python_of_every_user() if "user" in row.needs else sys.executable
     result = subprocess.run(
-        ["bash", "-c", row.shell, "_", python, "-m", "gem_core", *words],
+        ["bash", "-c", row.shell, "_", python, "-m", "gem_lab", *words],
         cwd=work,
         env=variables(row.env),
         input="5\n:quit\n",

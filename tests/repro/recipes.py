@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.repro import Recipe
+from gem_lab.repro import Recipe
 
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 
@@ -61,7 +61,7 @@ OTHERS = pytest.mark.parametrize(
 """Changes of `PLAIN`: other estimators, and a rebuilt context."""
 
 STUB = """#!/usr/bin/env bash
-if [ "$1" = path ]; then exec "$GEM_TEST_PYTHON" -m gem_core "$@"; fi
+if [ "$1" = path ]; then exec "$GEM_TEST_PYTHON" -m gem_lab "$@"; fi
 printf '%s\\0' "$(basename "$0")" "$@" > "$GEM_TEST_WORDS"
 """
 

@@ -18,12 +18,13 @@ import pytest
 from gem_core import registration
 from gem_core.advantages import estimator as declare
 from gem_core.advantages import get_estimator, list_estimators
-from gem_core.cli import FAILED, MISTAKE, OK, build_parser, main
 from gem_core.errors import ConfigError, GemError
-from gem_core.eval.viewer import write_page
-from gem_core.repro import Recipe, read_settings, write_reference
-from gem_core.train.config import SUPPLIES, TrainConfig
-from gem_core.trainers.discovery import load_recipe_writer, load_trainer
+from gem_core.trainers.discovery import load_trainer
+from gem_lab.cli import FAILED, MISTAKE, OK, build_parser, main
+from gem_lab.eval.viewer import write_page
+from gem_lab.repro import Recipe, read_settings, write_reference
+from gem_lab.repro.writers import load_recipe_writer
+from gem_lab.train.config import SUPPLIES, TrainConfig
 from tests.docs.blocks import ROOT
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
 from tests.support import ScriptedEnv

@@ -34,7 +34,7 @@ class JinjaTokenizer:
     def __init__(self, template: str, specials: list[str]) -> None:
         self.chat_template = template
         self.eos_token, self.eos_token_id = specials[0], 0x110000
-        self._texts = {0x110000 + number: text for number, text in enumerate(specials)}
+        self._texts = {0x110000 + index: text for index, text in enumerate(specials)}
         self._ids = {text: id for id, text in self._texts.items()}
         longest = sorted(specials, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest)))

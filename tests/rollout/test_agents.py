@@ -8,10 +8,10 @@ import time
 import pytest
 
 import gem_core
-from gem_core.envs.multiagent import OneAgent
+from gem_chat import AppendContext
 from gem_core.errors import ConfigError
+from gem_core.multiagent import OneAgent
 from gem_core.rollout import (
-    AppendContext,
     ChatReply,
     EnvPlayer,
     EnvPool,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_chat import AppendContext, RebuildContext
 from gem_core.errors import ConfigError
 from gem_core.observations import observation_text
-from gem_core.rollout import AppendContext, Context, RebuildContext
+from gem_core.rollout import Context
 from tests.rollout.tokenizers import CharTokenizer
 
 CHARS = CharTokenizer()

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.rollout import AppendContext, run_episode
+from gem_chat import AppendContext
+from gem_core.rollout import run_episode
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.rollout.policies import ScriptedPolicy

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from gem_chat import AppendContext
 from gem_core import register
-from gem_core.envs.multiagent import MultiAgentEnv
-from gem_core.rollout import AppendContext, EnvPool
+from gem_core.multiagent import MultiAgentEnv
+from gem_core.rollout import EnvPool
 from gem_core.rollout import calls as calls_module
 from gem_core.rollout.first_errors import FirstErrors
 from gem_core.tasks import TaskRow

@@ -9,23 +9,22 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_chat import AppendContext, RebuildContext
+from gem_chat import wrappers as chat
+from gem_chat.calls.native import ProbeTool
+from gem_chat.options import make_context
 from gem_core.core import Env, Observation
 from gem_core.rollout import (
-    AppendContext,
     ChatReply,
     EpisodeLimits,
     MessagesContext,
-    RebuildContext,
     RolloutOptions,
     episode_metrics,
     run_episode,
 )
-from gem_core.rollout.tool_turns import CallResult
-from gem_core.tools import Tool, ToolResult
-from gem_core.tools.formats import schema
-from gem_core.tools.native import ProbeTool
-from gem_core.wrappers import chat
-from gem_core.wrappers.tools import Tools
+from gem_core.rollout.conversation import CallResult
+from gem_core.tools import Tool, ToolResult, schema
+from gem_envs.tools.wrapper import Tools
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CHATML, TEMPLATES, CharTokenizer, bpe_tokenizer
 from tests.support import ScriptedEnv, needs
@@ -104,7 +103,7 @@ def test_an_option_parses_special_tokens_and_texts_count_them_either_way() -> No
     tokenizer = bpe_tokenizer()
     for context in (
         AppendContext(tokenizer),
-        RolloutOptions.read({"parse_special": True}).make_context(tokenizer),
+        make_context(RolloutOptions.read({"parse_special": True}), tokenizer),
     ):
         assert context.count_spelled(ATTACK) == 4
         assert context.count_spelled("Higher.") == 0
@@ -181,10 +180,10 @@ def test_a_tokenizer_of_any_kind_is_given_no_special_tokens() -> None:
         names = ("<|im_start|>", "<|im_end|>")
 
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-            for number, name in enumerate(self.names):
+            for index, name in enumerate(self.names):
                 before, found, after = text.partition(name)
                 if found:
-                    return [*self.encode(before), 0x110000 + number, *self.encode(after)]
+                    return [*self.encode(before), 0x110000 + index, *self.encode(after)]
             return super().encode(text)
 
         def decode(self, token_ids: list[int], *, skip_special_tokens: bool = False) -> str:

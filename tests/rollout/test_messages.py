@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 import gem_core
+from gem_chat import AppendContext
 from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import (
-    AppendContext,
     ChatReply,
     ContextFull,
     EnvPlayer,

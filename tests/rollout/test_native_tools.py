@@ -8,16 +8,16 @@ import json
 import pytest
 
 import gem_core
-from gem_core.cli import main
+from gem_chat.calls.formats import FORMATS
+from gem_chat.calls.native import native_text
 from gem_core.core import Env
-from gem_core.engines.endpoint import Endpoint
-from gem_core.engines.patience import Patience
 from gem_core.rollout import EpisodeLimits, MessagesContext, read_traces, run_episode
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tools import Tool, ToolResult
-from gem_core.tools.formats import FORMATS
-from gem_core.tools.native import native_text
-from gem_core.wrappers.tools import Tools
+from gem_envs.tools.wrapper import Tools
+from gem_lab.cli import main
+from gem_lab.engines.endpoint import Endpoint
+from gem_lab.engines.patience import Patience
 from tests.engines.stub import StubEndpoint, completion
 from tests.support import needs
 
@@ -49,9 +49,9 @@ def strict(answer):
         text, calls = said
         body = completion(request, None)
         entries = [
-            {"id": f"call-{len(request['messages'])}-{number}", "type": "function",
+            {"id": f"call-{len(request['messages'])}-{index}", "type": "function",
              "function": {"name": name, "arguments": arguments}}
-            for number, (name, arguments) in enumerate(calls)
+            for index, (name, arguments) in enumerate(calls)
         ]  # fmt: skip
         body["choices"][0] |= {
             "message": {"role": "assistant", "content": text, "tool_calls": entries},

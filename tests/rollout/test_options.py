@@ -8,8 +8,10 @@ from typing import Literal
 
 import pytest
 
+from gem_chat import AppendContext, RebuildContext
+from gem_chat.options import make_context
 from gem_core.errors import ConfigError
-from gem_core.rollout import AppendContext, RebuildContext, RolloutOptions
+from gem_core.rollout import RolloutOptions
 from tests.rollout.tokenizers import CHATML, CharTokenizer, bpe_tokenizer
 
 
@@ -54,8 +56,8 @@ def test_mistakes_are_rejected_in_one_line(given: dict[str, object], message: st
 
 def test_contexts() -> None:
     tokenizer = CharTokenizer()
-    assert isinstance(RolloutOptions().make_context(tokenizer), AppendContext)
-    assert isinstance(RolloutOptions(context="rebuild", raw=True).make_context(tokenizer), RebuildContext)
+    assert isinstance(make_context(RolloutOptions(), tokenizer), AppendContext)
+    assert isinstance(make_context(RolloutOptions(context="rebuild", raw=True), tokenizer), RebuildContext)
 
 
 def test_traces_have_a_file_per_split(tmp_path: Path) -> None:
@@ -78,17 +80,17 @@ def test_the_chat_template_of_the_options_reaches_the_context(tmp_path: Path) ->
             ({"chat_template": "short"}, "<|im_start|>r\n"),
             ({}, "<|im_start|>user"),
         ):
-            context = RolloutOptions.read({"context": kind, **options}).make_context(tokenizer)
+            context = make_context(RolloutOptions.read({"context": kind, **options}), tokenizer)
             assert tokenizer.decode(context.first("Go.")).startswith(start)
     with pytest.raises(ConfigError, match=r"chat_template='none': expected a file.*'default', 'short'"):
-        RolloutOptions(chat_template="none").make_context(tokenizer)
+        make_context(RolloutOptions(chat_template="none"), tokenizer)
     for options in ({"chat_template": CHATML}, {"date": "1999-12-31"}):
         with pytest.raises(ConfigError, match="raw=True"):
-            RolloutOptions.read({"context": "rebuild", "raw": True, **options}).make_context(tokenizer)
+            make_context(RolloutOptions.read({"context": "rebuild", "raw": True, **options}), tokenizer)
 
 
 def test_an_answer_that_ends_with_a_stop_token_of_the_engine_is_not_ended_again() -> None:
     tokenizer = CharTokenizer()
-    context = RolloutOptions().make_context(tokenizer, stop_ids=[7])
+    context = make_context(RolloutOptions(), tokenizer, stop_ids=[7])
     assert tokenizer.decode(context.extend("No.", [65, 7])) == "\n\nUser: No.\n\nAssistant:"
     assert tokenizer.decode(context.extend("No.", [65, 8])).startswith("\x03\n\nUser")

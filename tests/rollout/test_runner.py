@@ -18,19 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
+from gem_chat import AppendContext, RebuildContext
 from gem_core._util.threads import MAX_THREADS
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import (
-    AppendContext,
-    ChatReply,
-    Episode,
-    EpisodeLimits,
-    Generation,
-    MessagesContext,
-    RebuildContext,
-    run_episode,
-)
+from gem_core.rollout import ChatReply, Episode, EpisodeLimits, Generation, MessagesContext, run_episode
 from gem_core.rollout.calls import jsonable
 from gem_core.rollout.limits import MAX_TURNS
 from gem_core.wrapper import Wrapper

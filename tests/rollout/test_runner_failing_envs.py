@@ -13,12 +13,12 @@ from typing import Any, ClassVar
 
 import pytest
 
+from gem_chat import AppendContext
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
-from gem_core.envs.multiagent import MultiAgentEnv
 from gem_core.errors import ConfigError, PolicyError
+from gem_core.multiagent import MultiAgentEnv
 from gem_core.rollout import (
-    AppendContext,
     EnvPool,
     Episode,
     EpisodeLimits,

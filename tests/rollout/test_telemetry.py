@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
+from gem_chat import AppendContext
 from gem_core.errors import MissingDependency, PolicyError
 from gem_core.rollout import (
-    AppendContext,
     ChatReply,
     Generation,
     MessagesContext,

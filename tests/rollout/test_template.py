@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gem_chat import AppendContext, RebuildContext
 from gem_core.errors import UnsupportedTemplate
-from gem_core.rollout import AppendContext, RebuildContext
 from tests.rollout.tokenizers import CHATML, TEMPLATES, bpe_tokenizer
 from tests.support import needs
 
@@ -257,30 +257,76 @@ def test_a_template_without_token_exact_turns_is_rejected_with_the_reason(name: 
         AppendContext(tokenizer("chatml"), chat_template=template)
 
 
-# Command R7B: the opening of an answer, with empty thoughts, is always there.
-ALWAYS_OPEN = (
-    LOOP
-    + "<|im_start|>{{ m.role }}|{% if m.role == 'assistant' %}<|say|>{% endif %}{{ m.content }}<|im_end|>"
-    "{% endfor %}<|im_start|>assistant|<|think|><|done|>"
-)
+# Messages and the opening of an answer, of templates that could write the opening although none is asked for.
+UNASKED = {
+    "one token opens each message": (LOOP + TURN + "{% endfor %}", "<|im_start|>assistant\n"),
+    "an empty thought, as in Command R7B": (
+        LOOP + "<|im_start|>{{ m.role }}|{{ '<|say|>' if m.role == 'assistant' }}{{ m.content }}"
+        "{{ '<|done|>' if m.role == 'assistant' }}<|im_end|>{% endfor %}",
+        "<|im_start|>assistant|<|think|><|/think|>",
+    ),
+    "the beginning of an answer": (LOOP + TURN + "{% endfor %}", "<|im_start|>assistant\nMy answer:"),
+    "a preamble that ends like a message": (
+        "<|bos|><|im_start|>system\nHelp.<|im_end|>" + LOOP + TURN + "{% endfor %}",
+        "<|im_start|>assistant\n",
+    ),
+    "no end of messages": (
+        LOOP + "<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}", "<|im_start|>assistant\n"
+    ),
+    "an opening for each role": (
+        LOOP + "<|{{ m.role }}|>{{ m.content }}<|im_end|>{% endfor %}", "<|assistant|><|think|>"
+    ),
+    "the token that begins a text opens each message": (
+        LOOP + "<|bos|>{{ m.role }}:{{ m.content }}<|im_end|>{% endfor %}", "<|bos|>assistant:"
+    ),
+    "roles are plain text": (
+        LOOP + "\n\n{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}", "\n\nassistant:"
+    ),
+    "an answer has the only end": (
+        LOOP
+        + "{{ '[Q]' + m.content + '[/Q]' if m.role == 'user' else m.content + '<|im_end|>' }}{% endfor %}",
+        "",
+    ),
+    "lines between messages": (
+        "{% for m in messages -%}" + TURN + "\n    {% endfor %}", "<|im_start|>assistant\n"
+    ),
+}  # fmt: skip
 
 
-def test_a_prefilled_answer_that_is_always_there_is_no_part_of_the_message() -> None:
-    tok = bpe_tokenizer("chatml", ALWAYS_OPEN)
-    tok.add_tokens(["<|say|>", "<|think|>", "<|done|>"], special_tokens=True)
-    context = AppendContext(tok)
-    response = tok.encode("<|say|>5<|im_end|>")
-    opening = "<|im_start|>assistant|<|think|><|done|>"
-    assert tok.decode(context.first("Go.")) == "<|im_start|>user|Go.<|im_end|>" + opening
-    assert tok.decode(context.extend("No.", response)) == "<|im_start|>user|No.<|im_end|>" + opening
+@pytest.mark.parametrize("name", UNASKED)
+def test_an_opening_that_is_always_there_is_no_end_of_an_answer(name: str) -> None:
+    messages, opening = UNASKED[name]
+    tok = bpe_tokenizer("chatml")
+    tokens = ["<|say|>", "<|think|>", "<|/think|>", "<|done|>", "<|bos|>", "<|user|>", "<|assistant|>"]
+    tok.add_tokens(tokens, special_tokens=True)
+    opening = f"{{{{ {opening!r} }}}}"  # Jinja drops a line break at the end of a template
+    asked = "{% if add_generation_prompt %}" + opening + "{% endif %}"
+    for kind in (AppendContext, RebuildContext):
+        context, twin = (kind(tok, chat_template=messages + end) for end in (opening, asked))
+        stop = "<|im_start|>" if name == "no end of messages" else "<|im_end|>"
+        assert context.extra_stop_id(()) == twin.extra_stop_id(()) == tok.convert_tokens_to_ids(stop)
+        assert context.first("Go.") == twin.first("Go.")
+        for text in (
+            "5",
+            "5<|im_end|>",
+            "5<|done|>",
+            "5<|done|><|im_end|>",
+            "5<|im_start|>",
+            "5<|endoftext|>",
+        ):
+            response = tok.encode(text, add_special_tokens=False)
+            assert context.extend("No.", response) == twin.extend("No.", response)
+            assert context.extend_text("No.", response) == twin.extend_text("No.", response)
+            assert context.decode(response) == twin.decode(response)
+
+
+def test_a_message_that_changes_is_rejected_also_before_an_opening_that_is_always_there() -> None:
+    tok = bpe_tokenizer("chatml")
     last = "{{ 'You play.' if loop.last and m.role == 'user' }}"
-    for changed in (
-        ALWAYS_OPEN.replace("<|im_end|>", last + "<|im_end|>"),
-        ALWAYS_OPEN.replace("{{ m.content }}", last + "{{ m.content }}"),
-        ALWAYS_OPEN.replace("<|think|><|done|>", "my answer:"),
-    ):
+    for changed in (TURN + last, last + TURN):
+        template = LOOP + changed + "{% endfor %}<|im_start|>assistant\n"
         with pytest.raises(UnsupportedTemplate, match="differently when others follow"):
-            AppendContext(tok, chat_template=changed)
+            AppendContext(tok, chat_template=template)
 
 
 def test_the_reason_of_a_rejection_shows_the_text_around_the_first_difference() -> None:

@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import gem_core
+from gem_chat import AppendContext, RebuildContext
+from gem_chat.calls.native import native_syntax
+from gem_chat.calls.syntaxes import get_syntax
 from gem_core.errors import UnsupportedTemplate
-from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode
-from gem_core.rollout.tool_turns import CallResult
-from gem_core.tools import Tool, ToolResult
-from gem_core.tools.formats import schema
-from gem_core.tools.native import native_syntax
-from gem_core.tools.reading import ToolCall
-from gem_core.tools.syntaxes import get_syntax
-from gem_core.wrappers.tools import LAST_USE, Tools
+from gem_core.rollout import Episode, EpisodeLimits, run_episode
+from gem_core.rollout.conversation import CallResult
+from gem_core.tools import Tool, ToolCall, ToolResult, schema
+from gem_envs.tools.wrapper import LAST_USE, Tools
 from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.rollout.policies import ScriptedPolicy
 
@@ -468,6 +467,21 @@ UNUSABLE = {
         ),
         "depends on earlier turns",
     ),
+    "the number of a result": (
+        "{% set n = namespace(value=0) %}" + chatml(
+            _EACH + '<tool_call>{{ f | tojson }}</tool_call>{% endfor %}',
+            "<|im_start|>tool\n{{ n.value }} {{ m.content }}<|im_end|>\n{% set n.value = n.value + 1 %}",
+        ),
+        "depends on earlier calls",
+    ),
+    "the number of a call, as in Command R7B": (
+        "{% set n = namespace(value=0) %}" + chatml(
+            _EACH + '<tool_call>{"id": "{{ n.value }}", "name": "{{ f.name }}", "arguments": '
+            '{{ f.arguments | tojson }}}</tool_call>{% set n.value = n.value + 1 %}{% endfor %}',
+            "<|im_start|>tool\n{{ m.content }}<|im_end|>\n",
+        ),
+        "depends on earlier calls",
+    ),
     "the date": (
         "{% macro day() %}{{ strftime_now('%d') if strftime_now is defined }}{% endmacro %}" + chatml(
             _EACH + '<tool_call>{{ f | tojson }}</tool_call>{% endfor %}',
@@ -490,6 +504,23 @@ def test_a_template_without_usable_tool_turns_leaves_calls_in_the_text(
     assert reason in caplog.text
     with pytest.raises(UnsupportedTemplate, match=reason):
         AppendContext(tokenizer, native_tools=True)
+
+
+@pytest.mark.parametrize("thought", ["", "<think></think>"])
+def test_an_opening_that_is_always_there_is_no_part_of_a_tool_turn(thought: str) -> None:
+    system = "<|im_start|>system\n" + _HEAD.replace("{% endif %}", "<|im_end|>\n{% endif %}")
+    head = FAMILIES["hermes"].template.replace(_HEAD, system).removesuffix(_NEXT)
+    opening = "{{ '<|im_start|>assistant\\n" + thought + "' }}"
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+    made = []
+    for end in (opening, "{% if add_generation_prompt %}" + opening + "{% endif %}"):
+        tokenizer = JinjaTokenizer(head + end, _CHATML)
+        found = AppendContext(tokenizer, native_tools=True).with_tools(tools)
+        assert found is not None
+        ids = [tokenizer.encode(call("hermes", {}) + stop) for stop in ("", "<|im_end|>", "<|im_start|>")]
+        turns = [found.extend([CallResult("look", "", "4")], "", response) for response in ids]
+        made.append((native_syntax(tokenizer).name, turns))
+    assert made[0] == made[1]
 
 
 def test_switched_off_and_rebuilt_contexts_have_no_native_tools() -> None:

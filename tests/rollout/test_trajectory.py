@@ -13,8 +13,8 @@ from gem_core.rollout.trajectory import trainable_reward_components, trainable_t
 
 def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Episode:
     turns = [
-        Turn([10 + number, 11], [20 + number] * (number + 1), [-0.5] * (number + 1), reward, "o", "a", "stop")
-        for number, reward in enumerate(rewards)
+        Turn([10 + index, 11], [20 + index] * (index + 1), [-0.5] * (index + 1), reward, "o", "a", "stop")
+        for index, reward in enumerate(rewards)
     ]
     return Episode("env", 3, turns, True, False, "terminated", trainable=trainable, context_mode=mode)  # type: ignore[arg-type]
 

@@ -16,15 +16,16 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 from PIL import Image  # noqa: E402
 
-from gem_core.engines.sampling import BatchingPolicy  # noqa: E402
+from gem_chat import AppendContext, RebuildContext  # noqa: E402
+from gem_chat.vision import ImageProcessor, Processor  # noqa: E402
+from gem_chat.vision_model import forbid_placeholders  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
-from gem_core.rollout import AppendContext, Episode, EpisodeLimits, RebuildContext, run_episode  # noqa: E402
-from gem_core.rollout.vision import ImageProcessor, Processor  # noqa: E402
-from gem_core.rollout.vision_model import forbid_placeholders  # noqa: E402
-from gem_core.train.objective import compute_logprobs, make_batch, policy_gradient  # noqa: E402
-from gem_core.train.tiny import _byte_tokenizer  # noqa: E402
-from gem_core.train.tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
+from gem_core.rollout import Episode, EpisodeLimits, run_episode  # noqa: E402
+from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
+from gem_lab.train.objective import compute_logprobs, make_batch, policy_gradient  # noqa: E402
+from gem_lab.train.tiny import _byte_tokenizer  # noqa: E402
+from gem_lab.train.tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
 from tests.rollout.policies import ScriptedPolicy  # noqa: E402
 from tests.support import ImageEnv, ScriptedEnv  # noqa: E402
 
@@ -269,9 +270,9 @@ def episodes_of(model: Any, context: AppendContext) -> list[Episode]:
                     context,
                     seed=3,
                     limits=EpisodeLimits(max_tokens_per_turn=4),
-                    request_id=str(number),
+                    request_id=str(index),
                 )
-                for number, env in enumerate(envs)
+                for index, env in enumerate(envs)
             )
         )
 
@@ -298,7 +299,7 @@ def test_what_an_image_shows_changes_the_log_probs(model, context, episodes):
     batch = make_batch(episodes[:1], image_processor=context.image_processor)
     other = image_urls([image_part(png(84, 56, 250))])[0]
     before = compute_logprobs(model, batch)
-    batch.images = [tuple(other if number == 1 else url for number, url in enumerate(batch.images[0]))]
+    batch.images = [tuple(other if index == 1 else url for index, url in enumerate(batch.images[0]))]
     after = compute_logprobs(model, batch)
     first = batch.turn_ids[0] == 0
     assert torch.equal(before[0, first], after[0, first]), "the second image comes after the first answer"
@@ -307,8 +308,8 @@ def test_what_an_image_shows_changes_the_log_probs(model, context, episodes):
 
 def test_both_kinds_of_rows_have_the_same_gradient_and_it_reaches_the_images(model, context, episodes):
     for episode in episodes:
-        for number, turn in enumerate(episode.turns):
-            turn.advantage = 1.0 - number
+        for index, turn in enumerate(episode.turns):
+            turn.advantage = 1.0 - index
     found = [
         policy_gradient(model, episodes, rows=rows, image_processor=context.image_processor)
         for rows in ("episode", "turn")

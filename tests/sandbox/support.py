@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.sandbox import self_check
+from gem_envs.sandbox import self_check
 
 needs_namespace = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.sandbox import ProgramLimits, calls, self_check
-from gem_core.sandbox.calls import CallError, Calls, CallTimeout
-from gem_core.sandbox.levels import LevelCheck
+from gem_envs.sandbox import ProgramLimits, calls, self_check
+from gem_envs.sandbox.calls import CallError, Calls, CallTimeout
+from gem_envs.sandbox.levels import LevelCheck
 
 FUNCTIONS = """
 import os, sys, time
@@ -144,7 +144,7 @@ def test_the_weaker_level_is_reported_once(
     monkeypatch.setattr(calls, "strongest", lambda: LevelCheck("process", True, "unshare: not permitted"))
     calls._warn.cache_clear()
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    with caplog.at_level(logging.WARNING, logger="gem_core.sandbox.calls"):
+    with caplog.at_level(logging.WARNING, logger="gem_envs.sandbox.calls"):
         for _ in range(2):
             call = Calls(tmp_path / "functions.py", packages=())
             assert call("add", 1, 2) == 3

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from gem_core.sandbox import guest
-from gem_core.sandbox.guest import denied
-from gem_core.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
-from gem_core.sandbox.limits import ProgramLimits
-from gem_core.sandbox.namespace import Namespace
-from gem_core.sandbox.selftest.kernel_attacks import KERNEL_ATTACKS
+from gem_envs.sandbox import guest
+from gem_envs.sandbox.guest import denied
+from gem_envs.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
+from gem_envs.sandbox.limits import ProgramLimits
+from gem_envs.sandbox.namespace import Namespace
+from gem_envs.sandbox.selftest.kernel_attacks import KERNEL_ATTACKS
 from tests.sandbox.support import needs_namespace
 
 LIMITS = ProgramLimits(wall_seconds=20, cpu_seconds=10, memory_bytes=128 * 2**20, processes=32)
@@ -144,7 +144,7 @@ def test_numpy_and_pytest_run():
 
 def verdict(monkeypatch, machine: str, number: int, *arguments: int) -> str:
     """Return what the filter decides about a call, by running its program."""
-    from gem_core.sandbox.guest import kernel
+    from gem_envs.sandbox.guest import kernel
 
     monkeypatch.setattr(platform, "machine", lambda: machine)
     audit = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]

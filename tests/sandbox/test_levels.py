@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError, SandboxError
-from gem_core.sandbox import (
+from gem_envs.sandbox import (
     LEVELS,
     LevelCheck,
     ProgramLimits,
@@ -96,7 +96,7 @@ def test_closed_sandboxes_are_created_again():
 
 @pytest.mark.parametrize("engine", [None, "engine-that-is-not-there"])
 def test_a_container_says_what_it_lacks(monkeypatch, engine):
-    from gem_core.sandbox.container import Container
+    from gem_envs.sandbox.container import Container
 
     monkeypatch.delenv("GEM_CORE_SANDBOX_IMAGE", raising=False)
     monkeypatch.delenv("GEM_CORE_SANDBOX_ENGINE", raising=False)

@@ -14,8 +14,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.sandbox import ProgramLimits, open_sandbox
-from gem_core.sandbox.process import Process
+from gem_envs.sandbox import ProgramLimits, open_sandbox
+from gem_envs.sandbox.process import Process
 
 SHORT = ProgramLimits(
     wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000
@@ -220,8 +220,8 @@ def test_a_program_and_what_it_started_end_with_their_caller(tmp_path, end):
     """The programs run in threads of a caller and of its forked child, which inherits its descriptors."""
     caller = f"""
 import os, threading, time
-from gem_core.sandbox import ProgramLimits
-from gem_core.sandbox.process import Process
+from gem_envs.sandbox import ProgramLimits
+from gem_envs.sandbox.process import Process
 def run(name):
     code = '''import os, subprocess, time
 inner = subprocess.Popen(["sleep", "300"])

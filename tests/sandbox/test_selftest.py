@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from gem_core.cli import main
-from gem_core.sandbox import RunResult, levels
-from gem_core.sandbox.namespace import Namespace
-from gem_core.sandbox.selftest import suite
-from gem_core.sandbox.selftest.attacks import ATTACKS
-from gem_core.sandbox.selftest.suite import attack_level
+from gem_envs.sandbox import RunResult, levels
+from gem_envs.sandbox.namespace import Namespace
+from gem_envs.sandbox.selftest import suite
+from gem_envs.sandbox.selftest.attacks import ATTACKS
+from gem_envs.sandbox.selftest.suite import attack_level
+from gem_lab.cli import main
 from tests.sandbox.support import needs_namespace
 
 HARMLESS = {attack.name for attack in ATTACKS if attack.min_level == "none"}

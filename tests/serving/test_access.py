@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, Refusal
 from tests.serving import raw
 
 FOREIGN = [
@@ -63,7 +63,7 @@ def mcp(token=None):
     from tests.tools.mcp.servers import ROOT, free_port, stop, wait_for
 
     port = free_port()
-    command = [sys.executable, "-m", "gem_core.tools.mcp.example", "--port", str(port)]
+    command = [sys.executable, "-m", "gem_envs.tools.mcp.example", "--port", str(port)]
     environment = {**os.environ, **({"GEM_CORE_MCP_TOKEN": token} if token else {})}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
     try:
@@ -126,13 +126,13 @@ def test_requests_of_other_pages_are_refused(server):
     port, path = server
     local = f"127.0.0.1:{port}"
 
-    def of_pages(pages):
+    def page_headers(pages):
         return [named(port, path, [local], Origin=page.format(port=port))[0] for page in pages]
 
-    assert ask_all(port, of_pages(PAGES)) == [403] * len(PAGES)
-    assert ask_all(port, of_pages(BROKEN_ORIGINS)) == [400] * len(BROKEN_ORIGINS)
+    assert ask_all(port, page_headers(PAGES)) == [403] * len(PAGES)
+    assert ask_all(port, page_headers(BROKEN_ORIGINS)) == [400] * len(BROKEN_ORIGINS)
     own = ["http://127.0.0.1:{port}", "http://localhost:3000", "HTTP://LOCALHOST", "https://[::1]:5"]
-    assert not set(ask_all(port, of_pages(own))) & {0, 400, 401, 403, 421}
+    assert not set(ask_all(port, page_headers(own))) & {0, 400, 401, 403, 421}
 
 
 def test_the_target_is_a_path_and_host_stands_once(server):

@@ -6,11 +6,12 @@ from typing import ClassVar
 
 import pytest
 
+from gem_chat.calls.schema import problem
+from gem_core import tools as base
 from gem_core._util.entry_points import _loaded_groups
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
-from gem_core.tools import Tool, ToolResult, base, list_tools, loop, make_tools, register_tool
-from gem_core.tools.base import ENTRY_POINT_GROUP
-from gem_core.tools.schema import problem
+from gem_core.tools import ENTRY_POINT_GROUP, Tool, ToolResult, list_tools, make_tools, register_tool
+from gem_envs.tools import loop
 
 
 class Counter(Tool):
@@ -98,7 +99,7 @@ def test_parameters_have_to_be_an_object():
 
 def test_an_installed_package_brings_tools(monkeypatch):
     class EntryPoint:
-        name = "theirs"
+        name, dist = "theirs", None
 
         def load(self):
             return lambda: register_tool("theirs", Counter)

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_chat.calls.formats import FORMATS, MAX_CALLS, get_format, text_argument
+from gem_chat.calls.native import native_calls
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool
-from gem_core.tools.formats import FORMATS, MAX_CALLS, get_format, schema, text_argument
-from gem_core.tools.native import native_calls
+from gem_core.tools import Tool, schema
 
 
 class Python(Tool):

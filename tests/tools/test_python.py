@@ -9,8 +9,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, SandboxError
-from gem_core.tools import loop, make_tools
-from gem_core.tools.python import PythonTool
+from gem_core.tools import make_tools
+from gem_envs.tools import loop
+from gem_envs.tools.python import PythonTool
 from tests.sandbox.support import needs_namespace
 
 

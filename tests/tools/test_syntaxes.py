@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gem_chat.calls.native import ProbeTool, find_calls
+from gem_chat.calls.reading import MAX_CALLS
+from gem_chat.calls.syntaxes import ALL, SYNTAXES, get_syntax
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool
-from gem_core.tools.native import ProbeTool, find_calls
-from gem_core.tools.reading import MAX_CALLS, ToolCall
-from gem_core.tools.syntaxes import ALL, SYNTAXES, get_syntax
+from gem_core.tools import Tool, ToolCall
 
 
 class Search(Tool):

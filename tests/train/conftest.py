@@ -28,7 +28,7 @@ def locked(path):
 def made_once(shared_folder):
     """Function that makes a tiny model with given options, once for all workers, and returns its folder."""
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     def make(name, **options):
         folder = shared_folder / name
@@ -50,7 +50,7 @@ def tiny_folder(made_once):
 
 @pytest.fixture(scope="session")
 def tokenizer(tiny_folder):
-    from gem_core.engines.loading import load_tokenizer
+    from gem_lab.engines.loading import load_tokenizer
 
     return load_tokenizer(str(tiny_folder))
 
@@ -60,7 +60,7 @@ def model(tiny_folder):
     """A fresh copy of the tiny model."""
     import torch
 
-    from gem_core.engines.loading import load_model
+    from gem_lab.engines.loading import load_model
 
     return load_model(str(tiny_folder), torch.device("cpu"), "float32")
 
@@ -68,7 +68,7 @@ def model(tiny_folder):
 @pytest.fixture(scope="session")
 def learned(tiny_folder, shared_folder):
     """Outcome of a run that learns the easy game, with traces and a curve; made once for all workers."""
-    from gem_core.train import TrainConfig, train
+    from gem_lab.train import TrainConfig, train
 
     out, outcome = shared_folder / "learned", shared_folder / "learned.pickle"
     config = TrainConfig(

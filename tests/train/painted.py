@@ -7,7 +7,7 @@ from typing import Any
 
 from gem_core.core import Env
 from gem_core.images import image_part, text_part
-from gem_core.text import last_boxed
+from gem_envs.text import last_boxed
 
 
 class Shades(Env):

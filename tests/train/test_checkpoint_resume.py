@@ -13,11 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.loading import load_model  # noqa: E402
 from gem_core.errors import CheckpointError, ModelError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_core.train.checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
+from gem_lab.engines.loading import load_model  # noqa: E402
+from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
+from gem_lab.train.checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
 from tests.train.helpers import options, read_metrics, same_weights  # noqa: E402
 
 

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.loading import load_model  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_core.train.objective import (  # noqa: E402
+from gem_lab.engines.loading import load_model  # noqa: E402
+from gem_lab.train.objective import (  # noqa: E402
     compute_logprobs,
     make_batch,
     policy_gradient,
@@ -51,12 +51,12 @@ def by_hand(model, episodes, temperature=1.0):
     """Return the gradient, computed one response token at a time from plain logits of one turn at a time."""
     loss, tokens = 0.0, 0
     for one in episodes:
-        for number, row in enumerate(one.turn_rows()):
+        for index, row in enumerate(one.turn_rows()):
             prompt, response = row.prompt_ids, row.response_ids
             ids = torch.tensor([prompt + response])
             logprobs = (model(input_ids=ids).logits[0] / temperature).log_softmax(-1)
             for place, token in enumerate(response, len(prompt)):
-                loss = loss - (one.turns[number].advantage or 0.0) * logprobs[place - 1, token]
+                loss = loss - (one.turns[index].advantage or 0.0) * logprobs[place - 1, token]
                 tokens += 1
     names, parameters = zip(*model.named_parameters(), strict=True)
     return dict(zip(names, torch.autograd.grad(loss / tokens, parameters), strict=True))

@@ -9,14 +9,15 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
+from gem_chat import AppendContext  # noqa: E402
 from gem_core._util.seeds import derive_int  # noqa: E402
-from gem_core.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
 from gem_core.observations import render_observation  # noqa: E402
-from gem_core.rollout import AppendContext, Generation  # noqa: E402
+from gem_core.rollout import Generation  # noqa: E402
 from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
-from gem_core.train.config import TrainConfig  # noqa: E402
-from gem_core.train.objective import compute_logprobs, make_batch  # noqa: E402
-from gem_core.train.rollouts import Rollouts  # noqa: E402
+from gem_lab.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
+from gem_lab.train.config import TrainConfig  # noqa: E402
+from gem_lab.train.objective import compute_logprobs, make_batch  # noqa: E402
+from gem_lab.train.rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import LONG, options  # noqa: E402
 
 
@@ -43,8 +44,8 @@ def ask(policy, prompts, *, max_tokens=6, first=0) -> list[Generation]:
     async def everything():
         return await asyncio.gather(
             *(
-                policy.generate(prompt, max_tokens=max_tokens, request_id=str(number))
-                for number, prompt in enumerate(prompts, first)
+                policy.generate(prompt, max_tokens=max_tokens, request_id=str(index))
+                for index, prompt in enumerate(prompts, first)
             )
         )
 
@@ -75,7 +76,7 @@ def assert_same(first, second):
 
 def test_a_response_does_not_depend_on_the_company(make_policy, prompts):
     together = ask(make_policy(), prompts)
-    alone = [ask(make_policy(), [prompt], first=number)[0] for number, prompt in enumerate(prompts)]
+    alone = [ask(make_policy(), [prompt], first=index)[0] for index, prompt in enumerate(prompts)]
     assert len({tuple(generation.token_ids) for generation in together}) > 1
     assert_same(together, alone)
     assert_same(together, ask(make_policy(max_batch=5), prompts))
@@ -129,7 +130,7 @@ def test_equal_prompts_are_processed_once_and_finished_rows_are_dropped(make_pol
     rows = [shape[0] for shape in shapes[1:]]
     for number, count in enumerate(rows, 1):  # never more than twice the rows that still run
         assert count <= max(1, 2 * sum(len(generation.token_ids) > number for generation in together))
-    alone = [ask(make_policy(), [prompts[number // 20]], first=number)[0] for number in range(40)]
+    alone = [ask(make_policy(), [prompts[index // 20]], first=index)[0] for index in range(40)]
     assert_same(together, alone)
 
 
@@ -150,8 +151,8 @@ def test_responses_share_a_row_while_they_are_equal(make_policy, model, prompts)
     hook.remove()
     assert shapes[0] == len({*texts})
     alone = [
-        ask(make_policy(eos_token_ids=[], top_k=2, temperature=3.0), [prompt], max_tokens=4, first=number)[0]
-        for number, prompt in enumerate(following)
+        ask(make_policy(eos_token_ids=[], top_k=2, temperature=3.0), [prompt], max_tokens=4, first=index)[0]
+        for index, prompt in enumerate(following)
     ]
     assert_same(again, alone)
 
@@ -221,8 +222,8 @@ def test_each_request_of_a_batch_has_its_own_limit(make_policy, prompts):
     async def everything():
         return await asyncio.gather(
             *(
-                policy.generate(prompt, max_tokens=number + 1, request_id=str(number))
-                for number, prompt in enumerate(prompts)
+                policy.generate(prompt, max_tokens=index + 1, request_id=str(index))
+                for index, prompt in enumerate(prompts)
             )
         )
 
@@ -280,8 +281,8 @@ def test_a_canceled_request_is_not_sampled_and_does_not_disturb_others(make_poli
 
     async def everything():
         tasks = [
-            asyncio.ensure_future(policy.generate(prompt, max_tokens=6, request_id=str(number)))
-            for number, prompt in enumerate(prompts)
+            asyncio.ensure_future(policy.generate(prompt, max_tokens=6, request_id=str(index)))
+            for index, prompt in enumerate(prompts)
         ]
         await asyncio.sleep(0)  # all requests have been made
         tasks[3].cancel()
@@ -289,7 +290,7 @@ def test_a_canceled_request_is_not_sampled_and_does_not_disturb_others(make_poli
 
     results = asyncio.run(everything())
     assert isinstance(results.pop(3), asyncio.CancelledError)
-    assert_same(results, [g for number, g in enumerate(expected) if number != 3])
+    assert_same(results, [g for index, g in enumerate(expected) if index != 3])
     assert sorted(sampled, key=int) == [str(n) for n in range(len(prompts)) if n != 3]
 
 

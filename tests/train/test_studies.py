@@ -20,7 +20,7 @@ from gem_core.advantages import gae, rebn
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
-from gem_core.train import TrainConfig
+from gem_lab.train import TrainConfig
 from tests.docs.blocks import ROOT
 from tests.train.helpers import EASY
 

@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.engines.loading import load_tokenizer
-from gem_core.envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
-from gem_core.envs.multiagent.turn_game import PLAYERS
-from gem_core.rollout import AppendContext, Generation
-from gem_core.train import TrainConfig, train
-from gem_core.train.tiny import TinyOptions, save_tiny
+from gem_chat import AppendContext
+from gem_core.rollout import Generation
+from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
+from gem_envs.multiagent.turn_game import PLAYERS
+from gem_lab.engines.loading import load_tokenizer
+from gem_lab.train import TrainConfig, train
+from gem_lab.train.tiny import TinyOptions, save_tiny
 from tests.docs.blocks import ROOT
 
 SELF_PLAY = 'multi:KuhnPoker-v0(opponent="self")'
@@ -68,7 +69,7 @@ class OtherSpelling:
 
     async def generate(self, prompt_ids, *, max_tokens, request_id):
         text = self.tokenizer.decode(prompt_ids)
-        card = next(number for number, name in enumerate(CARDS) if f"You hold the {name}" in text)
+        card = next(index for index, name in enumerate(CARDS) if f"You hold the {name}" in text)
         options = ACTIONS[self.history(text)]
         bold = Random(f"{request_id}/{len(prompt_ids)}").random() < self.chances[self.history(text)][card]
         ids = self.tokenizer.encode(f"Well, \\boxed{{ {options[bold].upper()} }}", add_special_tokens=False)

@@ -11,13 +11,14 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 import gem_core  # noqa: E402
-from gem_core.engines.sampling import BatchingPolicy  # noqa: E402
-from gem_core.envs.games.guess_the_number import GuessTheNumber  # noqa: E402
+from gem_chat import AppendContext  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
-from gem_core.rollout import AppendContext, EpisodeLimits, episode_metrics, run_episode  # noqa: E402
+from gem_core.rollout import EpisodeLimits, episode_metrics, run_episode  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
-from gem_core.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
-from gem_core.wrappers.tools import Tools  # noqa: E402
+from gem_envs.games.guess_the_number import GuessTheNumber  # noqa: E402
+from gem_envs.tools.wrapper import Tools  # noqa: E402
+from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
+from gem_lab.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
 QUICK = {"envs": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,

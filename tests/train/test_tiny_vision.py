@@ -12,12 +12,12 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 import gem_core
-from gem_core.engines.loading import load_processor
+from gem_chat.vision import is_processor
 from gem_core.errors import ConfigError
 from gem_core.images import image_urls
 from gem_core.rollout import read_traces
-from gem_core.rollout.vision import is_processor
-from gem_core.train import TinyOptions, TrainConfig, save_tiny, train
+from gem_lab.engines.loading import load_processor
+from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.train.painted import Shades
 
 ENV = "test:Shades-v0"
@@ -57,7 +57,7 @@ def test_it_learns_to_look_and_its_folder_can_be_evaluated(folder, tmp_path):
     assert all(len(urls) == 1 for urls in shown)
     assert "Is more of it light or dark?" in (outcome.folder / "episodes.txt").read_text()
 
-    from gem_core.eval import EvalConfig, evaluate
+    from gem_lab.eval import EvalConfig, evaluate
 
     assert is_processor(load_processor(str(outcome.checkpoint)))
     run = evaluate(

@@ -19,10 +19,10 @@ from gem_core.advantages import estimator, gdpo  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
-from gem_core.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_core.train.checkpoint import list_checkpoints, load_state  # noqa: E402
-from gem_core.train.learner import Learner  # noqa: E402
-from gem_core.train.trainer import Trainer  # noqa: E402
+from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
+from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_lab.train.learner import Learner  # noqa: E402
+from gem_lab.train.trainer import Trainer  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
 NAMES = {
@@ -216,8 +216,8 @@ def test_remax_compares_with_a_greedy_episode_of_each_task(tiny_folder, tmp_path
 def centered(turn_rewards, *, values, gamma=1.0, env_ids, shift=0.0):
     """The rewards minus the critic's values, in a form of its own."""
     return [
-        [reward - value + shift for reward, value in zip(rewards, of_episode, strict=True)]
-        for rewards, of_episode in zip(turn_rewards, values, strict=True)
+        [reward - value + shift for reward, value in zip(rewards, episode_values, strict=True)]
+        for rewards, episode_values in zip(turn_rewards, values, strict=True)
     ]
 
 
@@ -246,8 +246,8 @@ def test_a_registered_estimator_says_what_the_critic_learns(learns, tiny_folder,
     rewards = [reward for episode in episodes for reward in episode.rewards]
     biases = [turn.reward + 2 - turn.advantage for episode in episodes for turn in episode.turns]
     assert biases == pytest.approx([biases[0]] * len(rewards), abs=1e-5)
-    of_returns = [value for episode in episodes for value in discounted(episode.rewards, 0.5)]
-    wanted = of_returns if learns == "return" else [reward + 2 for reward in rewards]
+    expected_returns = [value for episode in episodes for value in discounted(episode.rewards, 0.5)]
+    wanted = expected_returns if learns == "return" else [reward + 2 for reward in rewards]
     assert seen[0].tolist() == pytest.approx(wanted)
 
 
@@ -353,7 +353,7 @@ def test_a_rebuilt_prompt_holds_what_the_wrapper_shows(estimator, tiny_folder, t
     assert not same_weights(tiny_folder, outcome.checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     assert {episode.context_mode for episode in traced(tmp_path, 1)} == {"rebuild"}
-    turns = [(turn, number) for episode in traced(tmp_path, 1) for number, turn in enumerate(episode.turns)]
+    turns = [(turn, index) for episode in traced(tmp_path, 1) for index, turn in enumerate(episode.turns)]
     for turn, _ in turns:
         prompt = tokenizer.decode(turn.context_ids)
         assert prompt.startswith("<|user|>")
@@ -462,8 +462,8 @@ def test_the_folder_records_what_ran_and_its_results(learned):
 def test_the_tiny_model_is_created_again_when_its_environment_changed(tmp_path, monkeypatch):
     from functools import partial
 
-    from gem_core.train import models, report
-    from gem_core.train.tiny import TinyOptions, folder_hash
+    from gem_lab.train import models, report
+    from gem_lab.train.tiny import TinyOptions, folder_hash
 
     quick = partial(TinyOptions, warm_start_steps=1, corpus_episodes=10, warm_start_tokens=500, layers=1)
     monkeypatch.setattr(models, "TinyOptions", quick)

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
 from tests.advantages.oracle import standardized, turn_returns  # noqa: E402
 from tests.train.helpers import options  # noqa: E402
 from tests.trainers.spies import gem_trouble  # noqa: E402
@@ -32,9 +32,9 @@ def rloo(episodes):
     returns = [turn_returns(episode.rewards, GAMMA)[0] for episode in episodes]
     groups = [episode.metadata["group"] for episode in episodes]
     advantages = []
-    for number, episode in enumerate(episodes):
-        others = [r for n, r in enumerate(returns) if groups[n] == groups[number] and n != number]
-        gap = returns[number] - sum(others, Fraction(0)) / len(others) if others else Fraction(0)
+    for index, episode in enumerate(episodes):
+        others = [r for n, r in enumerate(returns) if groups[n] == groups[index] and n != index]
+        gap = returns[index] - sum(others, Fraction(0)) / len(others) if others else Fraction(0)
         advantages.append([float(gap)] * len(episode.turns))
     return advantages
 

@@ -14,7 +14,7 @@ pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
-from gem_core.train import TrainConfig, train  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
 from tests.train.helpers import EASY, options  # noqa: E402
 from tests.train.test_trainer_chaos import GAMMA, rebn  # noqa: E402
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core.errors import ConfigError
 from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS
-from gem_core.train import TrainConfig, train
+from gem_lab.train import TrainConfig, train
 from tests.train.helpers import options, read_metrics, same_weights
 
 SELF = 'multi:KuhnPoker-v0(opponent="self")'

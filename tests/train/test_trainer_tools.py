@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.rollout import read_traces
-from gem_core.train import TrainConfig, train
+from gem_lab.train import TrainConfig, train
 from tests.train.helpers import options, read_metrics
 
 FILES = "math:FileArithmetic-v0"

@@ -11,7 +11,7 @@ import pytest
 
 from gem_core import registration
 from gem_core._util import entry_points
-from gem_core.cli import main
+from gem_lab.cli import main
 
 pytest.register_assert_rewrite("tests.trainers.evidence")
 
@@ -45,6 +45,7 @@ def _new_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: warm-cold\nVersion: 0.1.0\n")
     (metadata / "entry_points.txt").write_text("[gem_core.envs]\nwarm_cold = warm_cold:register_envs\n")
     monkeypatch.syspath_prepend(tmp_path / "package")
+    registration._envs.names()  # loads the built-in ones
     monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
     monkeypatch.setattr(entry_points, "_loaded_groups", entry_points._loaded_groups - {"gem_core.envs"})
     return "warmcold:WarmCold-v0"
@@ -53,7 +54,7 @@ def _new_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a tiny untrained model, for its tokenizer."""
-    from gem_core.train import TinyOptions, save_tiny
+    from gem_lab.train import TinyOptions, save_tiny
 
     folder = tmp_path_factory.mktemp("model") / "tiny"
     save_tiny(folder, TinyOptions(envs=GAMES, warm_start_steps=0, corpus_episodes=20))
@@ -74,7 +75,7 @@ def warm() -> Path:
     Its 512 tokens need no padding to a multiple of 64: verl's engine samples only from the tokenizer's
     tokens, while its actor counts the padding as well.
     """
-    from gem_core.train import TinyOptions
+    from gem_lab.train import TinyOptions
     from tests.trainers.shared import shared_model
 
     options = TinyOptions(
@@ -119,7 +120,7 @@ def model(warm: Path) -> Any:
 @pytest.fixture(scope="module")
 def processor() -> Any:
     """Processor like Qwen2-VL's, with a tokenizer with ChatML's template."""
-    from gem_core.train.tiny_vision import make_processor
+    from gem_lab.train.tiny_vision import make_processor
     from tests.rollout.tokenizers import bpe_tokenizer
 
     return make_processor(bpe_tokenizer("chatml"))

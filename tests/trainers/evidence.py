@@ -20,7 +20,7 @@ import torch
 
 from gem_core.rollout import Episode, RowKind, Turn
 from gem_core.tasks import EnvChoice
-from gem_core.train.objective import policy_gradient
+from gem_lab.train.objective import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
 GAMMA = 0.9
@@ -49,9 +49,9 @@ class Played:
     def turns(self) -> list[int]:
         """Return the turn number of each token, -1 outside of responses."""
         ids = [-1] * len(self.token_ids)
-        for number, request in enumerate(self.requests):
+        for index, request in enumerate(self.requests):
             start = len(request["prompt"])
-            ids[start : start + len(request["response"])] = [number] * len(request["response"])
+            ids[start : start + len(request["response"])] = [index] * len(request["response"])
         return ids
 
     def turn_of(self, prompt: list[int], response: list[int]) -> int:
@@ -181,7 +181,7 @@ def name_in(prompt: list[int], tokenizer: Any) -> str:
 
 def oracle(rewards: list[list[float]], gamma: float, ddof: int = 0) -> list[list[float]]:
     """Return ReBN advantages, per episode and turn."""
-    returns = [turn_returns(of_episode, gamma) for of_episode in rewards]
+    returns = [turn_returns(episode_rewards, gamma) for episode_rewards in rewards]
     flat = [g for gs in returns for g in gs]
     wanted = iter(standardized(flat, flat, ddof, 1e-8, 1e-6))
     return [[next(wanted) for _ in gs] for gs in returns]

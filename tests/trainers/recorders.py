@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from gem_core.consistency.learning import REFERENCE
 from gem_core.errors import ConfigError
 from gem_core.trainers.discovery import load_trainer, register_trainer
+from gem_lab.consistency.learning import REFERENCE
 from tests.consistency.scenario import Scenario
 from tests.trainers.learning import TRAINERS
 from tests.trainers.shared import ROOT

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gem_core.train import TinyOptions
+    from gem_lab.train import TinyOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,10 +36,10 @@ def shared_model(name: str, options: TinyOptions) -> Path:
         name: Name of the model.
         options: Options of the model.
     """
-    from gem_core.train import save_tiny
+    from gem_lab.train import save_tiny
 
     digest = hashlib.sha256(repr(options).encode())
-    for source in sorted((ROOT / "gem_core").rglob("*.py")):
+    for source in sorted(ROOT.glob("gem_*/**/*.py")):
         digest.update(source.read_bytes())
     with shared_folder() as folder:
         model = folder / f"{name}-{digest.hexdigest()[:12]}"

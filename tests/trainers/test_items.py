@@ -37,7 +37,7 @@ def through_rows(row: Callable[[TaskRow], Any], task: Callable[[Any], TaskRow]) 
 
 def through_oat(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:
     data = task_prompts([source], tasks, seed=0)
-    return [read_task(json.loads(data[number][1])) for number in range(tasks)]
+    return [read_task(json.loads(data[index][1])) for index in range(tasks)]
 
 
 def through_roll(source: EnvChoice, tasks: int, folder: Path) -> list[TaskRow]:

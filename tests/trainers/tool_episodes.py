@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gem_chat.calls.syntaxes import get_syntax
 from gem_core import register
 from gem_core.core import Env
-from gem_core.tools import Tool, ToolResult
-from gem_core.tools.reading import ToolCall
-from gem_core.tools.syntaxes import get_syntax
-from gem_core.wrappers.tools import Tools
+from gem_core.tools import Tool, ToolCall, ToolResult
+from gem_envs.tools.wrapper import Tools
 
 ENV = "test:Boxes"
 FORMATS = ("hermes", "xml", "glm")
@@ -72,10 +71,15 @@ def template(name: str, begin: str, end: str) -> str:
     )  # fmt: skip
 
 
+def first_call() -> ToolCall:
+    """Return a call that pays 0.25."""
+    return ToolCall("look", {"box": 1})
+
+
 def scripts(name: str, end: str) -> list[tuple[list[str], list[float]]]:
     """Return the responses of some episodes and the rewards of their turns."""
     syntax = get_syntax(name)
-    look = [ToolCall("look", {"box": number}) for number in (1, 2)]
+    look = [first_call(), ToolCall("look", {"box": 2})]
     wrong = ToolCall("look", {"box": "many"})
     return [
         ([text + end for text in texts], rewards)
@@ -86,3 +90,11 @@ def scripts(name: str, end: str) -> list[tuple[list[str], list[float]]]:
             (["left"], [0.0]),
         ]
     ]
+
+
+def assert_native(prompt: str, texts: list[str]) -> None:
+    """Check that the last prompt of an episode of `scripts` has the schema once, and each result in a turn."""
+    assert prompt.count("Looks into a box.") == 1
+    assert "Result of" not in prompt
+    calls = sum(text.count("<tool_call>") for text in texts)
+    assert prompt.count("is empty") + prompt.count("The call was not made") == calls

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import render_observation
 from gem_core.registration import wrap
-from gem_core.wrappers.chat import ConcatChat, ConcatChatOnReset
+from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.wrappers.test_observation import IMAGE, Telling, shown, telling
 
 
@@ -109,6 +110,53 @@ def test_thoughts_are_written_as_the_template_does() -> None:
     assert shown(env, [said])[-1] == "<user>rules</><assistant>[a]b</><user>one</><assistant>"
     env = ConcatChat(telling("rules", "one"), tokenizer=Tags())
     assert shown(env, [said])[-1] == f"<user>rules</><assistant>{said}</><user>one</><assistant>"
+
+
+def test_a_template_and_its_day_may_be_given(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2, which comes with the extra 'train'")
+    day = "{{ strftime_now('%d %B') if strftime_now is defined }}"
+    template = day + "{% for m in messages %}[{{ m.content }}]{% endfor %}"
+    (tmp_path / "own.jinja").write_text(template)
+    tokenizer = JinjaTokenizer("{% for m in messages %}({{ m.content }}){% endfor %}", ["</s>"])
+    for given in (template, str(tmp_path / "own.jinja")):
+        for kind, wanted in (
+            (ConcatChat, "31 January[rules][a][one]"),
+            (ConcatChatOnReset, "31 January[rules]aone"),
+        ):
+            env = kind(telling("rules", "one"), tokenizer=tokenizer, chat_template=given, date="2026-01-31")
+            assert "".join(shown(env, "a")[-1].split("\n")) == wanted
+    tokenizer.chat_template = {"own": template}
+    assert ConcatChat(telling("x"), tokenizer=tokenizer, chat_template="own").reset()[0] == "[x]"
+    with pytest.raises(ConfigError, match=r"no default chat template; set chat_template \(it has 'own'\)"):
+        ConcatChat(telling("x"), tokenizer=tokenizer).reset()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (
+            {"chat_template": "no/such/file"},
+            r"expected a file, Jinja text, or the name .*\(it has 'default'\)",
+        ),
+        ({"date": "tomorrow"}, "expected a day such as 2026-01-31"),
+        ({"date": "2026-01-31"}, "shows no date"),
+        ({"template_kwargs": {"thinking": True}}, "reads no such variable"),
+        (
+            {"chat_template": "{{ thinking }}{{ messages }}", "template_kwargs": {"think": 1}},
+            "it reads: thinking",
+        ),
+    ],
+)
+def test_a_template_that_cannot_be_as_asked_is_an_error(options: dict[str, Any], reason: str) -> None:
+    pytest.importorskip("jinja2", reason="needs jinja2, which comes with the extra 'train'")
+    tokenizer = JinjaTokenizer("{{ messages[0].content }}", ["</s>"])
+    with pytest.raises(ConfigError, match=reason):
+        ConcatChat(telling("rules"), tokenizer=tokenizer, **options).reset()
+
+
+def test_a_day_without_a_known_template_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="the tokenizer has no chat template; omit it"):
+        ConcatChat(telling("rules"), tokenizer=Tags(), date="2026-01-31").reset()
 
 
 class Forgets(Tags):

@@ -5,10 +5,11 @@ import json
 import pytest
 
 import gem_core
-from gem_core.envs.datasets.code import CodeEnv
-from gem_core.envs.datasets.math import MathEnv
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.wrappers.retry import Retry
+from gem_envs.datasets.code import CodeEnv
+from gem_envs.datasets.math import MathEnv
+from gem_lab.checker import check_env
 from tests.support import ScriptedEnv
 
 ROWS = [{"problem": "2 + 2", "answer": "4"}]
@@ -112,7 +113,7 @@ def test_bad_arguments_are_rejected(kwargs):
 def test_by_name():
     env = gem_core.make("math:Arithmetic-v0-easy", wrappers="retry(max_attempts=2)")
     rules = ["best_return", "states_survive_json", "forks_are_equal_and_independent", "async_is_the_same"]
-    gem_core.check_env(env.spec, rules=rules)
+    check_env(env.spec, rules=rules)
 
 
 def test_retry_never_shows_hidden_tests():

@@ -8,9 +8,11 @@ from typing import ClassVar
 import pytest
 
 import gem_core
+from gem_core import tools as base
 from gem_core.errors import ConfigError, ResetNeeded, UnknownName
-from gem_core.tools import Tool, ToolResult, base, register_tool
-from gem_core.wrappers.tools import LAST_USE, Tools
+from gem_core.tools import Tool, ToolResult, register_tool
+from gem_envs.tools.wrapper import LAST_USE, Tools
+from gem_lab.checker import check_env
 from tests.support import ScriptedEnv
 
 TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -276,7 +278,7 @@ def test_the_wrapper_goes_by_name(monkeypatch):
 
 def test_a_game_under_the_wrapper_still_passes_the_checker():
     env = Tools(gem_core.make("game:GuessTheNumber-v0-easy"), tools=Upper())
-    gem_core.check_env(env)
+    check_env(env)
 
 
 def test_tools_with_the_same_key_share_the_state_of_an_episode():

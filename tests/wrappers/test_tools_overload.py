@@ -17,9 +17,9 @@ from gem_core._util.threads import ENV_THREADS, MAX_THREADS, TOOL_THREADS, call_
 from gem_core.core import ResetResult, StepResult
 from gem_core.rollout import EnvPool, EpisodeLimits, MessagesContext
 from gem_core.rollout.messages import ChatReply
-from gem_core.tools.base import Tool, ToolResult, ToolState
-from gem_core.tools.python import PythonTool
-from gem_core.wrappers.tools import Tools
+from gem_core.tools import Tool, ToolResult, ToolState
+from gem_envs.tools.python import PythonTool
+from gem_envs.tools.wrapper import Tools
 
 PLACES = Places(4)
 LIMIT = 0.5

@@ -11,14 +11,14 @@ from typing import Any
 
 from oat.algorithms.ppo import PPOActor
 
+from gem_chat.player import EpisodePlayer
 from gem_core._util.seeds import derive_rng
-from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Generation, describe_failures
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers.interface import expect_listed
-from gem_core.trainers.player import EpisodePlayer
+from gem_lab.engines.vllm import vllm_generation
 from gem_oat import SUPPORTED
 from gem_oat.args import Args
 from gem_oat.collect import collect

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TypeAlias
 
-from gem_core.engines.batching import Batcher
 from gem_core.rollout import Generation
+from gem_lab.engines.batching import Batcher
 
 Sample: TypeAlias = Callable[[list[list[int]], list[int]], list[Generation]]
 """Takes prompts and the token limit of each response; returns one generation per prompt, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gem_core.repro import Recipe, flags, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, flags, read_settings, reject_unsupported, write_script
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (

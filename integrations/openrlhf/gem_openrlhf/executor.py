@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
+from gem_chat.player import EpisodePlayer
+from gem_chat.vision import ImageProcessor, tokenizer_of
 from gem_core.advantages.declaration import Need
-from gem_core.engines.vllm import vllm_generation
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
 from gem_core.rollout import Episode, Generation, rows_of
-from gem_core.rollout.vision import ImageProcessor, tokenizer_of
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers.interface import expect
-from gem_core.trainers.player import EpisodePlayer
+from gem_lab.engines.vllm import vllm_generation
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import OwnLabel, names_task, played_label, task_of
 from gem_openrlhf.options import GemOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from gem_chat.vision import processor_problem
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import processor_problem
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget
 from gem_core.trainers.tasks import check_tasks

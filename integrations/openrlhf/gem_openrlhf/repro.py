@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
 from gem_openrlhf.labels import write as write_rows
 from gem_openrlhf.options import ESTIMATOR_OPTIONS, ONE_ROW
 

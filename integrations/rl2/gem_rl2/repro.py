@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.errors import ConfigError
-from gem_core.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
 from gem_rl2 import rows
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from gem_chat.player import EpisodePlayer
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Policy, episode_metrics
 from gem_core.rollout.sources import SourceLedger, split_by_source
-from gem_core.trainers.player import EpisodePlayer
 from gem_rl2.options import read_options
 from gem_rl2.play import Play
 from gem_rl2.router import RouterPolicy, fill

@@ -21,11 +21,11 @@ from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
 from tensordict import TensorDict
 
+from gem_chat.player import EpisodePlayer
 from gem_core.core import Split
 from gem_core.errors import PolicyError
 from gem_core.rollout import Generation, RowKind, inferred_finish
 from gem_core.trainers.interface import expect_listed
-from gem_core.trainers.player import EpisodePlayer
 from gem_roll import SUPPORTED
 from gem_roll.env import register_placeholder
 from gem_roll.options import GemOptions, check_tag

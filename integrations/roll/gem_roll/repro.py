@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.files import write_atomically
-from gem_core._util.yaml import to_yaml
-from gem_core.repro import Recipe, Verbatim, read_settings, reject_unsupported, write_script
 from gem_core.tasks import EnvChoice
+from gem_lab.repro import Recipe, Verbatim, read_settings, reject_unsupported, write_script
+from gem_lab.repro.yaml import to_yaml
 from gem_roll.env import NO_IMAGES, PREFIX
 from gem_roll.kinds import STEP, TRAJECTORY
 

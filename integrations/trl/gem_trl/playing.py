@@ -11,12 +11,12 @@ from typing import Any
 
 from trl import GRPOTrainer
 
-from gem_core.engines.loading import context_limit
+from gem_chat.player import EpisodePlayer
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, Turn, rows_of
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
-from gem_core.trainers.player import EpisodePlayer
+from gem_lab.engines.loading import context_limit
 from gem_trl import upstream
 from gem_trl.config import GemConfig
 from gem_trl.dataset import is_task, prompt_task

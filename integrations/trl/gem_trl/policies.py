@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from trl.models import unwrap_model_for_generation
 
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.engines.vllm import SteppedVllmPolicy
+from gem_chat.player import EpisodePlayer
 from gem_core.rollout import Policy
-from gem_core.trainers.player import EpisodePlayer
+from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab.engines.vllm import SteppedVllmPolicy
 
 SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 

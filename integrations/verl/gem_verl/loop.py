@@ -15,6 +15,7 @@ from uuid import uuid4
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
+from gem_chat.player import EpisodePlayer
 from gem_core.advantages.declaration import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
@@ -23,7 +24,6 @@ from gem_core.rollout.metrics import METRICS
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.facts import pack_facts
 from gem_core.trainers.interface import expect_listed
-from gem_core.trainers.player import EpisodePlayer
 from gem_verl import SUPPORTED, failures
 from gem_verl.options import MANAGER, V1_ONLY, needs_of, read_options
 from gem_verl.rows import AGENT_NAME, task_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gem_chat.vision import processor_problem
 from gem_core.advantages.declaration import Need
 from gem_core.advantages.registry import get_estimator, list_estimators, names_in_trainer
-from gem_core.rollout.vision import processor_problem
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
 from gem_core.trainers.options import RowOptions, option_at, reject_listed
 from gem_core.trainers.tasks import check_tasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
 
 COMMAND = "python -m verl.trainer.main_ppo"
 TOKENS_PER_GPU = 16384

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import gem_core
-from gem_core.checker import check_env
 from gem_core.errors import ConfigError
+from gem_lab.checker import check_env
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402

@@ -10,7 +10,7 @@ from gem_core.errors import ConfigError
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium.utils.env_checker import check_env  # noqa: E402
 
-from gem_core.bridges.gymnasium import GemEnv, register_envs  # noqa: E402
+from gem_bridges.gymnasium import GemEnv, register_envs  # noqa: E402
 
 IDS = ["game:GuessTheNumber-v0-easy", "game:Mastermind-v0", "math:Arithmetic-v0", "multi:KuhnPoker-v0"]
 

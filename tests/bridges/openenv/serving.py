@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_core.bridges.openenv.served import ServerLimits
-from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
-from gem_core.serving.http import web
-from gem_core.serving.run import run_loop
+from gem_bridges.openenv.client import Address, ClientSession, SessionLost
+from gem_bridges.openenv.served import ServerLimits
+from gem_bridges.openenv.server import OpenEnvServer, serve_env
+from gem_envs.serving.http import web
+from gem_envs.serving.run import run_loop
 
 __all__ = [
     "GUESS",

@@ -12,13 +12,13 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_core.bridges.openenv.client import Address, ClientSession
-from gem_core.bridges.openenv.hosts import ThreadHost
-from gem_core.bridges.openenv.processes import ProcessHost
-from gem_core.bridges.openenv.ray_actors import SessionActor
-from gem_core.bridges.openenv.server import serve_env
-from gem_core.bridges.openenv.worker import HEADER, worker_settings
-from gem_core.bridges.openenv.workers import ANSWER, CLOSE
+from gem_bridges.openenv.client import Address, ClientSession
+from gem_bridges.openenv.hosts import ThreadHost
+from gem_bridges.openenv.processes import ProcessHost
+from gem_bridges.openenv.ray_actors import SessionActor
+from gem_bridges.openenv.server import serve_env
+from gem_bridges.openenv.worker import HEADER, worker_settings
+from gem_bridges.openenv.workers import ANSWER, CLOSE
 from gem_core.errors import EnvError
 from gem_core.registration import make
 from tests.bridges.openenv.serving import play, serving
@@ -141,7 +141,7 @@ def test_a_queued_step_whose_client_leaves_does_not_stop_the_loop(record):
 def test_sigterm_closes_the_environments_of_running_episodes(record, id):
     command = [
         sys.executable, "-c",
-        "import sys\nfrom gem_core.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
+        "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
         "sys.exit(main(sys.argv[1:]))",
         "serve", "openenv", f"{id}(path={str(record._path)!r},close=0.3)", "--port", "0",
         "--drain-timeout", "0.2", "--workers", str(int("Computes" in id)),
@@ -197,7 +197,7 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
     pids = asyncio.run(main())
     assert len(pids) >= 2
     assert not any(map(runs, pids))
-    assert not _children_with("gem_core.bridges.openenv.worker")
+    assert not _children_with("gem_bridges.openenv.worker")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes in /proc")
@@ -205,7 +205,7 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
 def test_workers_of_a_server_that_was_killed_end(record, kind):
     code = f"""
 import asyncio, sys
-from gem_core.bridges.openenv import processes
+from gem_bridges.openenv import processes
 from gem_core.registration import make
 from tests.support import recorded
 recorded.register()

@@ -12,14 +12,14 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_core.bridges.openenv import env as openenv_env
-from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.env import OpenEnvEnv, shown_text
-from gem_core.bridges.openenv.server import serve_env
+from gem_bridges.openenv import env as openenv_env
+from gem_bridges.openenv import wire
+from gem_bridges.openenv.env import OpenEnvEnv, shown_text
+from gem_bridges.openenv.server import serve_env
 from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
 from gem_core.observations import render_observation
 from gem_core.tasks import EnvChoice
-from gem_core.tools import loop
+from gem_envs.tools import loop
 from tests.bridges.openenv.serving import GUESS, serving, web
 
 WORDLE = "game:Wordle-v0-easy"
@@ -465,7 +465,7 @@ def test_observations_as_text():
 
 def test_the_client_waits_for_a_killed_server_process(tmp_path):
     """The chaos run: the server is killed in the middle of an episode and started again on its port."""
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", WORDLE, "--port"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", WORDLE, "--port"]
 
     def start(port):
         process = subprocess.Popen([*command, port], stdout=subprocess.PIPE, text=True)
@@ -551,8 +551,8 @@ class _Broken:
 
 @pytest.mark.parametrize("timeout", [None, 30.0])
 def test_a_connection_that_ends_while_a_message_is_sent_is_reported_once(timeout):
-    from gem_core.bridges.openenv.address import SessionLost
-    from gem_core.bridges.openenv.client import ClientSession
+    from gem_bridges.openenv.address import SessionLost
+    from gem_bridges.openenv.client import ClientSession
 
     unheard = []
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_core.bridges.openenv.client import Address, ClientSession
-from gem_core.bridges.openenv.ray_actors import SECRET_SIZE
-from gem_core.bridges.openenv.server import serve_env
+from gem_bridges.openenv.client import Address, ClientSession
+from gem_bridges.openenv.ray_actors import SECRET_SIZE
+from gem_bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, MissingDependency
 from tests.bridges.openenv import odd
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, play, serving, talk
@@ -125,7 +125,7 @@ def test_an_environment_that_no_actor_can_build(cluster, monkeypatch, tmp_path):
 
 
 def test_the_command_joins_a_cluster(cluster):
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", GUESS, "--ray", "--workers", "1"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", GUESS, "--ray", "--workers", "1"]
     environment = {**os.environ, "RAY_ADDRESS": cluster}
     with subprocess.Popen(
         [*command, "--port", "0"], stdout=subprocess.PIPE, text=True, env=environment

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_core.bridges.openenv.server import OpenEnvServer, serve_env
+from gem_bridges.openenv import wire
+from gem_bridges.openenv.client import Address, ClientSession, SessionLost
+from gem_bridges.openenv.server import OpenEnvServer, serve_env
 from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
 from tests.bridges.openenv import odd as odd_envs
@@ -319,7 +319,7 @@ def test_settings_are_checked():
 
 def test_signals_end_the_command(tmp_path):
     (tmp_path / "token").write_text("secret\n")
-    command = [sys.executable, "-m", "gem_core", "serve", "openenv", GUESS, "--port", "0"]
+    command = [sys.executable, "-m", "gem_lab", "serve", "openenv", GUESS, "--port", "0"]
     command += ["--token-file", str(tmp_path / "token")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

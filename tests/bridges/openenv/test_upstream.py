@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_core.bridges.openenv.package import write_package
+from gem_bridges.openenv.package import write_package
 from gem_core.errors import ConfigError, EnvError
 from tests.bridges.openenv.serving import GUESS, serving
 from tests.bridges.openenv.test_env import WORDLE, native_episode, played
@@ -83,7 +83,7 @@ def test_its_client_plays_what_is_played_here(id):
                 actions, steps = native_episode(id, seed)
                 result = await client.reset(seed=seed, episode_id=f"episode {seed}")
                 assert result.observation["text"] == steps[0]
-                for number, (action, step) in enumerate(zip(actions, steps[1:], strict=True)):
+                for index, (action, step) in enumerate(zip(actions, steps[1:], strict=True)):
                     text, reward, terminated, truncated, info = step
                     result = await client.step({"message": action})
                     assert (result.observation["text"], result.reward) == (text, reward)
@@ -91,7 +91,7 @@ def test_its_client_plays_what_is_played_here(id):
                     assert result.observation.get("truncated", False) == truncated
                     assert result.observation.get("success") == info.get("success")
                     state = await client.state()
-                    assert (state["episode_id"], state["step_count"]) == (f"episode {seed}", number + 1)
+                    assert (state["episode_id"], state["step_count"]) == (f"episode {seed}", index + 1)
                 with pytest.raises(RuntimeError, match="send a reset"):
                     await client.step({"message": "after the end"})
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.bridges.openenv import wire
-from gem_core.bridges.openenv.sessions import read_message
+from gem_bridges.openenv import wire
+from gem_bridges.openenv.sessions import read_message
 from gem_core.observations import render_observation
 
 json_values = st.recursive(

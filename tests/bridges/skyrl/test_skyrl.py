@@ -8,11 +8,11 @@ import json
 import pytest
 
 import gem_core
-from gem_core.checker import check_env
 from gem_core.errors import ConfigError
+from gem_lab.checker import check_env
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
-from gem_core.bridges.skyrl import register_gem, task_rows  # noqa: E402
+from gem_bridges.skyrl import register_gem, task_rows  # noqa: E402
 from gem_core.tasks import reset_arguments  # noqa: E402
 
 ROWS = [

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_core.checker import check_env
 from gem_core.errors import ConfigError
+from gem_lab.checker import check_env
 from tests.bridges.verifiers.model import guess
 
 pytest.importorskip("verifiers")

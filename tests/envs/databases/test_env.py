@@ -10,6 +10,7 @@ import pytest
 import gem_core
 from gem_core.errors import ConfigError
 from gem_core.observations import render_observation
+from gem_lab.checker import check_env
 from tests.support import needs
 
 pytestmark = needs("mcp", "mcp")
@@ -34,7 +35,7 @@ def test_check_env():
         "instances_are_independent "
         "junk_earns_nothing unknown_options unknown_arguments reset_is_needed closing_twice_is_fine"
     )
-    gem_core.check_env("database:Tasks-v0", rules=rules.split(), seeds=(0,))
+    check_env("database:Tasks-v0", rules=rules.split(), seeds=(0,))
 
 
 @pytest.mark.parametrize("group", ["Shop", "Library", "Clinic", "Fleet", "School"])

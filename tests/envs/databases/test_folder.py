@@ -9,6 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
+from gem_lab.checker import check_env
 from tests.envs.databases.test_env import call
 from tests.support import needs
 
@@ -63,7 +64,7 @@ def test_the_oracle_and_a_player_are_graded_by_the_verifier(folder):
 
 def test_check_env(folder):
     rules = "twins_are_equal states_survive_json forks_are_equal_and_independent random_actions_are_legal"
-    gem_core.check_env("eval:SQLiteFolder", rules=rules.split(), seeds=(0, 1), folder=str(folder))
+    check_env("eval:SQLiteFolder", rules=rules.split(), seeds=(0, 1), folder=str(folder))
 
 
 def test_a_database_from_sql_in_another_folder(folder, tmp_path):

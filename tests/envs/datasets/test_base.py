@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.checker.texts import long_texts
-from gem_core.envs.datasets.code import CodeEnv
-from gem_core.envs.datasets.math import MathEnv
-from gem_core.envs.datasets.qa import QaEnv
 from gem_core.errors import ConfigError, DataError, ResetNeeded
+from gem_envs.datasets.code import CodeEnv
+from gem_envs.datasets.math import MathEnv
+from gem_envs.datasets.qa import QaEnv
+from gem_lab.checker import check_env
+from gem_lab.checker.texts import long_texts
 from tests.support import PIXEL
 
 ITEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(7)]
@@ -368,7 +369,7 @@ class TestOnAFile:
         return str(path)
 
     def test_check_env(self, path):
-        report = gem_core.check_env(lambda **kwargs: MathEnv(dataset_name=path, symbolic=False, **kwargs))
+        report = check_env(lambda **kwargs: MathEnv(dataset_name=path, symbolic=False, **kwargs))
         assert "best_return" in report.passed
 
     def test_a_spec_survives_another_process(self, path):

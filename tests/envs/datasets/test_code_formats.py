@@ -9,10 +9,10 @@ import zlib
 
 import pytest
 
-from gem_core.cli import main
-from gem_core.data.formats import recognized
-from gem_core.envs.datasets.code import CodeEnv
 from gem_core.errors import DataError
+from gem_envs.data.formats import recognized
+from gem_envs.datasets.code import CodeEnv
+from gem_lab.cli import main
 
 
 def packed(tests):

@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.envs.games.crossword_maker import Placed, lay_out
-from gem_core.envs.games.crosswords import Crosswords, _clues
 from gem_core.errors import ConfigError
+from gem_envs.games.crossword_maker import Placed, lay_out
+from gem_envs.games.crosswords import Crosswords, _clues
 from tests.envs.games.players import oracle_return, say
 
 

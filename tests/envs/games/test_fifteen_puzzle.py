@@ -5,9 +5,9 @@ from collections import deque
 import pytest
 
 import gem_core
-from gem_core.envs.games.fifteen_puzzle import FifteenPuzzle
-from gem_core.envs.games.fifteen_solver import goal, shortest_way, slides
 from gem_core.errors import ConfigError
+from gem_envs.games.fifteen_puzzle import FifteenPuzzle
+from gem_envs.games.fifteen_solver import goal, shortest_way, slides
 from tests.envs.games.players import oracle_return, say
 
 

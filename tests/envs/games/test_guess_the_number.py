@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_core.envs.games.guess_the_number import GuessTheNumber
 from gem_core.errors import ConfigError
+from gem_envs.games.guess_the_number import GuessTheNumber
 
 VARIANTS = gem_core.list_envs("game:GuessTheNumber-*")
 

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 import gem_core
-from gem_core.envs.games.grid import DIRECTIONS
-from gem_core.envs.games.sokoban import Sokoban
-from gem_core.envs.games.sokoban_room import _plain_room, make_room
-from gem_core.envs.games.sokoban_solver import solve
 from gem_core.errors import ConfigError
+from gem_envs.games.grid import DIRECTIONS
+from gem_envs.games.sokoban import Sokoban
+from gem_envs.games.sokoban_room import _plain_room, make_room
+from gem_envs.games.sokoban_solver import solve
 from tests.envs.games.players import oracle_return, say
 
 ROOM = """

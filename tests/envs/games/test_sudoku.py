@@ -5,9 +5,9 @@ from itertools import islice, product
 import pytest
 
 import gem_core
-from gem_core.envs.games.sudoku import Sudoku, _puzzles
-from gem_core.envs.games.sudoku_solver import peers, solutions
 from gem_core.errors import ConfigError
+from gem_envs.games.sudoku import Sudoku, _puzzles
+from gem_envs.games.sudoku_solver import peers, solutions
 from tests.envs.games.players import oracle_return, say
 
 SOLUTION = [1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]

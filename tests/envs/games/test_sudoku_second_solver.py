@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_core.envs.games.sudoku import Sudoku
-from gem_core.envs.games.sudoku_second_solver import solutions
 from gem_core.errors import CheckFailed
+from gem_envs.games.sudoku import Sudoku
+from gem_envs.games.sudoku_second_solver import solutions
+from gem_lab.checker import check_env
 
 
 @pytest.mark.parametrize("variant", ["", "-easy", "-hard", "-random"])
@@ -49,7 +50,7 @@ def test_the_last_move_of_the_oracle_is_right():
 def test_planted_labels_are_caught_by_the_checker(monkeypatch):
     monkeypatch.setattr(Sudoku, "best_move", _next_to_right)
     with pytest.raises(CheckFailed, match=r"labels_are_right: [\s\S]*verify rejects the oracle's response"):
-        gem_core.check_env("game:Sudoku-v0-easy", rules=["labels_are_right"])
+        check_env("game:Sudoku-v0-easy", rules=["labels_are_right"])
 
 
 def _next_to_right(env):

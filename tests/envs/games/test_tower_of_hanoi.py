@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 import gem_core
-from gem_core.envs.games.tower_of_hanoi import TowerofHanoi
 from gem_core.errors import ConfigError
+from gem_envs.games.tower_of_hanoi import TowerofHanoi
 
 
 def start(disks: int = 3, turns: int = 10, pegs: list[list[int]] | None = None) -> TowerofHanoi:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_core.envs.games.word_search import WordSearch
 from gem_core.errors import ConfigError
+from gem_envs.games.word_search import WordSearch
 from tests.envs.games.players import oracle_return, say
 
 

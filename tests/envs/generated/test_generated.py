@@ -8,18 +8,19 @@ from collections import Counter
 import pytest
 
 import gem_core
-from gem_core.envs.generated.arithmetic import ArithmeticRows
-from gem_core.envs.generated.file_arithmetic import FileArithmeticRows
-from gem_core.envs.generated.multihop import _SIZES, MultiHopRows, World, world
-from gem_core.envs.generated.programs import ProgramRows
-from gem_core.envs.generated.proofs import ProofRows, _Rule, derive
-from gem_core.envs.generated.word_problems import _NAMES, _THINGS, WordProblemRows
 from gem_core.errors import ConfigError
-from gem_core.graders.math import grade
-from gem_core.graders.program_tests import read_tests
-from gem_core.graders.programs import run_tests
-from gem_core.graders.qa import exact_match
 from gem_core.registration import spec
+from gem_envs.generated.arithmetic import ArithmeticRows
+from gem_envs.generated.file_arithmetic import FileArithmeticRows
+from gem_envs.generated.multihop import _SIZES, MultiHopRows, World, world
+from gem_envs.generated.programs import ProgramRows
+from gem_envs.generated.proofs import ProofRows, _Rule, derive
+from gem_envs.generated.word_problems import _NAMES, _THINGS, WordProblemRows
+from gem_envs.graders.math import grade
+from gem_envs.graders.program_tests import read_tests
+from gem_envs.graders.programs import run_tests
+from gem_envs.graders.qa import exact_match
+from gem_lab.checker import check_env
 
 IDS = [id for id in gem_core.list_envs() if "generated" in str(spec(id).entry_point)]
 ROWS = [
@@ -42,7 +43,7 @@ def test_every_family_has_one():
 def test_check_env(id):
     whole = ("math:Arithmetic-v0", "logic:Proofs-v0", "qa:MultiHop-v0-retry")
     rules = None if id in whole else ["best_return", "twins_are_equal", "random_actions_are_legal"]
-    gem_core.check_env(id, rules=rules)
+    check_env(id, rules=rules)
 
 
 @pytest.mark.parametrize("id", ["code:SmallTasks-v0-easy", "code:SmallTasks-v0-retry"])
@@ -51,7 +52,7 @@ def test_check_env_of_programs(id):
     rules = (
         "best_return twins_are_equal states_survive_json forks_are_equal_and_independent junk_earns_nothing"
     )
-    gem_core.check_env(id, rules=rules.split(), seeds=(0,))
+    check_env(id, rules=rules.split(), seeds=(0,))
 
 
 @pytest.mark.parametrize("id", IDS)

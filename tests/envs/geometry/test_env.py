@@ -14,16 +14,17 @@ from random import Random
 import pytest
 
 import gem_core
-from gem_core.envs.geometry import _TABLE
-from gem_core.envs.geometry.figures import Angle, Circle, Label, Path, draw, turned
-from gem_core.envs.geometry.items import root
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.graders.math import grade
 from gem_core.images import image_bytes, image_urls, open_image
+from gem_envs.geometry import _TABLE
+from gem_envs.geometry.figures import Angle, Circle, Label, Path, draw, turned
+from gem_envs.geometry.items import root
+from gem_envs.graders.math import grade
+from gem_lab.checker import check_env
 
 pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
-from gem_core.envs.geometry.env import KINDS, GeometryEnv, GeometryRows
+from gem_envs.geometry.env import KINDS, GeometryEnv, GeometryRows
 
 IDS = [id for id, *_ in _TABLE]
 ANGLES = {"third_angle", "exterior_angle", "isosceles", "parallel_lines", "inscribed_angle", "fourth_angle"}
@@ -185,7 +186,7 @@ def test_turning_a_figure_changes_no_measure():
 def test_check_env(id):
     whole = id == "vision:Geometry-v0"
     rules = None if whole else ["reset_results", "best_return", "twins_are_equal", "random_actions_are_legal"]
-    gem_core.check_env(id, rules=rules)
+    check_env(id, rules=rules)
 
 
 def test_every_kind_is_drawn_and_solved_by_the_oracle():
@@ -239,7 +240,7 @@ def test_images_are_small_and_the_same_each_time():
 def test_an_answer_that_repeats_costs_no_image(monkeypatch):
     env = gem_core.make("vision:Geometry-v0")
     env.reset(seed=0)
-    monkeypatch.setattr("gem_core.envs.geometry.env.draw", lambda *args: pytest.fail("drawn"))
+    monkeypatch.setattr("gem_envs.geometry.env.draw", lambda *args: pytest.fail("drawn"))
     assert env.sample_random_action()
     assert env.oracle_action()
 

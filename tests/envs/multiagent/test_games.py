@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.checker import RULES
-from gem_core.envs.multiagent import bargaining, kuhn_poker, tic_tac_toe
-from gem_core.envs.multiagent.turn_game import PLAYERS
+from gem_envs.multiagent import bargaining, kuhn_poker, tic_tac_toe
+from gem_envs.multiagent.turn_game import PLAYERS
+from gem_lab.checker import RULES, check_env
 
 IDS = gem_core.list_envs("multi:*")
 
@@ -49,7 +49,7 @@ def test_one_side_keeps_the_contract(id):
     elsewhere = ("processes_change_nothing", "long_text_is_taken")  # a second each, for `gem-core check`
     rules = [rule.name for rule in RULES if rule.name not in elsewhere]
     for kwargs in ({}, {"opponent": "oracle", "agent": "player_2"}):
-        report = gem_core.check_env(id, seeds=(0, 1), rules=rules, **kwargs)
+        report = check_env(id, seeds=(0, 1), rules=rules, **kwargs)
         wanted = {"best_return", "labels_are_right"} | (
             {"floor_holds"} if kwargs else set()
         )  # they depend on the opponent

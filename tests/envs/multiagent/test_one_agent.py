@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_core.envs.multiagent import AgentSelector, MultiAgentEnv, OneAgent
 from gem_core.errors import ConfigError, EnvError
+from gem_core.multiagent import AgentSelector, MultiAgentEnv, OneAgent
+from gem_lab.checker import check_env
 from tests.envs.multiagent.test_multi_agent_env import Counting
 
 
@@ -109,7 +110,7 @@ def test_agents_that_act_at_once_and_a_custom_player():
     named = OneAgent(Duel(), "right", f"{__name__}:always_two")
     named.reset(seed=0)
     assert named.step("0")[1] == -2.0
-    gem_core.check_env(lambda: OneAgent(Duel()), rules=["forks_are_equal_and_independent", "twins_are_equal"])
+    check_env(lambda: OneAgent(Duel()), rules=["forks_are_equal_and_independent", "twins_are_equal"])
 
 
 def test_vector_envs_play_one_side():
@@ -142,7 +143,7 @@ def test_vector_envs_play_one_side():
             "has several agents",
         ),
         (lambda: gem_core.make_vec("multi:TicTacToe-v0", 2, opponent="self"), "has several agents"),
-        (lambda: gem_core.check_env("multi:TicTacToe-v0", opponent="self"), "has several agents"),
+        (lambda: check_env("multi:TicTacToe-v0", opponent="self"), "has several agents"),
         (lambda: OneAgent(gem_core.make("game:Mastermind-v0")), "has a single agent"),
     ],
 )

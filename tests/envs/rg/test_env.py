@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.envs import rg
 from gem_core.errors import ConfigError, MissingDependency
+from gem_envs import rg
+from gem_lab.checker import check_env
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
-from gem_core.envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
-from gem_core.envs.rg.labels import CORRECTED  # noqa: E402
-from gem_core.text import last_boxed, plain, undecorated  # noqa: E402
+from gem_envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
+from gem_envs.rg.labels import CORRECTED  # noqa: E402
+from gem_envs.text import last_boxed, plain, undecorated  # noqa: E402
 
 FAST = [
     "chain_sum",
@@ -42,7 +43,7 @@ def test_without_the_package_the_recorded_names_are_listed(monkeypatch):
     monkeypatch.setattr(rg, "installed_version", lambda: None)
     assert len(rg.names()) >= 104
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    monkeypatch.delitem(sys.modules, "gem_core.envs.rg.env", raising=False)
+    monkeypatch.delitem(sys.modules, "gem_envs.rg.env", raising=False)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[rg\]'"):
         gem_core.make("rg:chain_sum")
 
@@ -55,7 +56,7 @@ def test_names_come_from_the_installed_version(monkeypatch):
 
 @pytest.mark.parametrize("name", ["chain_sum", "graph_color"])
 def test_check_env(name):
-    gem_core.check_env(f"rg:{name}", seeds=(0, 1))
+    check_env(f"rg:{name}", seeds=(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_partial_scores_are_kept(name):
 
 
 def test_the_programs_of_codeio_leave_the_callers_generators_alone():
-    gem_core.check_env("rg:codeio", rules=["global_random_is_left_alone"])
+    check_env("rg:codeio", rules=["global_random_is_left_alone"])
 
 
 @pytest.mark.parametrize("name", ["gcd", "caesar_cipher", "word_ladder", "countdown", "rectangle_count"])
@@ -182,7 +183,7 @@ def test_items_without_an_end():
     finite = gem_core.make("rg:chain_sum", size=1000)
     for index in (0, 499):
         assert env.reset(options={"index": index})[0] == finite.reset(options={"index": index})[0]
-    gem_core.check_env("rg:chain_sum", size=None, rules=["twins_are_equal", "states_survive_json"])
+    check_env("rg:chain_sum", size=None, rules=["twins_are_equal", "states_survive_json"])
 
 
 def test_a_pass_goes_through_the_items_in_order():
@@ -203,7 +204,7 @@ def test_composite_takes_a_config():
     env = gem_core.make("rg:composite", datasets=parts)
     kinds = [bool("chain" in str(env.rows[i]["metadata"].get("source_dataset"))) for i in range(100)]
     assert 10 < sum(kinds) < 45
-    gem_core.check_env("rg:composite", datasets=parts, rules=["best_return", "specs_travel"])
+    check_env("rg:composite", datasets=parts, rules=["best_return", "specs_travel"])
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
 import gem_core  # noqa: E402
-from gem_core.envs.rg import env as rg_env  # noqa: E402
-from gem_core.envs.rg.conclusions import _conclusions  # noqa: E402
-from gem_core.envs.rg.expressions import arithmetic, literal  # noqa: E402
-from gem_core.envs.rg.scorers import SCORERS  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
+from gem_envs.rg import env as rg_env  # noqa: E402
+from gem_envs.rg.conclusions import _conclusions  # noqa: E402
+from gem_envs.rg.expressions import arithmetic, literal  # noqa: E402
+from gem_envs.rg.scorers import SCORERS  # noqa: E402
 
 EVALUATED = ("binary_matrix", "countdown", "intermediate_integration", "n_queens", "spiral_matrix",
              "polynomial_multiplication", "puzzle24", "simple_integration", "string_insertion")  # fmt: skip

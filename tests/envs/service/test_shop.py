@@ -8,14 +8,14 @@ import re
 import pytest
 
 import gem_core
-from gem_core.checker import RULES
-from gem_core.envs.service.domain import Refused
-from gem_core.envs.service.env import ASSISTANT, USER, Service
-from gem_core.envs.service.shop import CHANGES, OPERATIONS, said_in_words
-from gem_core.envs.service.shop_database import shop_database
-from gem_core.envs.service.shop_tasks import shop
-from gem_core.envs.service.user import END
 from gem_core.errors import ConfigError
+from gem_envs.service.domain import Refused
+from gem_envs.service.env import ASSISTANT, USER, Service
+from gem_envs.service.shop import CHANGES, OPERATIONS, said_in_words
+from gem_envs.service.shop_database import shop_database
+from gem_envs.service.shop_tasks import shop
+from gem_envs.service.user import END
+from gem_lab.checker import RULES, check_env
 
 TASKS = shop().tasks
 READS = {"find_customer_by_email", "find_customer_by_name", "get_customer", "get_order", "get_product"}
@@ -286,7 +286,7 @@ def test_the_index_of_a_task_and_bad_arguments():
     env.reset(seed=0, options={"index": 5})
     assert env.env.task is TASKS[5]
     assert len({env.reset(seed=seed)[0] for seed in range(12)}) > 6
-    with pytest.raises(ConfigError, match="expected a number from 0 to"):
+    with pytest.raises(ConfigError, match="expected an index from 0 to"):
         env.reset(options={"index": 1000})
     with pytest.raises(ConfigError, match="task=-1: expected a whole number"):
         gem_core.make("service:Shop-v0", task=-1)
@@ -297,7 +297,7 @@ def test_the_index_of_a_task_and_bad_arguments():
 def test_the_contract():
     rules = [r.name for r in RULES if r.name not in ("processes_change_nothing", "long_text_is_taken")]
     for agent in (ASSISTANT, USER):
-        report = gem_core.check_env("service:Shop-v0", seeds=(0,), rules=rules, agent=agent)
+        report = check_env("service:Shop-v0", seeds=(0,), rules=rules, agent=agent)
         # The floor is for the default agent.
         assert set(report.skipped) == {"best_return", "floor_holds", "labels_are_right"}
 

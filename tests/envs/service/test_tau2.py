@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("pydantic", reason="the tools of tau2-bench need pydantic")
 
 import gem_core
-from gem_core.envs.service.tau2 import load_tau2
 from gem_core.errors import ConfigError, DataError
+from gem_envs.service.tau2 import load_tau2
 from tests.envs.service.test_tau_bench import call, unsolved
 
 MODEL = """

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_core.envs.service.env import ASSISTANT, USER, Service
-from gem_core.envs.service.tau_bench import load_tau_bench
 from gem_core.errors import ConfigError, DataError
+from gem_envs.service.env import ASSISTANT, USER, Service
+from gem_envs.service.tau_bench import load_tau_bench
 
 TOOL = """
 import json

@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 import gem_core
-from gem_core.envs.service.shop_tasks import shop
-from gem_core.envs.service.user import END, scripted_message
 from gem_core.errors import ServiceError
+from gem_envs.service.shop_tasks import shop
+from gem_envs.service.user import END, scripted_message
 
 TASK = shop().tasks[0]
 

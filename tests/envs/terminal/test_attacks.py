@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("yaml", reason="terminal-bench needs the extra 'terminal'")
 
 import gem_core
-from gem_core.sandbox import self_check
+from gem_envs.sandbox import self_check
 from tests.envs.terminal.test_env import block
 from tests.envs.terminal.test_folder import write
 

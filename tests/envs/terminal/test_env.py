@@ -7,9 +7,10 @@ import json
 import pytest
 
 import gem_core
-from gem_core.envs.terminal.env import shell_block
 from gem_core.errors import ConfigError, SandboxError
-from gem_core.sandbox.levels import self_check
+from gem_envs.sandbox.levels import self_check
+from gem_envs.terminal.env import shell_block
+from gem_lab.checker import check_env
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason
@@ -36,7 +37,7 @@ def test_check_env():
         "resets_start_from_a_state junk_earns_nothing unknown_options unknown_arguments reset_is_needed "
         "closing_twice_is_fine"
     )
-    gem_core.check_env("terminal:Tasks-v0", rules=rules.split(), seeds=(0,))
+    check_env("terminal:Tasks-v0", rules=rules.split(), seeds=(0,))
 
 
 @pytest.mark.parametrize("group", ["Files", "Logs", "Records", "Programs", "Repair", "Search"])

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from gem_core.envs.terminal.dockerfile import files_of
-from gem_core.envs.terminal.formats import read_task
 from gem_core.errors import DataError
+from gem_envs.terminal.dockerfile import files_of
+from gem_envs.terminal.formats import read_task
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from gem_core.envs.terminal.pytest_verdict import printed_verdict, required_tests, verdict
 from gem_core.errors import DataError
-from gem_core.sandbox.shell import File
+from gem_envs.sandbox.shell import File
+from gem_envs.terminal.pytest_verdict import printed_verdict, required_tests, verdict
 
 
 def required(text, name="test_a.py"):

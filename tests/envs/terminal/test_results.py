@@ -7,12 +7,12 @@ from contextlib import closing
 
 import pytest
 
-from gem_core.envs.terminal.source import OwnTasks
-from gem_core.envs.terminal.task import Condition, End, Task, prints, unchanged
-from gem_core.envs.terminal.tasks.records import same_json
 from gem_core.errors import EnvError
-from gem_core.sandbox.levels import self_check
-from gem_core.sandbox.shell import File, ShellResult, open_shell
+from gem_envs.sandbox.levels import self_check
+from gem_envs.sandbox.shell import File, ShellResult, open_shell
+from gem_envs.terminal.source import OwnTasks
+from gem_envs.terminal.task import Condition, End, Task, prints, unchanged
+from gem_envs.terminal.tasks.records import same_json
 from tests.mutants.terminal import judged
 
 pytestmark = pytest.mark.skipif(

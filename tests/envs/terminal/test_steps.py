@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("yaml", reason="terminal-bench needs the extra 'terminal'")
 
 import gem_core
-from gem_core.envs.terminal.folder import _rewards
-from gem_core.envs.terminal.formats import read_task
 from gem_core.errors import DataError
-from gem_core.sandbox import self_check
+from gem_envs.sandbox import self_check
+from gem_envs.terminal.folder import _rewards
+from gem_envs.terminal.formats import read_task
 from tests.envs.terminal.test_env import block
 from tests.envs.terminal.test_folder import write
 

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from gem_core.envs import drawn as words
-from gem_core.envs.terminal.source import OwnTasks
-from gem_core.envs.terminal.task import TASKS
 from gem_core.errors import SandboxError
-from gem_core.sandbox.shell import open_shell
+from gem_envs import drawn as words
+from gem_envs.sandbox.shell import open_shell
+from gem_envs.terminal.source import OwnTasks
+from gem_envs.terminal.task import TASKS
 
 SOURCE = OwnTasks()
 SEEDS = (0,)

@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
 import gem_core
-from gem_core.checker import RULES
-from gem_core.envs.webshop import pages
-from gem_core.envs.webshop.search import Search
 from gem_core.errors import ConfigError, MissingDependency
+from gem_envs.webshop import pages
+from gem_envs.webshop.search import Search
+from gem_lab.checker import RULES, check_env
 
 IDS = [f"webshop:{split}-{mode}" for split in ("test", "train") for mode in ("html", "text", "text_rich")]
 
@@ -42,12 +42,12 @@ def test_ids():
 def test_check_env(id):
     """Check every rule; start another process once per split only, because all modes share the code."""
     costly = set() if id.endswith("-html") else {"processes_change_nothing"}
-    gem_core.check_env(id, seeds=(0, 1), rules=[rule.name for rule in RULES if rule.name not in costly])
+    check_env(id, seeds=(0, 1), rules=[rule.name for rule in RULES if rule.name not in costly])
 
 
 def test_without_bm25s_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    for module in [name for name in sys.modules if name.startswith("gem_core.envs.webshop.")]:
+    for module in [name for name in sys.modules if name.startswith("gem_envs.webshop.")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[search\]'"):
         gem_core.make("webshop:train-text")

@@ -9,8 +9,9 @@ import pytest
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
 import gem_core
-from gem_core.envs.webshop import official
 from gem_core.errors import DataError
+from gem_envs.webshop import official
+from gem_lab.checker import check_env
 
 ARROW = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 
@@ -117,7 +118,7 @@ def test_the_environment_plays_them(folder):
                 ended = terminated or truncated
             assert reward == 1.0
             assert info["success"]
-    report = gem_core.check_env("webshop:train-text", seeds=(0,), data=str(folder))
+    report = check_env("webshop:train-text", seeds=(0,), data=str(folder))
     assert not report.skipped.keys() & {"oracle"}
 
 

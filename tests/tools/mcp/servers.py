@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLE = f"{sys.executable} -m gem_core.tools.mcp.example"
+EXAMPLE = f"{sys.executable} -m gem_envs.tools.mcp.example"
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
 
 

@@ -10,13 +10,13 @@ import pytest
 import gem_core
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.observations import render_observation
-from gem_core.tools import loop
+from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.env_server import ANYONE, Episodes
-from gem_core.tools.mcp.pool import close_pools
-from gem_core.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp.env_server import ANYONE, Episodes
+from gem_envs.tools.mcp.pool import close_pools
+from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
 
 ID = "game:GuessTheNumber-v0-easy"
@@ -30,12 +30,12 @@ def make():
 def tools(request):
     """The tools of a real `gem-core serve mcp`."""
     if request.param == "pipes":
-        options = {"command": f"{sys.executable} -m gem_core serve mcp {ID}", "env": ENVIRONMENT}
+        options = {"command": f"{sys.executable} -m gem_lab serve mcp {ID}", "env": ENVIRONMENT}
         yield {tool.name: tool for tool in mcp_tools(**options)}
         close_pools()
         return
     port = free_port()
-    process = start(sys.executable, "-m", "gem_core", "serve", "mcp", ID, "--port", str(port))
+    process = start(sys.executable, "-m", "gem_lab", "serve", "mcp", ID, "--port", str(port))
     wait_for(port, process)
     yield {tool.name: tool for tool in mcp_tools(url=f"http://127.0.0.1:{port}/mcp")}
     close_pools()

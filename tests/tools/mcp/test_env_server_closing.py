@@ -14,15 +14,15 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_core.tools import loop
+from gem_envs.tools import loop
 from tests.support import recorded
 from tests.support.recorded import IDS, Record, wait_until
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.env_server import ANYONE, Episodes
-from gem_core.tools.mcp.pool import close_pools
-from gem_core.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp.env_server import ANYONE, Episodes
+from gem_envs.tools.mcp.pool import close_pools
+from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import free_port, wait_for
 
 LOCAL = [id for id in IDS if "Computes" not in id]
@@ -156,7 +156,7 @@ def test_signals_end_the_command(record, end, how):
     """With three episodes, one of them in a step, and with clients that keep their connections open."""
     id = f"{IDS[1]}(path={str(record._path)!r},close=0.2)"
     code = (
-        "import sys\nfrom gem_core.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
+        "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
     )
     command = [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "serve", "mcp", id]
     if how == "stdio":

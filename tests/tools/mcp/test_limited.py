@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from gem_core.tools.mcp.limited import LimitedError, run_limited
+from gem_envs.tools.mcp.limited import LimitedError, run_limited
 
 LONG = "replace(hex(zeroblob(60000)),'00','a')"
 OTHER = "replace(hex(zeroblob(59999)),'00','b')||'a'"
 LONGER = "replace(hex(zeroblob(400000)),'00','a')"
-RUN = "gem_core.tools.mcp.database:run_sql"
+RUN = "gem_envs.tools.mcp.database:run_sql"
 MANY = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n LIMIT 400)"
 
 
@@ -129,12 +129,12 @@ def test_a_forked_child_has_processes_of_its_own(path):
 
 def test_hostile_calls_do_not_hold_up_others(tmp_path):
     pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
-    from gem_core.tools import loop, make_tools
-    from gem_core.tools.base import ToolState
+    from gem_core.tools import ToolState, make_tools
+    from gem_envs.tools import loop
     from tests.tools.mcp.servers import ENVIRONMENT
 
     sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (a)").connection.close()
-    command = f"{sys.executable} -m gem_core.tools.mcp.sqlite --folder {tmp_path} --seconds 0.2"
+    command = f"{sys.executable} -m gem_envs.tools.mcp.sqlite --folder {tmp_path} --seconds 0.2"
     tools = {t.name: t for t in make_tools(f"mcp(command={command!r}, env={ENVIRONMENT!r})")}
     ended = []
 

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 import gem_core
+from gem_chat.calls.formats import FORMATS
+from gem_chat.calls.schema import problem
 from gem_core.errors import ConfigError
-from gem_core.tools import loop
-from gem_core.tools.formats import FORMATS
-from gem_core.tools.schema import problem
+from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.pool import close_pools
-from gem_core.tools.mcp.results import warn
-from gem_core.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp.pool import close_pools
+from gem_envs.tools.mcp.results import warn
+from gem_envs.tools.mcp.tool import mcp_tools
 
 SERVER = Path(__file__).with_name("raw_server.py")
 NODE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {"type": "array"}}}

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
 
-from gem_core.tools import loop, make_tools
-from gem_core.tools.base import ToolState
-from gem_core.tools.mcp import database
-from gem_core.tools.mcp.database import run_sql
-from gem_core.tools.mcp.sqlite import main
+from gem_core.tools import ToolState, make_tools
+from gem_envs.tools import loop
+from gem_envs.tools.mcp import database
+from gem_envs.tools.mcp.database import run_sql
+from gem_envs.tools.mcp.sqlite import main
 from tests.tools.mcp.servers import ENVIRONMENT
 
 
@@ -35,7 +35,7 @@ def rows(path):
 def test_over_pipes_with_one_database(path):
     import sys
 
-    command = f"{sys.executable} -m gem_core.tools.mcp.sqlite --database {path}"
+    command = f"{sys.executable} -m gem_envs.tools.mcp.sqlite --database {path}"
     tools = {t.name: t for t in make_tools(f"mcp(command={command!r}, env={ENVIRONMENT!r})")}
     assert set(tools) == {"list_tables", "describe_table", "query", "execute"}
 

@@ -12,13 +12,14 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError, ServiceError
-from gem_core.tools import loop, make_tools
+from gem_core.tools import make_tools
+from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_core.tools.mcp.config import ServerConfig, read_config, server_config
-from gem_core.tools.mcp.pool import close_pools, pool_of
-from gem_core.tools.mcp.tool import McpTool, mcp_tools, tool_name
+from gem_envs.tools.mcp.config import ServerConfig, read_config, server_config
+from gem_envs.tools.mcp.pool import close_pools, pool_of
+from gem_envs.tools.mcp.tool import McpTool, mcp_tools, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,
@@ -90,8 +91,8 @@ def test_each_episode_has_its_own_session_on_request(where):
     tools = tools_by_name(sessions="episode", **where)
     listed = pool_of(tools["time"].config).opened
     states = [tools["time"].begin() for _ in range(3)]
-    for number, state in enumerate(states):
-        assert call(tools["set_value"], state, key="a", value=str(number)).ok
+    for index, state in enumerate(states):
+        assert call(tools["set_value"], state, key="a", value=str(index)).ok
     assert [call(tools["get_value"], state, key="a").text for state in states] == ["0", "1", "2"]
     before = pool_of(tools["time"].config).opened
     assert before == listed + 2, "the first episode takes the session that listed the tools"

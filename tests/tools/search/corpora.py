@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from gem_core.tools.search import Document
+from gem_envs.tools.search import Document
 
 
 def random_documents(count: int, words: int = 12, vocabulary: int = 400, seed: int = 0) -> list[Document]:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.envs.generated.multihop import MultiHopRows
 from gem_core.errors import ConfigError, DataError
-from gem_core.tools.search import bm25, open_searcher
-from gem_core.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
-from gem_core.tools.search.folders import build_once
-from gem_core.tools.search.words import words
+from gem_envs.generated.multihop import MultiHopRows
+from gem_envs.tools.search import bm25, open_searcher
+from gem_envs.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
+from gem_envs.tools.search.folders import build_once
+from gem_envs.tools.search.words import words
 from tests.tools.search.corpora import random_documents
 
 pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
@@ -42,7 +42,7 @@ def scores_by_hand(documents, query, k1=1.5, b=0.75):
 
 def best_by_hand(documents, query, k):
     scores = scores_by_hand(documents, query)
-    order = sorted((number for number in range(len(scores)) if scores[number] > 0), key=lambda n: -scores[n])
+    order = sorted((index for index in range(len(scores)) if scores[index] > 0), key=lambda n: -scores[n])
     return [scores[number] for number in order[:k]]
 
 
@@ -151,7 +151,7 @@ def test_threads_share_an_index(small):
 def test_multi_hop_questions_are_answered_by_the_bundled_corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("GEM_CORE_CACHE", str(tmp_path))
     with open_searcher("bm25", corpus="multihop") as searcher:
-        for row in (MultiHopRows(2, "train", 100, 0)[number] for number in range(100)):
+        for row in (MultiHopRows(2, "train", 100, 0)[index] for index in range(100)):
             for title in row["titles"]:  # the page of each entity on the path to the answer
                 page = searcher.search(f"What do you know of {title}?", k=1)[0].document
                 assert page["title"] == title

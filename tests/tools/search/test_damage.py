@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError, DataError
-from gem_core.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
-from gem_core.tools.search.folders import cache_folder
+from gem_envs.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
+from gem_envs.tools.search.folders import cache_folder
 from tests.tools.search.corpora import random_documents
 
 pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
@@ -24,7 +24,7 @@ DAMAGE = {
     "a folder": lambda path: (path.unlink(), path.mkdir()),
 }
 FILES = (
-    "columns.npy", "document_starts.npy", "documents.jsonl", "files.json", "index.json", "numbers.npy",
+    "columns.npy", "document_starts.npy", "documents.jsonl", "files.json", "index.json", "indices.npy",
     "starts.npy", "tops.npy", "weights.npy", "word_ends.npy", "words.npy",
 )  # fmt: skip
 QUERY = "What do you know of the oldest city?"

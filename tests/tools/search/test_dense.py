@@ -5,8 +5,8 @@ import json
 import pytest
 
 from gem_core.errors import DataError, ModelError
-from gem_core.tools.search import open_searcher
-from gem_core.tools.search.dense import open_dense
+from gem_envs.tools.search import open_searcher
+from gem_envs.tools.search.dense import open_dense
 from tests.support import needs
 
 pytestmark = needs("sentence_transformers", "dense")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:

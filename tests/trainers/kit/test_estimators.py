@@ -10,14 +10,12 @@ import pytest
 from gem_core.advantages import ReturnStats
 from gem_core.advantages.declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.repro import Recipe
 from gem_core.rollout import Episode, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import (
     TurnLog,
     _on_first_tokens,
-    check_recipe,
     read_estimator,
     unknown_estimator,
 )
@@ -25,7 +23,6 @@ from gem_core.trainers.plugin import SupportedTrainer
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-GUESS = "game:GuessTheNumber-v0-easy"
 MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])
 
@@ -139,17 +136,17 @@ def test_turns_of_all_ranks_have_the_advantages_of_the_tensor_form(
     advantages, stats = choice.compute_turns(turns, groups)
     rewards, mask = torch.zeros(6, 8), torch.zeros(6, 8)
     for row, one in enumerate(turns):
-        for number, (reward, length) in enumerate(zip(one.rewards, one.lengths, strict=True)):
-            mask[row, 4 * number : 4 * number + length] = 1
-            rewards[row, 4 * number] = reward
+        for index, (reward, length) in enumerate(zip(one.rewards, one.lengths, strict=True)):
+            mask[row, 4 * index : 4 * index + length] = 1
+            rewards[row, 4 * index] = reward
     supplied: dict[str, Any] = {"env_ids": [one.env_id for one in turns], "group_ids": groups}
     supplied["state_keys"] = [one.state_keys for one in turns]
     supplied = {need: supplied[need] for need in choice.needs if need != "lengths"}
     wanted = choice.compute(rewards, mask, **supplied)
     assert stats.count == wanted.stats.count == 6
-    for row, of_turns in enumerate(advantages):
-        found = [float(wanted.advantages[row, 4 * number]) for number in range(len(of_turns))]
-        assert list(of_turns) == pytest.approx(found, abs=1e-6)
+    for row, turn_advantages in enumerate(advantages):
+        found = [float(wanted.advantages[row, 4 * index]) for index in range(len(turn_advantages))]
+        assert list(turn_advantages) == pytest.approx(found, abs=1e-6)
 
 
 def test_no_turns_at_all_and_a_reward_that_is_not_finite() -> None:
@@ -252,31 +249,31 @@ def test_masked_episodes_have_no_part_in_any_form(name: str) -> None:
 def test_turn_rows_of_a_masked_episode() -> None:
     choice = read_estimator("grpo", {"truncation": "mask"}, supplies=EVERYTHING)
     episodes = ["a", "b", "b", "c"]
-    of_rows = [TRUNCATED[0], TRUNCATED[1], TRUNCATED[1], TRUNCATED[2]]
+    row_episodes = [TRUNCATED[0], TRUNCATED[1], TRUNCATED[1], TRUNCATED[2]]
     result = choice.compute(
         torch.tensor([[2.0], [7.0], [1.0], [1.0]]), torch.ones(4, 1),
-        episodes=episodes, turns=[0, 0, 1, 0], group_ids=["g"] * 4, played=of_rows,
+        episodes=episodes, turns=[0, 0, 1, 0], group_ids=["g"] * 4, played=row_episodes,
     )  # fmt: skip
     assert result.advantages[:, 0].tolist() == [1.0, 0.0, 0.0, -1.0]
 
 
 def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
-    of_episodes = [
+    group_episodes = [
         EpisodeTurns([1.0, 0.0], [1, 1], "e", ("e", "x"), False, ["s", "t"], [{"p": 1.0}, {"p": 0.0}]),
         EpisodeTurns([0.0, 3.0], [1, 1], "e", ("e", "x"), False, ["s", "s"], [{"p": 0.0}, {"p": 3.0}]),
     ]
     rows = [(0, 1), (1, 0), (0, 0), (1, 1)]
-    rewards = torch.tensor([[of_episodes[episode].rewards[turn]] for episode, turn in rows])
+    rewards = torch.tensor([[group_episodes[episode].rewards[turn]] for episode, turn in rows])
     for name in ("gigpo", "gdpo", "rae"):
         choice = read_estimator(name, {}, gamma=0.5, supplies=EVERYTHING)
-        wanted, _ = choice.compute_turns(of_episodes, ["g", "g"])
+        wanted, _ = choice.compute_turns(group_episodes, ["g", "g"])
         found = choice.compute(
             rewards,
             torch.ones(4, 1),
             episodes=[episode for episode, _ in rows],
             turns=[turn for _, turn in rows],
             group_ids=["g"] * 4,
-            played=[of_episodes[episode] for episode, _ in rows],
+            played=[group_episodes[episode] for episode, _ in rows],
         )
         expected = [float(wanted[episode][turn]) for episode, turn in rows]
         assert found.advantages[:, 0].tolist() == pytest.approx(expected, abs=1e-6)
@@ -286,8 +283,8 @@ def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
 def test_an_episode_says_what_estimators_need_in_its_outline() -> None:
     infos: list[dict[str, Any]] = [{"agent": "x", "reward_components": {"p": 1.0}}, {"state_key": 7}, {}]
     turns = [
-        Turn([1], [2, 3], None, 1.0, f"observation {number}", "", "stop", info)
-        for number, info in enumerate(infos)
+        Turn([1], [2, 3], None, 1.0, f"observation {index}", "", "stop", info)
+        for index, info in enumerate(infos)
     ]
     episode = Episode("multi:Game", 1, turns, False, True, "max_turns", env_kwargs={"size": 3})
     needs: Any = ("state_keys", "reward_components", "agent_ids")
@@ -354,18 +351,3 @@ def test_what_a_trainer_supplies_may_depend_on_the_statistics() -> None:
         read_estimator("rebn", {"statistics": "env"}, trainer=split)
     with pytest.raises(ConfigError, match=r"it supplies nothing$"):
         read_estimator("grpo", {}, trainer=supported(supplies=()))
-
-
-def test_a_recipe_names_an_estimator_of_gem_that_the_trainer_can_run() -> None:
-    def recipe(estimator: str = "rebn", **options: Any) -> Recipe:
-        return Recipe(env=(GUESS,), model="m", estimator=estimator, estimator_options=options)
-
-    check_recipe(recipe(ddof=1), supported())
-    check_recipe(recipe("grpo"), supported(own_estimators=("grpo", "gae")))  # as gem_grpo
-    with pytest.raises(ConfigError, match=r"unknown option 'estimator_options\.dof'"):
-        check_recipe(recipe(dof=1), supported())
-    with pytest.raises(ConfigError, match="Acme has an estimator 'rebn' of its own; register yours under an"):
-        check_recipe(recipe(), supported(own_estimators=("rebn",)))
-    with pytest.raises(ConfigError, match="opo needs lengths"):
-        check_recipe(recipe("opo"), supported())
-    check_recipe(recipe("gae"), supported())  # the writer of the plugin sets up a critic, or refuses

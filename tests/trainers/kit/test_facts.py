@@ -36,7 +36,7 @@ def test_facts_of_pads_and_other_loops() -> None:
 def test_only_adjacent_turns_need_turn_ids() -> None:
     apart, adjacent = episode([1, 2], [3]), episode([1, 2], [], [3])
     packed = [pack_facts(one, "episode", rows_of(one))[0] for one in (apart, adjacent)]
-    assert ["spans" in of_row for of_row in packed] == [False, True]
+    assert ["spans" in row_facts for row_facts in packed] == [False, True]
     received = [None, *json.loads(json.dumps(packed))]
     mask = torch.tensor([[1, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 1, 0, 0], [1, 1, 1, 1, 0, 1, 1]])
     facts = unpack_facts(received, ["a", "b", "c"], [0] * 3, lambda: mask)
@@ -90,9 +90,9 @@ def test_turn_rows_are_joined_by_their_keys() -> None:
 
 def test_a_failed_episode_has_an_outline_but_no_turns() -> None:
     failed = Episode("test:Env", 1, [], False, True, "env_error", trainable=False)
-    (of_row,) = pack_facts(failed, "episode", rows_of(failed, pad_id=0))
-    assert of_row["episode"]["env_id"] == "test:Env"
-    assert "spans" not in of_row
+    (row_facts,) = pack_facts(failed, "episode", rows_of(failed, pad_id=0))
+    assert row_facts["episode"]["env_id"] == "test:Env"
+    assert "spans" not in row_facts
 
 
 def test_every_row_gets_the_inputs_of_its_own_episode() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gem_core.advantages import ReturnStats
-from gem_core.eval import evaluation_metrics
 from gem_core.rollout import Episode, Turn, episode_metrics
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.failures import (
@@ -15,6 +14,7 @@ from gem_core.trainers.failures import (
     played_rows,
     unpack_outline,
 )
+from gem_lab.eval import evaluation_metrics
 
 EPISODE = Episode(
     "env", 3, [Turn([1, 2], [3], [-0.5], 1.5, "question", "answer", "stop")], True, False, "terminated"

@@ -17,12 +17,12 @@ from gem_oat.tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
+from gem_chat.player import EpisodePlayer
 from gem_core import register
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
 from gem_core.trainers.interface import expect_listed
-from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
 from tests.trainers.oat import harness

@@ -13,9 +13,9 @@ import torch
 from gem_oat.rows import draw_turns, pack_turns, turn_values
 from oat.algorithms.ppo import PPOLearner
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.trainers.estimators import read_estimator
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
@@ -98,9 +98,10 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
         made.process_feedback_data(rows)
         width = max(len(row.rewards) for row in rows)
         rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
-        of_rows = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+        row_advantages = made.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
         found |= {
-            (*row.prompt_ids, -1, *row.response_ids): value for row, value in zip(rows, of_rows, strict=True)
+            (*row.prompt_ids, -1, *row.response_ids): value
+            for row, value in zip(rows, row_advantages, strict=True)
         }
     assert len(found) == turns
     return [
@@ -122,8 +123,8 @@ def test_oats_own_estimators_point_elsewhere(one_process: None) -> None:
         if name == "rebn":
             values = through_oat(REBN, episodes)
             return [
-                [of_turns[max(turn, 0)] for turn in played.turn_ids]
-                for played, of_turns in zip(episodes, values, strict=True)
+                [episode_values[max(turn, 0)] for turn in played.turn_ids]
+                for played, episode_values in zip(episodes, values, strict=True)
             ]
         assert [p.seed for p in episodes[::SAMPLES]] == [p.seed for p in episodes[1::SAMPLES]]
         stock: Any = PPOLearner.__new__(PPOLearner)

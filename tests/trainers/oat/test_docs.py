@@ -47,7 +47,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(registration._envs, "_values", here)
     for env_id in ELSEWHERE:
-        registration.register(env_id, "gem_core.envs.games.guess_the_number:GuessTheNumber")
+        registration.register(env_id, "gem_envs.games.guess_the_number:GuessTheNumber")
 
 
 def check(words: list[str]) -> Args:
@@ -63,8 +63,8 @@ def test_a_documented_command_is_accepted(words: list[str]) -> None:
 
 def test_the_page_names_every_option() -> None:
     page = (ROOT / "docs/trainers/oat.md").read_text()
-    of_oat = {field.name for field in fields(PPOArgs)}
-    for name in {field.name for field in fields(Args)} - of_oat:
+    oat_fields = {field.name for field in fields(PPOArgs)}
+    for name in {field.name for field in fields(Args)} - oat_fields:
         assert f"`--{name.replace('_', '-')}`" in page
 
 
@@ -102,7 +102,7 @@ def test_every_flag_of_oat_is_passed_on_or_rejected() -> None:
 
 def test_a_flag_that_is_passed_on_is_read() -> None:
     """A flag that no code of Oat's PPO or of the plugin reads would have no effect."""
-    (of_oat,), (ours,) = oat.__path__, gem_oat.__path__
-    files = [*Path(ours).glob("*.py"), *(path for part in PARTS for path in Path(of_oat).glob(part))]
+    (oat_fields,), (ours,) = oat.__path__, gem_oat.__path__
+    files = [*Path(ours).glob("*.py"), *(path for part in PARTS for path in Path(oat_fields).glob(part))]
     code = "".join(path.read_text() for path in files)
     assert passed_on() <= set(re.findall(r"args\.(\w+)", code)) | set(re.findall(r'args, "(\w+)"', code))

@@ -16,7 +16,7 @@ from gem_oat.repro import write
 from gem_oat.tasks import task_prompts
 
 from gem_core.advantages.critic import gae
-from gem_core.repro import ADAM_BETAS
+from gem_lab.repro import ADAM_BETAS
 from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 
 

@@ -141,7 +141,7 @@ def test_tasks_come_from_the_mix_and_are_never_evaluation_tasks() -> None:
     data = task_prompts(sources, 40, seed=1)
     assert len(data) == 40
     assert data[3] == task_prompts(sources, 40, seed=1)[3] != task_prompts(sources, 40, seed=2)[3]
-    made = [json.loads(data[number][1]) for number in range(40)]
+    made = [json.loads(data[index][1]) for index in range(40)]
     assert {task["seed"] in TRAIN_SEEDS for task in made} == {True}
     assert 20 < sum(task["env_id"] == "game:Mastermind-v0-easy" for task in made) < 40
     for_eval = evaluation_tasks(sources, 5, repeat=2)
@@ -165,7 +165,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         return episode([0.0] * (1 + task["index"] % 3))
 
     for first in range(0, len(data), 8):  # a step
-        waiting += [json.loads(data[number][1]) for number in range(first, first + 8)]
+        waiting += [json.loads(data[index][1]) for index in range(first, first + 8)]
         asyncio.run(collect(waiting, play, turns=8, at_once=3, group_size=2))
         if len(begun) >= 2 * items:
             break

@@ -21,13 +21,13 @@ from gem_oat.actor import Actor
 from gem_oat.learner import Learner
 from gem_oat.policy import BatchedPolicy
 
+from gem_chat.player import EpisodePlayer
 from gem_core.advantages import ReturnStats
-from gem_core.consistency import Played
 from gem_core.rollout import Episode, RolloutOptions
 from gem_core.rollout.concurrency import EpisodeLoop
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers.estimators import read_estimator
-from gem_core.trainers.player import EpisodePlayer
+from gem_lab.consistency import Played
 from tests.consistency import assemble, scenario
 from tests.consistency.faults import SEEN, Patch, findings, retokenized, shifted, unpaid
 from tests.consistency.scenario import Scenario
@@ -98,13 +98,13 @@ def step(made: Scenario, tokenizer: Any) -> list[Played]:
     width = max(len(row.rewards) for row in rows)
     rewards = torch.tensor([row.rewards + [0.0] * (width - len(row.rewards)) for row in rows])
     advantages = learning.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
-    of_loss = [
+    loss_values = [
         Row(row.prompt_ids, row.response_ids, [1] * len(row.response_ids),
             [value] * len(row.response_ids), [], None, None)
         for row, value in zip(rows, advantages, strict=True)
     ]  # fmt: skip
     return assemble.from_turns(
-        of_loss, rows[0].collected.episodes[: scenario.TASKS * scenario.SAMPLES], tokenizer
+        loss_values, rows[0].collected.episodes[: scenario.TASKS * scenario.SAMPLES], tokenizer
     )
 
 
@@ -127,13 +127,13 @@ def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     def turn_values(episodes: Sequence[Episode], choice: Any) -> Any:
         values = []
         for episode in episodes:
-            of_turns: list[float] = []
+            episode_values: list[float] = []
             ahead = 0.0
             for turn in reversed(episode.turns if episode.trainable else []):
                 ahead = turn.reward + ahead
-                of_turns.insert(0, ahead)
+                episode_values.insert(0, ahead)
                 ahead *= choice.gamma ** len(turn.response_ids)
-            values += [of_turns] if episode.trainable else []
+            values += [episode_values] if episode.trainable else []
         return values, ReturnStats.from_returns(values)
 
     monkeypatch.setattr(actor, "turn_values", turn_values)

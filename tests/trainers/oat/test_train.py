@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from gem_core.rollout import Episode, read_traces
-from gem_core.train.objective import policy_gradient
+from gem_lab.train.objective import policy_gradient
 from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,
@@ -272,10 +272,10 @@ def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: An
 
 def gae_of(episode: Played, values: dict[tuple[int, ...], float], lam: float) -> list[float]:
     """Return the generalized advantage estimates of the turns of an episode."""
-    of_turns = [values[tuple(request["prompt"])] for request in episode.requests]
+    turn_values = [values[tuple(request["prompt"])] for request in episode.requests]
     ahead, found = 0.0, []
     for reward, value, following in zip(
-        episode.rewards[::-1], of_turns[::-1], [0.0, *of_turns[:0:-1]], strict=True
+        episode.rewards[::-1], turn_values[::-1], [0.0, *turn_values[:0:-1]], strict=True
     ):
         ahead = reward + GAMMA * following - value + GAMMA * lam * ahead
         found.insert(0, ahead)

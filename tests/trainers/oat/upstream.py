@@ -52,11 +52,11 @@ def _multi_turn(batch: Batch, critic: bool = False, whiten: bool = False) -> Any
     learner.critic = object() if critic else None
     parts = []
     values = batch.split(batch.at_turns(batch.values)) if critic else batch.split(batch.rewards)
-    for rewards, of_turns in zip(batch.split(batch.rewards), values, strict=True):
+    for rewards, turn_values in zip(batch.split(batch.rewards), values, strict=True):
         dones = np.arange(len(rewards)) == len(rewards) - 1
         end = 1e9  # as in process_feedback_data
         advantages, _ = learner.compute_advantages(
-            rewards, np.append(of_turns, end), dones.astype(float), batch.gamma, batch.lam
+            rewards, np.append(turn_values, end), dones.astype(float), batch.gamma, batch.lam
         )
         parts.append(advantages)
     scope = {"torch": torch, "self": learner, "advantages": torch.tensor(np.concatenate(parts))[:, None]}

@@ -80,9 +80,9 @@ def experiences(responses: list[dict[str, Any]], first: int = 0) -> Any:
         first: Position of the first response in the whole batch.
     """
     rows = []
-    for number, response in enumerate(responses, start=first):
+    for index, response in enumerate(responses, start=first):
         row = SamplesGenerator._process_response_into_experience(None, response, max_len=4096)
-        row.index = [number]
+        row.index = [index]
         row.kl = torch.zeros(row.action_mask.shape)
         rows.append(row)
     return Experience.concat_experiences(rows, 0)

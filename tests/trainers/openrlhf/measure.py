@@ -12,7 +12,8 @@ from typing import Any
 
 from gem_openrlhf.executor import lay_out
 
-from gem_core.rollout import AppendContext, EnvPool, Episode
+from gem_chat import AppendContext
+from gem_core.rollout import EnvPool, Episode
 from gem_core.tasks import TaskRow
 from tests.trainers.openrlhf.args import experience_maker, experiences
 from tests.trainers.replay import play_again

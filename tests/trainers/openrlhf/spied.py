@@ -41,12 +41,12 @@ def _updates_of_rank(spy: Path, pid: str) -> list[Update]:
 def rows_of(saved: dict[str, Any]) -> list[Row]:
     """Return the rows of a micro-batch; column j of OpenRLHF's tensors is for token j + 1."""
     rows = []
-    for number, tokens in enumerate(saved["sequences"]):
-        mask = [int(value) for value in saved["mask"][number]]
+    for index, tokens in enumerate(saved["sequences"]):
+        mask = [int(value) for value in saved["mask"][index]]
         start = mask.index(1) if any(mask) else 0
         part = slice(start, len(tokens) - 1)
         assert not any(mask[len(tokens) - 1 :])
-        columns = [saved[name] and saved[name][number][part] for name in COLUMNS]
+        columns = [saved[name] and saved[name][index][part] for name in COLUMNS]
         rows.append(Row(tokens[: start + 1], tokens[start + 1 :], mask[part], *columns))
     return rows
 

@@ -10,9 +10,9 @@ import torch
 from gem_openrlhf.executor import lay_out
 from gem_openrlhf.labels import write
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import TaskRow
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
 from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, judge_stock, penalty
@@ -75,9 +75,9 @@ def test_other_options_on_the_same_episodes() -> None:
         task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
         rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]
         batches = [experiences(rows[n : n + 3], first=n) for n in range(0, len(rows), 3)]
-        for number, batch in enumerate(batches):
+        for index, batch in enumerate(batches):
             batch.kl = torch.zeros(batch.action_mask.shape)
-            for row, played in enumerate(episodes[3 * number : 3 * number + 3]):
+            for row, played in enumerate(episodes[3 * index : 3 * index + 3]):
                 batch.kl[row, : len(played.token_ids) - 1] = torch.tensor(penalty(played)[1:])
         maker.compute_advantages_and_returns(batches)
         result = [row for batch in batches for row in batch.advantages.tolist()]

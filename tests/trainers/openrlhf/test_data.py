@@ -11,9 +11,9 @@ from gem_openrlhf.labels import task_of, write
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 
-from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_lab.cli import main
 from tests.trainers.conftest import GAMES
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.openrlhf.args import AGENT, parse
@@ -29,9 +29,9 @@ def test_exported_rows_are_read_by_openrlhfs_own_dataset(tmp_path: Path) -> None
     strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
     rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
     wanted = list(make_tasks([EnvChoice.parse(source) for source in sources], 20))
-    assert [task_of(rows[number][2]) for number in range(20)] == wanted
-    assert {rows[number][0] for number in range(20)} == {GAMES[0], "game:GuessTheNumber-v0(max_number=50)"}
-    assert len({rows[number][1] for number in range(20)}) == 20  # evaluation finds a row by its input
+    assert [task_of(rows[index][2]) for index in range(20)] == wanted
+    assert {rows[index][0] for index in range(20)} == {GAMES[0], "game:GuessTheNumber-v0(max_number=50)"}
+    assert len({rows[index][1] for index in range(20)}) == 20  # evaluation finds a row by its input
     _, prompts, labels, images = rows.collate_fn([rows[0], rows[1]])
     assert (len(prompts), images) == (2, [None, None])
     assert task_of(labels[0])["seed"] != task_of(labels[1])["seed"]
@@ -47,7 +47,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         args = parse("--data.prompt_dataset" if "eval" not in words else "--eval.dataset", str(path), *AGENT)
         strategy = SimpleNamespace(args=args, print=print, is_rank_0=lambda: True)
         rows = PromptDataset(blending_datasets(str(path), strategy=strategy), None, strategy)
-        return [task_of(rows[number][2]) for number in range(len(rows))]
+        return [task_of(rows[index][2]) for index in range(len(rows))]
 
     check_epochs(source, read())
     check_eval_tasks(source, read("--split", "eval"))

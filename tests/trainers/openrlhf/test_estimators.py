@@ -65,13 +65,13 @@ def by_turn(batches: list[Any], given: list[dict[str, Any]], name: str = "advant
     """Return the value of each turn, after checking that exactly its tokens have it."""
     rows = [row for batch in batches for row in zip(getattr(batch, name), batch.action_mask, strict=True)]
     result = []
-    for (values, mask), of_row in zip(rows, given, strict=True):
+    for (values, mask), row_facts in zip(rows, given, strict=True):
         assert not values[mask == 0].any()
-        if not of_row["trainable"]:
+        if not row_facts["trainable"]:
             assert not mask.any()
             result.append([])
             continue
-        parts = values[mask != 0].split(of_row["response_lengths"])
+        parts = values[mask != 0].split(row_facts["response_lengths"])
         assert all((part == part[0]).all() for part in parts)
         result.append([float(part[0]) for part in parts])
     return result
@@ -85,7 +85,7 @@ def flat(rows: Sequence[Sequence[float]]) -> list[float]:
 @pytest.mark.parametrize("name", ["rebn", "gem_grpo", "gem_rloo", "gem_reinforce"])
 def test_advantages_equal_the_oracle(name: str, given: dict[str, Any]) -> None:
     # OpenRLHF infers the group from a sample's position: the n samples of a prompt are adjacent.
-    episodes = [dict(e, group=f"{number // 2}") for number, e in enumerate(given["episodes"])]
+    episodes = [dict(e, group=f"{index // 2}") for index, e in enumerate(given["episodes"])]
     given = case(given["name"], episodes, **{k: given[k] for k in ("gamma", "ddof", "eps", "min_std")})
     words = ["--algo.advantage.gamma", str(given["gamma"]), "--rollout.n_samples_per_prompt", "2"]
     if name in ("rebn", "gem_grpo"):
@@ -243,8 +243,8 @@ def test_failed_episodes_are_excluded_from_openrlhfs_baselines(name: str, penalt
     good = [[response(episode([r]), **(cut if r == 2.0 else {})) for r in of] for of in rewards]
     three = [
         row
-        for number, of in enumerate(good)
-        for row in [*of[: number % 3], response(failed, **cut), *of[number % 3 :]]
+        for index, of in enumerate(good)
+        for row in [*of[: index % 3], response(failed, **cut), *of[index % 3 :]]
     ]
     words = ["--algo.advantage.estimator", name, *penalty, "--rollout.n_samples_per_prompt"]
     wanted, result = (

@@ -18,11 +18,11 @@ from openrlhf.utils.vlm_utils import dedup_media_tokens, merge_mm_train_inputs
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput, RequestOutput
 
+from gem_chat.vision import Processor
 from gem_core import register
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import Processor
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import IMAGE_TOKENS, make_vision_model
+from gem_lab.train.tiny_vision import IMAGE_TOKENS, make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.openrlhf.args import experiences
@@ -133,7 +133,7 @@ def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, mode
     alone = AutoModelForImageTextToText.from_pretrained(model, **options).float().eval()
     place = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
     rows = []
-    for number, response in enumerate(responses):
+    for index, response in enumerate(responses):
         ids = torch.tensor([response["observation_tokens"]])
         pixels = dict(response["mm_train_inputs"] or {})
         if pixels:
@@ -141,9 +141,9 @@ def test_openrlhfs_actor_sees_each_image_at_its_place(processor: Processor, mode
         with torch.no_grad():
             logits = alone(ids, attention_mask=torch.ones_like(ids), **pixels).logits
         wanted = logits[0, :-1].log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
-        on = batch.action_mask[number].bool()
+        on = batch.action_mask[index].bool()
         rows.append(wanted[on[: len(wanted)]])
-        assert torch.allclose(result[number][on], rows[-1], atol=1e-4)
+        assert torch.allclose(result[index][on], rows[-1], atol=1e-4)
     assert (rows[0] - rows[2]).abs().max() > 1e-3  # the content of an image makes a difference
 
 

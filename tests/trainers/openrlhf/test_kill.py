@@ -39,8 +39,8 @@ def test_a_run_continues_after_a_kill_of_each_of_its_processes(
     saved = tmp_path / "checkpoints" / "_actor" / "latest"
     trained: Counter[int] = Counter()
     interrupted: set[int] = set()
-    for number, process in enumerate(["ray::RolloutRayActor", "VLLM::EngineCore", "ray::PPOTrainer", None]):
-        folder, step = tmp_path / f"run{number}", f"global_step{number + 1}"
+    for index, process in enumerate(["ray::RolloutRayActor", "VLLM::EngineCore", "ray::PPOTrainer", None]):
+        folder, step = tmp_path / f"run{index}", f"global_step{index + 1}"
 
         def in_the_middle(folder: Path = folder, step: str = step) -> bool:
             """Return whether an episode of the run's second step has begun."""

@@ -72,9 +72,9 @@ def test_the_loss_gets_the_advantages_of_the_oracle(
     assert len(updates) == 2 * repeats
     failed = [e for e in read_traces(tmp_path / "traces" / "train.jsonl") if not e.trainable]
     pads = 0
-    for number, update in enumerate(updates):
+    for index, update in enumerate(updates):
         mine = assert_update_is_right(update, episodes, tokenizer, model)
-        assert_metrics_are_right(steps[number // repeats], mine)
+        assert_metrics_are_right(steps[index // repeats], mine)
         pads += sum(row.is_pad for row in update.rows)
     assert pads == len(failed) * repeats > 0
 

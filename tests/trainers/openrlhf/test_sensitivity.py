@@ -16,8 +16,8 @@ from vllm import SamplingParams
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 
-from gem_core.consistency import Played
 from gem_core.trainers import estimators as kit_estimators
+from gem_lab.consistency import Played
 from tests.consistency import faults, scenario
 from tests.consistency.scenario import Scenario
 from tests.trainers.openrlhf import args

@@ -93,10 +93,10 @@ def test_three_steps_on_questions_and_games(
     rest = iter(traces)
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 16
-        of_questions = questions.asked(run, update, tokenizer)
-        mine = assert_update_is_right(update, episodes, tokenizer, model, ddof=1, others=of_questions)
-        games = [episode for episode in mine if not any(episode is one for one in of_questions.values())]
-        asked = len(of_questions)
+        question_episodes = questions.asked(run, update, tokenizer)
+        mine = assert_update_is_right(update, episodes, tokenizer, model, ddof=1, others=question_episodes)
+        games = [episode for episode in mine if not any(episode is one for one in question_episodes.values())]
+        asked = len(question_episodes)
         played = list(islice(rest, 16 - asked))
         assert 0 < asked < 16
         assert sum(row.is_pad for row in update.rows) == sum(not episode.trainable for episode in played)
@@ -113,7 +113,7 @@ def test_three_steps_on_questions_and_games(
         failed = sum(value for name, value in metrics.items() if name.startswith("gem/failed/"))
         assert failed == metrics["gem/filled"] == sum(not episode.trainable for episode in played)
         trained += games
-        rewards += [reward for one in of_questions.values() for reward in one.rewards]
+        rewards += [reward for one in question_episodes.values() for reward in one.rewards]
         for row in update.rows:
             shown = tokenizer.decode(row.prompt)
             is_game = shown.startswith("<|end|><|system|>Win!<|end|>")

@@ -17,10 +17,10 @@ from importlib.metadata import version
 import torch
 
 from gem_core.advantages import rebn
-from gem_core.repro import ADAM_BETAS
 from gem_core.rollout import Episode
-from gem_core.train import TrainConfig, train
-from gem_core.train.objective import Batch
+from gem_lab.repro import ADAM_BETAS
+from gem_lab.train import TrainConfig, train
+from gem_lab.train.objective import Batch
 from tests.trainers import learning
 
 

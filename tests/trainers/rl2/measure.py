@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from gem_rl2.estimators import turn_ids_of
 
+from gem_chat import AppendContext
 from gem_core.advantages import rebn
-from gem_core.rollout import AppendContext, EnvPool, Episode
+from gem_core.rollout import EnvPool, Episode
 from tests.trainers.replay import play_again
 
 

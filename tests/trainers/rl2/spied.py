@@ -41,18 +41,18 @@ def updates_of_rank(spy: Path, rank: str, model: Any) -> list[Update]:
 def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
     """Read the rows; RL2 predicts token t + 1 at position t, from states without the last token."""
     rows = []
-    for number, states in enumerate(saved["states"]):
-        mask = saved["action_mask"][number]
+    for index, states in enumerate(saved["states"]):
+        mask = saved["action_mask"][index]
         if not any(mask):
-            rows.append(Row([], [], [], saved["advantages"][number], [], None, None))
+            rows.append(Row([], [], [], saved["advantages"][index], [], None, None))
             continue
         start = mask.index(1) + 1
         last = [
-            a if m else s for a, m, s in zip(saved["actions"][number], mask, [*states[1:], 0], strict=True)
+            a if m else s for a, m, s in zip(saved["actions"][index], mask, [*states[1:], 0], strict=True)
         ]
         tokens = [states[0], *last]
         assert tokens[:-1] == states
-        column = {name: values[number][start - 1 :] for name, values in saved.items() if name != "states"}
+        column = {name: values[index][start - 1 :] for name, values in saved.items() if name != "states"}
         rows.append(
             Row(
                 tokens[:start],
@@ -64,7 +64,7 @@ def rows_of(saved: dict[str, list[list[Any]]]) -> list[Row]:
                 column.get("ref_logps"),
             )
         )
-        assert not any(saved["advantages"][number][: start - 1])
+        assert not any(saved["advantages"][index][: start - 1])
     return rows
 
 
@@ -76,9 +76,9 @@ def sampled(spy: Path) -> list[list[dict[str, list[Any]]]]:
             found.append([])
             continue
         saved = torch.load(path, weights_only=False)
-        for number, mask in enumerate(saved["action_mask"]):
+        for index, mask in enumerate(saved["action_mask"]):
             places = [place for place, on in enumerate(mask) if on]
-            row = {name: [values[number][place] for place in places] for name, values in saved.items()}
+            row = {name: [values[index][place] for place in places] for name, values in saved.items()}
             found[-1].append(row)
     return found[:-1]
 

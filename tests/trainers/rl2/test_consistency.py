@@ -11,9 +11,9 @@ import pytest
 import torch
 from gem_rl2.estimators import AdvantageHook
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.rollout import Episode, read_traces
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import lengths
 from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards
@@ -64,17 +64,17 @@ def played_of(
     """
     env_of = {task["seed"]: task["env_id"] for task in tasks()}
     found = []
-    for number, row in enumerate(spied.rows_of(saved)):
+    for index, row in enumerate(spied.rows_of(saved)):
         if row.is_pad and failed is not None:
             outline = next(failed)
             found.append(Played(outline.env_id, outline.seed or 0, trainable=False, rewards=[]))
             continue
-        seed = assemble.task_seed(saved["states"][number], tokenizer)
+        seed = assemble.task_seed(saved["states"][index], tokenizer)
         made = Played(env_of[seed], seed, trainable=not row.is_pad, rewards=[])
         if not row.is_pad:
             assemble.fill(made, row)
             rewards: dict[int, float] = {}
-            paid = saved["rewards"][number][len(row.prompt) - 1 :]
+            paid = saved["rewards"][index][len(row.prompt) - 1 :]
             for turn, reward in zip(made.turn_ids[len(row.prompt) :], paid, strict=True):
                 if turn >= 0:
                     rewards[turn] = rewards.get(turn, 0.0) + reward

@@ -77,7 +77,7 @@ def test_the_doctor_finds_the_hook() -> None:
     assert doctor is not None
     shown = subprocess.run([doctor, "doctor"], capture_output=True, text=True, env=env, check=False)
     lines = shown.stdout.splitlines()
-    at = next(number for number, line in enumerate(lines) if "RL2 0.0.2" in line)
+    at = next(index for index, line in enumerate(lines) if "RL2 0.0.2" in line)
     assert lines[at].startswith("ready")
     assert next(line for line in lines[at:] if "hook: " in line).endswith("[works]")
 

@@ -136,10 +136,10 @@ def test_reinforce_grpo_and_rloo() -> None:
     for turns, wanted in zip(per_turn(run(made, "adv.estimator=gem_reinforce"), made), gs, strict=True):
         assert turns == pytest.approx(wanted, abs=1e-5)
     firsts = [values[0] for values in gs]
-    for name, of_pair in (("gem_rloo", lambda a, b: a - b), ("gem_grpo", lambda a, b: (a > b) - (a < b))):
+    for name, compare in (("gem_rloo", lambda a, b: a - b), ("gem_grpo", lambda a, b: (a > b) - (a < b))):
         found = per_turn(run(made, f"adv.estimator={name}", "adv.responses_per_prompt=2"), made)
-        for number, turns in enumerate(found):
-            wanted = of_pair(firsts[number], firsts[number ^ 1])
+        for index, turns in enumerate(found):
+            wanted = compare(firsts[index], firsts[index ^ 1])
             assert turns == pytest.approx([wanted] * len(turns), abs=1e-5)
 
 
@@ -160,7 +160,7 @@ def test_a_reward_that_is_not_finite_is_an_error_or_marks_a_failed_environment()
     with pytest.raises(NonFiniteReward):
         run(made)
     tensors = run(made, failures_are_nan=True)
-    rest = [trajectory for number, trajectory in enumerate(made) if number != 2]
+    rest = [trajectory for index, trajectory in enumerate(made) if index != 2]
     wanted = evidence.oracle(rewards_of(rest), GAMMA)
     assert not tensors["advantages"][2].any()
     assert not tensors["action_mask"][2].any()

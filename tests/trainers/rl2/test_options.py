@@ -14,10 +14,10 @@ from gem_rl2.rows import check_file, task_of, write
 from gem_rl2.upstream import SPLITS, find
 
 from gem_core import register
-from gem_core.cli import main
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_core.trainers import options
+from gem_lab.cli import main
 from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
@@ -194,11 +194,11 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
         config = SimpleNamespace(path=str(path), responses_per_prompt=2)
         if INDEX:
             data = RLDataset(config, None)
-            first, rows = data.collate_fn([data[0]]), [data[number] for number in range(len(data))]
+            first, rows = data.collate_fn([data[0]]), [data[index] for index in range(len(data))]
         else:
             data = RLDataset(config, None, datasets.load_dataset("json", data_files=str(path), split="train"))
             first = [sample.sample for sample in data[0].samples]
-            rows = [data[number].samples[0].sample for number in range(len(data))]
+            rows = [data[index].samples[0].sample for index in range(len(data))]
         assert len(first) == 2
         assert len({str(row) for row in first}) == 1  # samples share the item
         return [task_of(row["extra_info"]) for row in rows]

@@ -22,8 +22,8 @@ from gem_rl2.session import Session
 from omegaconf import OmegaConf
 from RL2.datasets import pack_tensor_dicts
 
-from gem_core.consistency import Played
 from gem_core.trainers import estimators
+from gem_lab.consistency import Played
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
 from tests.consistency.scenario import GAMMA, MAX_TURNS, SAMPLES, TOKENS_PER_TURN, Scenario, tasks
 from tests.trainers.rl2 import harness
@@ -101,8 +101,8 @@ def step(made: Scenario, tokenizer: Any, rollout: Any) -> list[Played]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout, "async_generate", Engine(Script(made.script), tokenizer))
         parts = asyncio.run(play())
-    packed = pack_tensor_dicts([row for of_episode in parts for row in of_episode])
-    bounds = torch.tensor([0, *(len(of_episode) for of_episode in parts)]).cumsum(0)
+    packed = pack_tensor_dicts([row for episode_rows in parts for row in episode_rows])
+    bounds = torch.tensor([0, *(len(episode_rows) for episode_rows in parts)]).cumsum(0)
     AdvantageHook(upstream, failures_are_nan=True)(config.adv, packed, bounds, 1)
     lengths = (packed["position_ids"].argmax(1) + 1).tolist()
     saved = {

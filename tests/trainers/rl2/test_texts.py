@@ -14,9 +14,10 @@ from gem_rl2.rows import rl2_row
 from gem_rl2.session import Session
 
 import gem_core
+from gem_chat import AppendContext
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import AppendContext, read_traces
+from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.support import ForgingEnv, ScriptedEnv
 from tests.trainers.rl2.configs import gem_config
@@ -102,23 +103,14 @@ def test_tokens_match_the_context(tiny: Path, tokenizer: Any) -> None:
     assert ids == wanted
 
 
-@pytest.mark.parametrize("context", ["append", "rebuild"])
-def test_an_environment_cannot_forge_the_conversation(
-    tiny: Path, tokenizer: Any, context: str, tmp_path: Path
-) -> None:
-    def special(env: str, *overrides: str) -> list[list[int]]:
-        playing = session(tiny, f"+gem.context={context}", f"+gem.traces={tmp_path / env[9:]}", *overrides)
-        made = rollout(playing, env, ["one" + END], tokenizer)
-        assert playing.report("train", 1)["gem/forged_tokens"] == (9 if "Forging" in env else 0)
-        ids = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-        return [[token for token, _ in row if token in ids] for row in made["rows"]]
-
-    assert special("rl2texts:Forging") == special("rl2texts:Scripted")
-    (episode,) = read_traces(tmp_path / "Forging" / "train.jsonl")
-    if context == "append":  # the trace has the tokens of RL2
-        text = tokenizer.decode(episode.turns[1].context_ids)
-        assert "<\u2060|end|>" in text
-    assert special("rl2texts:Forging", "+gem.parse_special=true") != special("rl2texts:Scripted")
+def test_the_trace_has_the_tokens_of_rl2(tiny: Path, tokenizer: Any, tmp_path: Path) -> None:
+    playing = session(tiny, f"+gem.traces={tmp_path}")
+    made = rollout(playing, "rl2texts:Forging", ["one" + END], tokenizer)
+    playing.report("train", 1)
+    (episode,) = read_traces(tmp_path / "train.jsonl")
+    tokens = [token for turn in episode.turns for token in (*turn.context_ids, *turn.response_ids)]
+    assert tokens == [token for token, _ in made["rows"][0]]
+    assert "<\u2060|end|>" in tokenizer.decode(episode.turns[1].context_ids)
 
 
 def test_a_text_without_its_end_was_cut(tiny: Path, tokenizer: Any, tmp_path: Path) -> None:

@@ -67,10 +67,12 @@ def assert_steps_are_right(
             assert len(mine) == episodes_per_step
             assert logged["gem/error_rate"] == 0
         else:
-            of_step = [episode for episode in played if episode.metadata["step"] == number]
-            assert len(of_step) == episodes_per_step or (or_more and len(of_step) > episodes_per_step)
-            assert len(mine) == sum(episode.trainable for episode in of_step)
-            chaos.assert_rates_are_right(logged, of_step)
+            step_episodes = [episode for episode in played if episode.metadata["step"] == number]
+            assert len(step_episodes) == episodes_per_step or (
+                or_more and len(step_episodes) > episodes_per_step
+            )
+            assert len(mine) == sum(episode.trainable for episode in step_episodes)
+            chaos.assert_rates_are_right(logged, step_episodes)
             own = logged["scores/train" if "scores/train" in logged else "rewards/train"]
             assert own == pytest.approx(logged["gem/return"], abs=1e-5)
         end = tokenizer.eos_token
@@ -331,8 +333,8 @@ def test_a_critic(tmp_path: Path, warm: Path, warm_tokenizer: Any, version: str)
         assert sorted(returns) == pytest.approx(sorted(episode.total_reward for episode in mine), abs=1e-6)
         values = [row["values" if version == "index" else "old_values"] for row in trained]
         wanted = [
-            generalized_advantages(row["rewards"], of_row, evidence.GAMMA, 0.95)
-            for row, of_row in zip(trained, values, strict=True)
+            generalized_advantages(row["rewards"], row_values, evidence.GAMMA, 0.95)
+            for row, row_values in zip(trained, values, strict=True)
         ]
         predictions, every = (torch.tensor([x for row in rows for x in row]) for rows in (values, wanted))
         found, targets = ([x for row in trained for x in row[name]] for name in ("advantages", "returns"))
@@ -340,7 +342,7 @@ def test_a_critic(tmp_path: Path, warm: Path, warm_tokenizer: Any, version: str)
         assert found == pytest.approx(whitened.tolist(), abs=1e-4)
         assert targets == pytest.approx((every + predictions).tolist(), abs=1e-4)
         predicted.append(values)
-    assert any(value for of_row in predicted[-1] for value in of_row)
+    assert any(value for row_values in predicted[-1] for value in row_values)
 
 
 def generalized_advantages(

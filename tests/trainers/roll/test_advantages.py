@@ -21,23 +21,23 @@ from tests.trainers.evidence import oracle
 def batch(rewards: list[list[float]], *, rows: RowKind, own: bool) -> Any:
     """Return rows with two tokens per turn; without `own` they lack the fields of our env managers."""
     packed: list[tuple[int, list[float], list[int]]] = []
-    for number, of_turns in enumerate(rewards):
+    for index, turn_rewards in enumerate(rewards):
         if rows == "turn":
-            packed += [(number, [reward], [turn]) for turn, reward in enumerate(of_turns)]
+            packed += [(index, [reward], [turn]) for turn, reward in enumerate(turn_rewards)]
         else:
-            packed.append((number, of_turns, list(range(len(of_turns)))))
-    length = 3 * max(len(of_turns) for _, of_turns, _ in packed) + 1
+            packed.append((index, turn_rewards, list(range(len(turn_rewards)))))
+    length = 3 * max(len(turn_rewards) for _, turn_rewards, _ in packed) + 1
     mask = torch.zeros(len(packed), length, dtype=torch.bool)
     turn_ids = torch.full((len(packed), length), -1)
     scores = torch.zeros(len(packed), length)
-    for row, (_, of_turns, _) in enumerate(packed):
-        for turn, reward in enumerate(of_turns):
+    for row, (_, turn_rewards, _) in enumerate(packed):
+        for turn, reward in enumerate(turn_rewards):
             mask[row, 3 * turn + 1 : 3 * turn + 3] = True
             turn_ids[row, 3 * turn + 1 : 3 * turn + 3] = turn
             scores[row, 3 * turn + 2] = reward
     if not own:  # ROLL puts the sum of all rewards on the last token
         scores = torch.zeros_like(scores)
-        scores[:, -1] = torch.tensor([sum(of_turns) for _, of_turns, _ in packed])
+        scores[:, -1] = torch.tensor([sum(turn_rewards) for _, turn_rewards, _ in packed])
     tensors = {"response_mask": mask, "scores": scores} | ({"gem_turn_ids": turn_ids} if own else {})
     columns = {
         "traj_id": object_array([f"t{number}" for number, _, _ in packed]),

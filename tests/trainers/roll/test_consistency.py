@@ -19,10 +19,10 @@ from roll.pipeline.agentic.utils import agentic_compute_advantage, compute_respo
 from roll.utils.functionals import compute_token_reward
 from roll.utils.kl_controller import get_kl_controller
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import read_estimator
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (
@@ -47,9 +47,9 @@ def shared_config(folder: Path) -> dict[str, Any]:
     envs = [EnvChoice.of(task) for task in tasks()]
     groups = Counter(env.label for env in envs)
     by_label = {env.label: env for env in envs}
-    tags = {f"Tag{number}": by_label[label] for number, label in enumerate(groups)}
+    tags = {f"Tag{index}": by_label[label] for index, label in enumerate(groups)}
     section = {"tags": list(tags), "num_groups_partition": list(groups.values())}
-    of_tag = {
+    tagged = {
         "env_manager_cls": "gem_roll.GemTrajEnvManager",
         "max_steps": MAX_TURNS,
         "max_tokens_per_step": TOKENS_PER_TURN,
@@ -76,7 +76,7 @@ def shared_config(folder: Path) -> dict[str, Any]:
             "gem": {"tasks": str(table)},
             **{
                 tag: {
-                    **of_tag,
+                    **tagged,
                     "env_type": f"gem_core:{env.env_id}",
                     "env_config": {**env.env_kwargs, "wrappers": "named"},
                 }
@@ -128,11 +128,11 @@ def rows_of(episodes: list[Played]) -> DataProto:
     return found
 
 
-def unshifted(of_rows: torch.Tensor, episodes: list[Played]) -> list[list[float]]:
+def unshifted(row_advantages: torch.Tensor, episodes: list[Played]) -> list[list[float]]:
     """Return values per token of each episode; ROLL's advantages are shifted by one."""
     return [
         [0.0, *row[: len(played.token_ids) - 1]]
-        for row, played in zip(of_rows.tolist(), episodes, strict=True)
+        for row, played in zip(row_advantages.tolist(), episodes, strict=True)
     ]
 
 

@@ -27,11 +27,11 @@ CAUSE = "RuntimeError: the environment broke"
 @pytest.fixture
 def batch(tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return rollouts of three episodes, of which the second failed."""
-    of_env = {"test:Endless": ["a", "b", "c"], "test:Raises": ["a", "b"]}
+    answers = {"test:Endless": ["a", "b", "c"], "test:Raises": ["a", "b"]}
     made = []
     for env_id in ("test:Endless", "test:Raises", "test:Endless"):
         (rollout,) = rollouts(
-            tmp_path, tokenizer, list(of_env[env_id]), monkeypatch, env_type=f"gem_core:{env_id}"
+            tmp_path, tokenizer, list(answers[env_id]), monkeypatch, env_type=f"gem_core:{env_id}"
         )
         made.append(rollout)
     return made

@@ -53,8 +53,8 @@ def test_two_epochs_and_other_terms_of_the_loss(
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     assert len(updates) == 4
     failed = 0
-    for number, update in enumerate(updates):
-        mine, metrics = assert_update_is_right(update, episodes, warm_tokenizer, model), steps[number // 2]
+    for index, update in enumerate(updates):
+        mine, metrics = assert_update_is_right(update, episodes, warm_tokenizer, model), steps[index // 2]
         assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 12 - len(mine)
         failed += 8 - len(mine)
         assert_metrics_are_right(metrics, mine, 8 - len(mine))

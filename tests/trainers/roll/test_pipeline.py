@@ -88,8 +88,8 @@ def test_the_ratio_is_1_in_every_epoch(mode: str, micro: int, tmp_path: Path) ->
         assert not made.pipeline_config.enable_old_logprobs_recompute
         adjusted = made.adjust_batch(collected(rows, failed), mode)
         assert len(adjusted) == 8
-        of_rows = adjusted.batch["response_mask"].any(1)
-        assert int(of_rows.sum()) == min(rows, 8)
+        has_response = adjusted.batch["response_mask"].any(1)
+        assert int(has_response.sum()) == min(rows, 8)
         copied += 8 - min(rows, 8)
         removed = adjusted.meta_info["metrics"].get("system/batch_remove_count", 0)
         assert removed == max(rows - 8, 0)

@@ -11,8 +11,8 @@ from gem_roll.options import check_config
 from gem_roll.repro import write
 from gem_roll.tasks import table_of
 
-from gem_core.repro import ADAM_BETAS
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_lab.repro import ADAM_BETAS
 from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.roll.configs import read_config
 

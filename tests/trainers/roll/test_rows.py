@@ -78,13 +78,14 @@ def rollouts(
     env_type: str = "gem_core:test:Endless",
     max_steps: int = 3,
     steps: Sequence[int] = (0,),
+    max_tokens: int = 24,
     **changed: Any,
 ) -> list[Any]:
     """Return the rollouts that a manager puts into ROLL's queue."""
     monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
     section = {
         "env_type": env_type, "env_manager_cls": f"gem_roll.{manager}", "max_steps": max_steps,
-        "max_tokens_per_step": 24, "agent_system_template": None, "agent_template": "{observation}",
+        "max_tokens_per_step": max_tokens, "agent_system_template": None, "agent_template": "{observation}",
     }  # fmt: skip
     gem = changed.pop("gem", {})
     config = small_config(
@@ -96,6 +97,7 @@ def rollouts(
             },
             "val_env_manager": {"tags": ["T"], "num_groups_partition": [4]},
             "custom_envs": {"gem": gem, "T": section},
+            "actor_infer": {"generating_args": {"max_new_tokens": max_tokens}},
             **changed,
         },
     )  # fmt: skip

@@ -22,10 +22,10 @@ from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
 
-from gem_core.consistency import Played
 from gem_core.rollout import Episode
 from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers import estimators
+from gem_lab.consistency import Played
 from tests.consistency.faults import (
     SEEN,
     Patch,
@@ -68,7 +68,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
     config = small_config(folder, changed)
     rollouts = []
     environments = [
-        env for of_worker in config.train_env_manager.env_configs.values() for env in of_worker.values()
+        env for worker_envs in config.train_env_manager.env_configs.values() for env in worker_envs.values()
     ]
     for environment in sorted(environments, key=lambda env: (env["group_id"], env["env_id"])):
         queue = Queue(1)
@@ -87,12 +87,12 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
     data = made_pipeline.adjust_batch(data)
     use_advantages(data, None)
     found = [read_row(outline, [], [], [], []) for outline in failed]
-    for number, outline in enumerate(outlines):
-        size = int(data.batch["attention_mask"][number].sum())
-        tokens = data.batch["input_ids"][number, :size].tolist()
-        mask = data.batch["response_mask"][number, :size].tolist()
-        advantages = [0.0, *data.batch["advantages"][number, : size - 1].tolist()]
-        found.append(read_row(outline, tokens, mask, rewards[number][:size], advantages))
+    for index, outline in enumerate(outlines):
+        size = int(data.batch["attention_mask"][index].sum())
+        tokens = data.batch["input_ids"][index, :size].tolist()
+        mask = data.batch["response_mask"][index, :size].tolist()
+        advantages = [0.0, *data.batch["advantages"][index, : size - 1].tolist()]
+        found.append(read_row(outline, tokens, mask, rewards[index][:size], advantages))
     return found
 
 

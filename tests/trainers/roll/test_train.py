@@ -70,10 +70,10 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    of_step = {step: [e for e in traces if e.metadata["step"] == step] for step in range(3)}
+    step_episodes = {step: [e for e in traces if e.metadata["step"] == step] for step in range(3)}
     assert len(updates) == len(steps) == 3
     trained = []
-    for update, metrics, collected in zip(updates, steps, of_step.values(), strict=True):
+    for update, metrics, collected in zip(updates, steps, step_episodes.values(), strict=True):
         failed = sum(not episode.trainable for episode in collected)
         assert (len(update.rows), len(collected)) == (16, 12)  # padded with masked copies
         assert sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"] == 4 + failed
@@ -90,15 +90,15 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     assert any(len(episode.rewards) > 1 for episode in trained)
     played = sorted(episode.token_ids for episode in trained)
     assert played == sorted(e.episode_row().token_ids for e in traces if e.trainable)
-    for made in of_step.values():
+    for made in step_episodes.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each
         assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS}
     assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(6)] * 2)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
-    of_last = [e for e in evaluated if e.metadata["step"] == 2]
-    returned = sum(e.total_reward for e in of_last) / len(of_last)
+    last_evaluated = [e for e in evaluated if e.metadata["step"] == 2]
+    returned = sum(e.total_reward for e in last_evaluated) / len(last_evaluated)
     assert steps[2]["val/gem/return"] == pytest.approx(returned, abs=1e-6)
     assert steps[2]["val/score/mean"] == pytest.approx(returned, abs=1e-6)
 

@@ -41,17 +41,17 @@ def _call(
         adv_estimator=name, reward_normalization=_normalization(grouping, method), reward_clip=None,
         episode_reward_weight=1.0, step_reward_weight=1.0,
     )  # fmt: skip
-    of_turns = name in ("step_reinforce", "gigpo")
-    data = _turns(batch) if of_turns else _episodes(batch)
+    per_turn = name in ("step_reinforce", "gigpo")
+    data = _turns(batch) if per_turn else _episodes(batch)
     data = compute_discounted_returns(data, name, batch.gamma)
     data, _ = compute_response_level_rewards(data, config)
     data.batch["token_level_rewards"] = expand_to_token_level(data)
     data = agentic_compute_advantage(
-        data, 1.0 if of_turns else batch.gamma, batch.lam, name, whiten_advantages=whiten,
+        data, 1.0 if per_turn else batch.gamma, batch.lam, name, whiten_advantages=whiten,
         pipeline_config=config,
     )  # fmt: skip
     advantages = data.batch["advantages"]
-    return batch.spread(advantages[:, 0].numpy()) if of_turns else advantages
+    return batch.spread(advantages[:, 0].numpy()) if per_turn else advantages
 
 
 def _rows(mask: Any, scores: Any, columns: dict[str, Any], **tensors: torch.Tensor) -> Any:

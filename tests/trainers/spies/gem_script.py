@@ -55,7 +55,7 @@ class Script:
         return answer
 
     @classmethod
-    def of_environment(cls) -> Script | None:
+    def from_environment(cls) -> Script | None:
         """Return the script in ``GEM_SCRIPT``; None if the variable is not set."""
         path = os.environ.get("GEM_SCRIPT")
         return cls(path) if path else None

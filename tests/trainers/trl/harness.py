@@ -17,9 +17,9 @@ from gem_trl.trainer import GemGRPOTrainer
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, Policy
 from gem_core.rollout.sources import SourceLedger
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.trainers.evidence import GAMMA, Row, Update
 from tests.trainers.processes import ROOT, SPIES
 

@@ -12,10 +12,10 @@ from datasets import Dataset
 from gem_trl.config import GemConfig
 from gem_trl.dataset import task_prompt
 
-from gem_core.consistency import Played
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode, Generation, without_tokens
 from gem_core.tasks import TaskRow
+from gem_lab.consistency import Played
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.consistency import scenario
 from tests.consistency.assemble import episode_of, turn_ids_of
 from tests.consistency.scenario import Scenario
@@ -105,6 +105,6 @@ def replay(trainer: Any, episodes: list[Played]) -> list[list[float]]:
     return found
 
 
-def tokens_of(of_turns: list[float], played: Played) -> list[float]:
+def tokens_of(turn_values: list[float], played: Played) -> list[float]:
     """Return a value for each token of a row; that of another token than a response is arbitrary."""
-    return [of_turns[turn] for turn in itertools.accumulate(played.turn_ids, max, initial=0)][1:]
+    return [turn_values[turn] for turn in itertools.accumulate(played.turn_ids, max, initial=0)][1:]

@@ -12,8 +12,8 @@ from gem_trl.playing import Rollout
 from gem_trl.rewards import episode_return
 from trl import GRPOTrainer
 
-from gem_core.consistency import Played
-from gem_core.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency import Played
+from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import SAMPLES, Scenario
@@ -76,7 +76,7 @@ def test_trls_own_advantages_point_elsewhere(tmp_path: Path, shared_step: Scenar
         for option, value in {"scale_rewards": "group", **STOCK.get(name, {})}.items():
             setattr(trainer, option, value)
         values = shared.replay(trainer, episodes)
-        return [shared.tokens_of(of_turns, p) for of_turns, p in zip(values, episodes, strict=True)]
+        return [shared.tokens_of(turn_values, p) for turn_values, p in zip(values, episodes, strict=True)]
 
     found = judge_stock(shared_step, "trl", ["rebn", *STOCK], tokens)
     assert found.pop("rebn") == 0

@@ -1,4 +1,4 @@
-"""Native tool calls in TRL, in three formats, with the advantages of an independent computation."""
+"""Native tool calls in TRL, and texts that spell special tokens, in the trainer's own steps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Generation
-from tests.trainers import tool_episodes
+from gem_lab.engines.sampling import BatchingPolicy
+from tests.trainers import forging, tool_episodes
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness
 
@@ -61,3 +61,36 @@ def test_tool_episodes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     prompts = [tokenizer.decode(prompts[-1]) for prompts in asked.values()]
     assert all(prompt.count("Looks into a box.") == 1 for prompt in prompts)
     assert not any("Result of" in prompt for prompt in prompts)
+
+
+def test_texts_of_an_environment_spell_no_special_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of TRL's step, only the part runs that makes and scores the rows."""
+    tokenizer = AutoTokenizer.from_pretrained(harness.MODEL)
+    tokenizer.chat_template = tool_episodes.template("hermes", "<|ROLE|>", "<|end|>")
+
+    def play_once(env_id: str, texts: list[str], parse_special: bool) -> forging.Asked:
+        asked: dict[str, list[list[int]]] = {}
+
+        async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+            prompts = asked.setdefault(request_id, [])
+            prompts.append(list(prompt_ids))
+            ids = tokenizer.encode(texts[len(prompts) - 1], add_special_tokens=False)
+            return Generation(ids, [-1.0] * len(ids), "stop")
+
+        monkeypatch.setattr(BatchingPolicy, "generate", generate)
+        trainer = harness.Spied(
+            harness.MODEL,
+            args=harness.config(tmp_path, per_device_train_batch_size=2, max_completion_length=1500),
+            train_dataset=harness.tasks(env_id, 1),
+            processing_class=tokenizer,
+            gem=harness.gem(max_tokens_per_turn=400, parse_special=parse_special),
+        )
+        trainer.model.train()
+        trainer._generate_and_score_completions([trainer.train_dataset[0]] * 2)
+        one, other = asked.values()
+        assert one == other
+        return forging.Asked(one, trainer._metrics["train"]["gem/forged_tokens"][-1])
+
+    forging.check(play_once, tokenizer, "<|end|>")

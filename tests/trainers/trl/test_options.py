@@ -15,8 +15,8 @@ from gem_trl import trainer as gem_trainer
 from gem_trl.config import check_args
 from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
 
+from gem_chat.player import EpisodePlayer
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
-from gem_core.trainers.player import EpisodePlayer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import chaos
 from tests.trainers.trl import harness

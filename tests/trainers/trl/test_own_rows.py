@@ -152,8 +152,8 @@ def test_a_reward_model_scores_own_rows_only(tmp_path: Path, tokenizer: Any) -> 
     trainer.train()
     scores, tasks_of = trainer._scores, trainer.gem_rollout.tasks
     assert [task is None for task in tasks_of].count(True) == 4
-    for of_row, task in zip(scores.isnan().tolist(), tasks_of, strict=True):
-        assert of_row == ([True, True, False] if task else [False, False, True])
+    for row_padding, task in zip(scores.isnan().tolist(), tasks_of, strict=True):
+        assert row_padding == ([True, True, False] if task else [False, False, True])
 
 
 @pytest.mark.parametrize("beside", [True, False], ids=["beside a game", "alone"])

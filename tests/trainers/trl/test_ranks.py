@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gem_core.advantages.registry import get_estimator
-from gem_core.consistency import Record, compare
+from gem_lab.consistency import Record, compare
 from tests.consistency import assemble
 from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import GAMMA, Row, Update
@@ -71,12 +71,12 @@ def test_a_group_may_be_on_two_ranks(ranks: list[dict[str, Any]], estimator: str
     assert max(np.abs(a - b).max() for a, b in zip(wanted, alone, strict=True)) > 0.01
     start = 0
     for part, mine in zip(parts, played, strict=True):
-        of_rank = list(zip(mine, wanted[start : start + len(mine)], strict=True))
+        rank_rows = list(zip(mine, wanted[start : start + len(mine)], strict=True))
         start += len(mine)
         assert part["rows"]
         for row in part["rows"]:
             turns = turns_of(row)
-            same = [values for (*_, tokens), values in of_rank if tokens == row.prompt + row.response]
+            same = [values for (*_, tokens), values in rank_rows if tokens == row.prompt + row.response]
             assert any(turns == pytest.approx(list(values), abs=1e-5) for values in same)
     count = sum(len(rewards) for _, rewards, *_ in everything)
     mean = sum(sum(rewards) for _, rewards, *_ in everything) / len(everything)

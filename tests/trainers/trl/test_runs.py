@@ -15,10 +15,10 @@ from gem_trl import GemGRPOTrainer, episode_return, policies, rollout, tasks
 from gem_trl.trainer import ScoredRow
 from trl import GRPOTrainer
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
 from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
 from tests.trainers.trl import harness

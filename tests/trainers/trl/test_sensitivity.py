@@ -12,11 +12,11 @@ import pytest
 from gem_trl import playing, trainer
 
 from gem_core.advantages import ReturnStats
-from gem_core.consistency import Played
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.estimators import EstimatorChoice
+from gem_lab.consistency import Played
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.consistency.assemble import turn_ids_of
 from tests.consistency.faults import (
     SEEN,
@@ -55,12 +55,12 @@ def step(made: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     rows = [row for row in training.train_dataset for _ in range(SAMPLES)]
     batch = training._generate_and_score_completions(rows)
     found = []
-    for number, (episode, turns) in enumerate(zip(training.rollouts[0], consumed, strict=True)):
-        width = int(batch["completion_mask"][number].sum())
-        prompt = batch["prompt_ids"][number][batch["prompt_mask"][number].bool()].tolist()
-        mask = [0] * len(prompt) + batch["tool_mask"][number][:width].tolist()
-        advantages = [0.0] * len(prompt) + batch["advantages"][number][:width].tolist()
-        tokens = prompt + batch["completion_ids"][number][:width].tolist()
+    for index, (episode, turns) in enumerate(zip(training.rollouts[0], consumed, strict=True)):
+        width = int(batch["completion_mask"][index].sum())
+        prompt = batch["prompt_ids"][index][batch["prompt_mask"][index].bool()].tolist()
+        mask = [0] * len(prompt) + batch["tool_mask"][index][:width].tolist()
+        advantages = [0.0] * len(prompt) + batch["advantages"][index][:width].tolist()
+        tokens = prompt + batch["completion_ids"][index][:width].tolist()
         rewards = token_rewards(mask, turns.rewards)
         found.append(read_row(episode, tokens, mask, rewards, advantages))
     return found

@@ -12,8 +12,8 @@ from datasets import concatenate_datasets
 from gem_trl import policies
 from gem_trl.dataset import tasks
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Episode
+from gem_lab.engines.sampling import BatchingPolicy
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness
@@ -140,7 +140,7 @@ def test_a_failed_episode_counts_in_no_divisor_of_the_loss(
 def leave_one_out(rewards: list[list[float]], gamma: float) -> list[list[float]]:
     """Return the advantages of RLOO with two episodes per task."""
     totals = [math.fsum(r * gamma**turn for turn, r in enumerate(episode)) for episode in rewards]
-    other = [totals[number + 1 - 2 * (number % 2)] for number in range(len(totals))]
+    other = [totals[index + 1 - 2 * (index % 2)] for index in range(len(totals))]
     return [[mine - its] * len(r) for mine, its, r in zip(totals, other, rewards, strict=True)]
 
 

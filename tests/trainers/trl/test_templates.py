@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.rollout import AppendContext, RebuildContext
+from gem_chat import AppendContext, RebuildContext
 from tests.rollout.tokenizers import bpe_tokenizer
 
 TEMPLATES = sorted(

@@ -69,8 +69,8 @@ class Engine:
                 sample = self.begun[seed] = self.begun.get(seed, -1) + 1
             else:  # the sample is the one whose texts are in the prompt
                 (sample,) = [
-                    number
-                    for number, texts in enumerate(self.texts[seed])
+                    index
+                    for index, texts in enumerate(self.texts[seed])
                     if len(texts) > turn and all(text in prompt for text in texts[:turn])
                 ]
             text = self.texts[seed][sample][turn]
@@ -220,14 +220,14 @@ def test_an_estimator_of_gem_core_sees_the_turns_of_the_tool_loop(
         [len(moves[seed]) + 1 if good else 2 for seed in moves for good in (True, False)],
     )
     assert len(set(counts)) > 1
-    for number, count in enumerate(counts):
-        width = int(batch["completion_mask"][number].sum())
-        own = batch["tool_mask"][number][:width].tolist()
+    for index, count in enumerate(counts):
+        width = int(batch["completion_mask"][index].sum())
+        own = batch["tool_mask"][index][:width].tolist()
         starts = [n for n, on in enumerate(own) if on and not (n and own[n - 1])]
         assert len(starts) == count
-        values = batch["advantages"][number][:width].tolist()
+        values = batch["advantages"][index][:width].tolist()
         # TRL adds the environment's own reward, that of the episode, to the reward function's.
-        total = width + made._scores[number, -1].item()
+        total = width + made._scores[index, -1].item()
         assert [values[n] for n in starts] == pytest.approx(
             [total * 0.5 ** (count - 1 - t) for t in range(count)]
         )

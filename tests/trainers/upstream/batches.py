@@ -78,7 +78,7 @@ class Batch:
         return np.asarray(ends - self.lengths - before)
 
     @cached_property
-    def of_turn(self) -> IntArray:
+    def token_turns(self) -> IntArray:
         """Turn of each response token, (K,)."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
@@ -86,13 +86,15 @@ class Batch:
     def positions(self) -> IntArray:
         """Position of each response token in its row, (K,)."""
         first = np.cumsum(self.lengths) - self.lengths
-        return np.asarray(np.arange(len(self.of_turn)) - first[self.of_turn] + self.starts[self.of_turn])
+        return np.asarray(
+            np.arange(len(self.token_turns)) - first[self.token_turns] + self.starts[self.token_turns]
+        )
 
     @cached_property
     def mask(self) -> NDArray[np.bool_]:
         """Response mask, (N, T)."""
         mask = np.zeros((self.episodes, int(self.positions.max()) + 1), dtype=bool)
-        mask[self.rows[self.of_turn], self.positions] = True
+        mask[self.rows[self.token_turns], self.positions] = True
         return mask
 
     @cached_property
@@ -114,7 +116,7 @@ class Batch:
 
     def at_tokens(self, matrix: Any) -> FloatArray:
         """Return the entries of a matrix (N, T) at the response tokens, float64 (K,)."""
-        return np.asarray(np.asarray(matrix, dtype=np.float64)[self.rows[self.of_turn], self.positions])
+        return np.asarray(np.asarray(matrix, dtype=np.float64)[self.rows[self.token_turns], self.positions])
 
     def at_turns(self, matrix: Any) -> FloatArray:
         """Return the entries of a matrix (N, T) at the first token of each turn, float64 (n,)."""
@@ -123,7 +125,7 @@ class Batch:
     def spread(self, per_turn: Any) -> FloatArray:
         """Return float64 (N, T) with the value of each turn on its response tokens."""
         matrix = np.zeros(self.mask.shape)
-        matrix[self.rows[self.of_turn], self.positions] = np.asarray(per_turn)[self.of_turn]
+        matrix[self.rows[self.token_turns], self.positions] = np.asarray(per_turn)[self.token_turns]
         return matrix
 
     def split(self, per_turn: Any) -> list[Any]:
@@ -189,14 +191,14 @@ def ours(name: str, batch: Batch, changes: Changes) -> FloatArray:
         batch = replace(batch, groups=np.zeros_like(batch.groups))
     options = {key: changes[key] for key in ("ddof", "eps") if key in changes}
     if name == "gigpo":
-        return _gigpo(batch, options, changes)[batch.of_turn]
+        return _gigpo(batch, options, changes)[batch.token_turns]
     normalizes = name in BASES and ("step" in changes or "alone" in changes or "root_eps" in changes)
     base = BASES[name] if normalizes else name
     result = _on_steps(base, batch, changes.get("step", "turn"), {} if normalizes else options)
     if changes.get("alone") == "kept":
         alone = np.bincount(batch.groups)[batch.groups] == 1
         kept = batch.scores / (1 + options.get("eps", 1e-8) if name == "grpo" else 1)
-        result = np.where(alone[batch.rows[batch.of_turn]], kept[batch.rows[batch.of_turn]], result)
+        result = np.where(alone[batch.rows[batch.token_turns]], kept[batch.rows[batch.token_turns]], result)
     if normalizes:
         result = _over_tokens(result, root_eps=changes.get("root_eps"), **options)
     if "whiten" in changes:
@@ -204,8 +206,8 @@ def ours(name: str, batch: Batch, changes: Changes) -> FloatArray:
     if "scores_std" in changes:
         result = result / (batch.scores.std(ddof=1) + changes["scores_std"])
     if "whiten_episodes" in changes:
-        of_episodes = result[np.searchsorted(batch.rows[batch.of_turn], np.arange(batch.episodes))]
-        result = (result - of_episodes.mean()) / (of_episodes.std(ddof=1) + changes["whiten_episodes"])
+        episode_means = result[np.searchsorted(batch.rows[batch.token_turns], np.arange(batch.episodes))]
+        result = (result - episode_means.mean()) / (episode_means.std(ddof=1) + changes["whiten_episodes"])
     if "factor" in changes:
         result = result * batch.episodes / max(1, np.count_nonzero(batch.scores))
     return result
@@ -215,7 +217,7 @@ def _on_steps(name: str, batch: Batch, step: str, options: Mapping[str, Any]) ->
     """Return advantages at the response tokens, where the estimator sees turns, tokens, or positions."""
     if step == "turn":
         rows, rewards, lengths = batch.rows, batch.rewards, batch.lengths
-        values, tokens = batch.at_turns(batch.values) if batch.values.size else None, batch.of_turn
+        values, tokens = batch.at_turns(batch.values) if batch.values.size else None, batch.token_turns
     else:
         mask = batch.mask
         if step == "token":

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.files import write_atomically
-from gem_core.exam import Certificate, Exam, run
-from gem_core.exam.certificates import UNBIASED
+from gem_lab.exam import Certificate, Exam, run
+from gem_lab.exam.certificates import UNBIASED
 from tests.trainers.upstream.batches import Batch, FloatArray
 from tests.trainers.upstream.check import Call
 from tests.trainers.upstream.entries import TITLES, VERSIONS, Entry, entries
@@ -73,7 +73,7 @@ ROUNDING = 1e-5
 
 
 class Upstream:
-    """An upstream estimator as a function of turn rewards, as `gem_core.exam.run` calls it."""
+    """An upstream estimator as a function of turn rewards, as `gem_lab.exam.run` calls it."""
 
     def __init__(self, entry: Entry, call: Call) -> None:
         self.__name__ = entry.id
@@ -124,10 +124,10 @@ def make_batch(
         np.asarray(group_ids), gamma, lam, **arguments,
     )  # fmt: skip
     if len(values):
-        of_turns = np.concatenate(values)
-        critic = batch.spread(of_turns)
+        turn_values = np.concatenate(values)
+        critic = batch.spread(turn_values)
         later = batch.gaps > 0
-        critic[rows[later], batch.starts[later] - 1] = of_turns[later]
+        critic[rows[later], batch.starts[later] - 1] = turn_values[later]
         batch = replace(batch, values=critic)
     return batch
 

@@ -16,7 +16,8 @@ from gem_verl.loop import lay_out
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from gem_core.rollout import AppendContext, EnvPool, Episode
+from gem_chat import AppendContext
+from gem_core.rollout import EnvPool, Episode
 from tests.trainers.replay import play_again
 from tests.trainers.verl.configs import verl_config
 

@@ -81,13 +81,13 @@ class MemoryQueue:
         self.tags: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
 
     def kv_batch_put(self, keys: Any, partition_id: str, fields: Any = None, tags: Any = None) -> KVBatchMeta:
-        for number, key in enumerate(keys):
+        for index, key in enumerate(keys):
             row = self.rows[partition_id].setdefault(key, {})
-            self.tags[partition_id].setdefault(key, {}).update(tags[number] if tags else {})
+            self.tags[partition_id].setdefault(key, {}).update(tags[index] if tags else {})
             for name in fields.keys() if fields is not None else ():
                 values = fields.get(name)
                 tensors = isinstance(values, torch.Tensor)
-                row[name] = (values.unbind() if tensors else values.tolist())[number]
+                row[name] = (values.unbind() if tensors else values.tolist())[index]
         names = sorted(set.intersection(*(set(self.rows[partition_id][key]) for key in keys)))
         return KVBatchMeta(list(keys), [self.tags[partition_id][key] for key in keys], partition_id, names)
 

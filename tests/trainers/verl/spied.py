@@ -49,14 +49,14 @@ def assert_gae_is_right(saved: Mapping[str, Sequence[Sequence[float]]], gamma: f
     for mask, rewards, values in zip(masks, saved["rm_scores"], saved["values"], strict=True):
         starts = [place for place, on in enumerate(mask) if on and (place == 0 or not mask[place - 1])]
         advantage = following = 0.0
-        of_row, target = [0.0] * len(mask), [0.0] * len(mask)
+        row_advantages, target = [0.0] * len(mask), [0.0] * len(mask)
         for start, end in reversed([*zip(starts, [*starts[1:], len(mask)], strict=True)]):
             value = values[start]
             advantage = sum(rewards[start:end]) + gamma * following - value + gamma * lam * advantage
             following = value
             for place in (place for place in range(start, end) if mask[place]):
-                of_row[place], target[place] = advantage, advantage + value
-        wanted += of_row
+                row_advantages[place], target[place] = advantage, advantage + value
+        wanted += row_advantages
         targets += target
     on, expected = torch.tensor([place for mask in masks for place in mask]).bool(), torch.tensor(wanted)
     expected[on] = (expected[on] - expected[on].mean()) / expected[on].std()  # like verl's own GAE
@@ -88,5 +88,5 @@ def assert_metrics_are_right(
     assert metrics["training/num_turns/mean"] == pytest.approx(2 * turns / len(every))
     mean = sum(sum(episode.rewards) for episode in every) / len(every)
     assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
-    of_games = sum(len(episode.rewards) for episode in episodes)
-    evidence.assert_metrics_are_right({**metrics, "rebn/turns": of_games}, episodes, failed=failed)
+    game_turns = sum(len(episode.rewards) for episode in episodes)
+    evidence.assert_metrics_are_right({**metrics, "rebn/turns": game_turns}, episodes, failed=failed)

@@ -23,7 +23,7 @@ pytestmark = [
 
 PACKAGE = """
 from gem_core import register
-from gem_core.envs.games.guess_the_number import GuessTheNumber
+from gem_envs.games.guess_the_number import GuessTheNumber
 
 
 class Guess(GuessTheNumber):
@@ -75,7 +75,7 @@ def test_both_nodes_play_and_train(
         for turn in episode.turns:
             nodes[turn.info["node"]].add(turn.info["file"])
     files = sorted(str(tmp_path / node / "mine_of_a_user.py") for node in ("head", "worker"))
-    assert sorted(file for of_node in nodes.values() for file in of_node) == files
+    assert sorted(file for node_files in nodes.values() for file in node_files) == files
     assert len(nodes) == 2  # so each node has played with its own copy
     ranks = {path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}
     assert len(ranks) == 2

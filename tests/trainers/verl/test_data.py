@@ -10,10 +10,10 @@ from gem_verl.options import check_data
 from gem_verl.rows import task_of, verl_row
 from verl.trainer.ppo.utils import create_rl_dataset
 
-from gem_core.cli import main
 from gem_core.errors import ConfigError, GemError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items, make_tasks
 from gem_core.trainers.tasks import TRAIN_TASKS
+from gem_lab.cli import main
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.verl.configs import verl_config
 
@@ -70,9 +70,9 @@ def test_exported_rows_are_read_by_verls_own_dataset(tmp_path: Path, tokenizer: 
     rows = create_rl_dataset(data.train_files, data, tokenizer, None)
     assert len(rows) == 20
     train, _ = datasets(f"['{GUESS}=2','game:GuessTheNumber-v0(max_number=50)']", f"['{GUESS}']")
-    for number in range(20):
-        assert task_of(rows[number]) == task_of(train[number])
-        assert rows[number]["agent_name"] == "gem"
+    for index in range(20):
+        assert task_of(rows[index]) == task_of(train[index])
+        assert rows[index]["agent_name"] == "gem"
 
 
 def test_a_row_of_something_else_is_rejected() -> None:
@@ -110,7 +110,7 @@ def test_an_epoch_plays_every_item_once(tmp_path: Path, kind: str) -> None:
     val = create_rl_dataset(data.val_files, data, None, None, False, max_samples=data.val_max_samples)
     sampler = create_rl_sampler(data, train)
     check_epochs(source, [task_of(train[number]) for _ in range(2) for number in sampler])
-    check_eval_tasks(source, [task_of(val[number]) for number in range(len(val))])
+    check_eval_tasks(source, [task_of(val[index]) for index in range(len(val))])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +119,7 @@ def test_exported_epochs_are_read_by_verl(tmp_path: Path, tokenizer: Any, kind: 
     assert main(["export", "--to", "verl", "--env", source.label, "--out", str(path)]) == 0
     data = verl_config(f"data.train_files={path}").data
     rows = create_rl_dataset(data.train_files, data, tokenizer, None)
-    check_epochs(source, [task_of(rows[number]) for number in range(len(rows))])
+    check_epochs(source, [task_of(rows[index]) for index in range(len(rows))])
 
 
 def test_a_mix_is_as_long_as_its_slowest_source_or_longer(tmp_path: Path) -> None:

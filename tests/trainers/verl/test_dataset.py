@@ -15,9 +15,9 @@ from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.tensordict_utils import get_tensordict
 
-from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
+from gem_lab.cli import main
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.mixes import WRITERS, question, write
 
@@ -47,8 +47,8 @@ def test_a_file_alone_is_verls_own_dataset(tmp_path: Path, writer: str) -> None:
     path = write(writer, [question(n) for n in range(5)], tmp_path)
     ours, own = dataset_of([path]), alone(path)
     assert isinstance(ours, RLHFDataset)
-    for number in range(5):
-        row, wanted = ours[number], own[number]
+    for index in range(5):
+        row, wanted = ours[index], own[index]
         assert row.pop("dummy_tensor").tolist() == wanted.pop("dummy_tensor").tolist() == [0]
         assert row == wanted
 

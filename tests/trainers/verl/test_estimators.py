@@ -117,7 +117,7 @@ def test_estimators_that_need_the_episodes_get_them(name: str, options: list[str
         found = trained(name, REWARDS, MASK, algorithm)
     choice = read_algorithm(algorithm, name)
     wanted, _ = choice.compute_turns([one for one in EPISODES if one], ["a", "a"])
-    flat = [value for of_episode in wanted for value in of_episode]
+    flat = [value for episode_values in wanted for value in episode_values]
     assert any(flat)
     torch.testing.assert_close(found, spread(flat), atol=1e-5, rtol=0)
 

@@ -42,7 +42,7 @@ def wanted(rows: list[dict[str, Any]], trainer: GemTrainer) -> list[torch.Tensor
     )
     algorithm = trainer.config.algorithm
     result = compute_advantage(data, algorithm.adv_estimator, gamma=1.0, config=algorithm).batch["advantages"]
-    return [result[number, : len(row["responses"])] for number, row in enumerate(rows)]
+    return [result[index, : len(row["responses"])] for index, row in enumerate(rows)]
 
 
 ESTIMATORS = (

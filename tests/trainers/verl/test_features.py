@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.rollout import read_traces
+from gem_lab.cli import main
 from tests.repro.recipes import GUESS, MASTERMIND, started_by
 from tests.trainers import evidence
 from tests.trainers.verl import harness
@@ -77,10 +77,10 @@ def test_a_feature_of_verl(feature: str, tmp_path: Path, warm: Path, warm_tokeni
     assert len(steps) == 2
     assert len(updates(run.spy)) == 2 * epochs
     check = assert_rows_are_right if feature == "merged LoRA" else evidence.assert_update_is_right
-    for number, update in enumerate(updates(run.spy)):
+    for index, update in enumerate(updates(run.spy)):
         mine = check(update, episodes, warm_tokenizer, model)
         assert len(mine) == 8
-        assert_metrics_are_right(steps[number // epochs], mine)
+        assert_metrics_are_right(steps[index // epochs], mine)
     if feature == "dynamic-micro-batches":
         sizes = [sum(len(row.prompt + row.response) for row in update.rows) for update in updates(run.spy)]
         assert len(list(run.spy.glob("loss-*.pt"))) == sum(math.ceil(size / TOKENS) for size in sizes)

@@ -17,11 +17,11 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
 
+from gem_chat.vision import Processor, processor_or_tokenizer
 from gem_core import register
 from gem_core.errors import ConfigError
-from gem_core.rollout.vision import Processor, processor_or_tokenizer
 from gem_core.tasks import TaskRow
-from gem_core.train.tiny_vision import IMAGE_TOKENS
+from gem_lab.train.tiny_vision import IMAGE_TOKENS
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.verl.configs import verl_config

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import ray
 
-from gem_core.cli import main
 from gem_core.rollout import read_traces
+from gem_lab.cli import main
 from tests.docs.blocks import blocks, commands, split_commands
 from tests.trainers import evidence
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
@@ -153,7 +153,7 @@ def test_all_rows_of_a_step_are_trained_in_three_steps(
     for update, metrics in zip(updates(run.spy), steps, strict=True):
         answers = answered(run.spy, update, warm_tokenizer)
         returns: dict[Any, list[float]] = {}
-        of_row: dict[int, tuple[Any, float]] = {}
+        row_scores: dict[int, tuple[Any, float]] = {}
         for row in update.rows:
             assert any(row.mask)
             if id(row) in answers:
@@ -162,17 +162,17 @@ def test_all_rows_of_a_step_are_trained_in_three_steps(
             else:
                 group = groups[tuple(row.prompt + row.response)]
                 score = sum(games[evidence.name_in(row.prompt, warm_tokenizer)].rewards)
-            of_row[id(row)] = group, score
+            row_scores[id(row)] = group, score
             returns.setdefault(group, []).append(score)
         assert (len(update.rows), len(answers), len(returns)) == (32, 16, 16)
-        assert {len(of_group) for of_group in returns.values()} == {2}
+        assert {len(group_returns) for group_returns in returns.values()} == {2}
         for row in update.rows:
-            group, score = of_row[id(row)]
+            group, score = row_scores[id(row)]
             advantage = (score - np.mean(returns[group])) / (np.std(returns[group]) + 1e-8)
             assert row.advantages == pytest.approx([advantage * on for on in row.mask], abs=1e-5)
         for source in ("lighteval/MATH", GUESS):
             assert (metrics[f"gem/played/{source}"], metrics[f"gem/failed/{source}"]) == (16, 0)
-        mean = np.mean([score for _, score in of_row.values()])
+        mean = np.mean([score for _, score in row_scores.values()])
         assert metrics["critic/score/mean"] == pytest.approx(mean, abs=1e-6)
     assert len(steps) == 3
     assert set(scores) == {0.0, 1.0}

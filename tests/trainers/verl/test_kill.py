@@ -62,8 +62,8 @@ def test_a_run_continues_after_a_kill_of_each_of_its_processes(
     latest = tmp_path / "checkpoints" / "latest_checkpointed_iteration.txt"
     kept: list[Update] = []
     done = 0
-    for number, process in enumerate([*kills, None]):
-        folder = tmp_path / f"run{number}"
+    for index, process in enumerate([*kills, None]):
+        folder = tmp_path / f"run{index}"
 
         def in_the_middle(folder: Path = folder, done: int = done) -> bool:
             """Return whether an episode has made a step since the first checkpoint of this run."""

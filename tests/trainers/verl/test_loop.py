@@ -138,18 +138,18 @@ def test_tokens_masks_and_logprobs_match_verls_helpers(family: str) -> None:
         ids = await agent_loop.ct_build_initial_tokens(messages)
         mask: list[int] = []
         logprobs: list[float] = []
-        for number, (_, _, response) in enumerate(server.calls):
-            given = [-0.01 * n for n, _ in enumerate(response, start=number + 1)]
+        for index, (_, _, response) in enumerate(server.calls):
+            given = [-0.01 * n for n, _ in enumerate(response, start=index + 1)]
             merged, mask, logprobs = await agent_loop.ct_merge_assistant_token(
                 ids, response, mask, logprobs, given
             )
             ids = merged.token_ids
-            if number < 2:
-                content = decoded_user(server.calls[number + 1][0])
-                assert content.startswith(observations[number + 1])
+            if index < 2:
+                content = decoded_user(server.calls[index + 1][0])
+                assert content.startswith(observations[index + 1])
                 before = [
                     *messages,
-                    {"role": "assistant", "content": texts[number].removesuffix("<|im_end|>")},
+                    {"role": "assistant", "content": texts[index].removesuffix("<|im_end|>")},
                 ]
                 messages = [*before, {"role": "user", "content": content}]
                 merged, mask, logprobs = await agent_loop.ct_merge_context_msg(

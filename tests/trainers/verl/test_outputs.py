@@ -69,12 +69,12 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_session_counts_once_as_in_verls_own_grpo(name: str, queue: MemoryQueue) -> None:
-    of_verl, overrides = PAIRS[name]
+    verl_name, overrides = PAIRS[name]
     trainer = played(name, *overrides)
     keys = update(trainer, queue, 3).keys
     assert len(keys) == sum(count for sessions in SESSIONS.values() for count, _ in sessions) == 18
     found = advantages(keys, queue)
-    trainer.config.algorithm.adv_estimator = of_verl
+    trainer.config.algorithm.adv_estimator = verl_name
     trainer._compute_advantage(queue.kv_batch_put(keys, "train"), {})
     for key, values in advantages(keys, queue).items():
         assert found[key] == pytest.approx(values, abs=1e-5), key
@@ -113,7 +113,7 @@ def test_turn_rows_count_the_copied_reward_once(queue: MemoryQueue) -> None:
     trainer = played("rebn", "+gem.rows=turn", "algorithm.gamma=0.5")
     play(trainer, {8: ["3 more", "7", "1", "2"]}, samples=3)
     batch = update(trainer, queue, 4)
-    rewards = [[0.0] * (count - 1) + [reward] for of_uid in SESSIONS.values() for count, reward in of_uid]
+    rewards = [[0.0] * (count - 1) + [reward] for session in SESSIONS.values() for count, reward in session]
     rewards += [[3.0, 7.0], [1.0], [2.0]]
     returns = [value for turns in rewards for value in turn_returns(turns, 0.5)]
     wanted = standardized(returns, returns, 0, 1e-8, 1e-6)

@@ -12,10 +12,10 @@ import pytest
 from gem_verl import loop
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core.consistency import Played
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.trainers import estimators as kit_estimators
+from gem_lab.consistency import Played
 from tests.consistency import faults, scenario
 from tests.consistency.scenario import Scenario
 from tests.trainers.spies.gem_script import NotInScript, Script
@@ -66,7 +66,7 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> MemoryQueue:
 def step(made: Scenario, tokenizer: Any, queue: MemoryQueue) -> list[Played]:
     """Play the tasks in verl's worker, sample them from its replay buffer, and compute its advantages."""
     trainer, server = make_trainer(*WORDS), ScriptedServer(Script(made.script))
-    by_uid = {str(number): task for number, task in enumerate(scenario.tasks())}
+    by_uid = {str(index): task for index, task in enumerate(scenario.tasks())}
     play_tasks(
         trainer,
         by_uid,

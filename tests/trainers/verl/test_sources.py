@@ -113,7 +113,7 @@ def own(number: int, bug: str = "") -> dict[str, Any]:
 def play(trainer: Any, rows: list[dict[str, Any]], *, answer: str = "#### 4", validate: bool = False) -> None:
     """Play two samples of each row, whose uid is its place."""
     texts = {number: [answer] * 2 for number in range(len(rows))}
-    by_uid = {f"u{number}": row for number, row in enumerate(rows)}
+    by_uid = {f"u{index}": row for index, row in enumerate(rows)}
     play_rows(
         trainer, by_uid, ScriptedServer(texts), samples=dict.fromkeys(by_uid, 2), validate=validate
     )  # fmt: skip

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gem_core.cli import main
 from gem_core.rollout import read_traces
+from gem_lab.cli import main
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.spies.gem_trouble import chaos_counts
@@ -170,10 +170,8 @@ def assert_asynchronous_steps_are_right(run: harness.Run, rows: str, tokenizer: 
     episodes = evidence.played(run.spy, tokenizer)
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3
-    for number, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
-        mine = assert_update_is_right(
-            update, episodes, tokenizer, model, row_kind=rows, on_policy=number == 0
-        )
+    for index, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
+        mine = assert_update_is_right(update, episodes, tokenizer, model, row_kind=rows, on_policy=index == 0)
         assert_metrics_are_right(metrics, mine)
 
 

@@ -14,10 +14,10 @@ import pytest
 from gem_verl.rows import verl_row
 from gem_verl.trainer import GemTrainerSync
 
-from gem_core.cli import main
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
+from gem_lab.cli import main
 from tests.trainers import evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.configs import verl_config
@@ -77,8 +77,8 @@ def test_a_run_survives_environments_that_misbehave(
 def file_with_an_unknown_environment(folder: Path) -> list[str]:
     """Return the overrides of a run on such a file."""
     rows = [
-        verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=number, index=number))
-        for number, env_id in enumerate([GUESS] * 4 + ["game:GuesTheNumber-v0-easy"])
+        verl_row(TaskRow(env_id=env_id, env_kwargs={}, seed=index, index=index))
+        for index, env_id in enumerate([GUESS] * 4 + ["game:GuesTheNumber-v0-easy"])
     ]
     path = folder / "rows.parquet"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), path)

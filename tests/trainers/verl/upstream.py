@@ -34,7 +34,7 @@ def _call(name: str, batch: Batch, **options: Any) -> torch.Tensor:
 def _components(batch: Batch) -> dict[str, Any]:
     """Return the scores of the components as verl's reward manager does."""
     names = [f"reward {number}" for number in range(batch.components.shape[1])]
-    scores = [np.bincount(batch.rows, of_turns, batch.episodes) for of_turns in batch.components.T]
+    scores = [np.bincount(batch.rows, turn_rewards, batch.episodes) for turn_rewards in batch.components.T]
     last = batch.mask.shape[1] - batch.mask[:, ::-1].argmax(1)
     attention = np.arange(batch.mask.shape[1]) < last[:, None]
     prompts = torch.ones(batch.episodes, 1, dtype=torch.long)

@@ -33,7 +33,7 @@ def _save(kind: str, content: dict[str, Any]) -> None:
 
 
 def _note_engine() -> None:
-    script = Script.of_environment()
+    script = Script.from_environment()
     generate = scripted(script) if script else vllm.LLM.generate
 
     def noting(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -83,7 +83,7 @@ def strategy(module: Any) -> None:
 
 
 def engine(module: Any) -> None:
-    script = Script.of_environment()
+    script = Script.from_environment()
     original = scripted_vllm(script) if script else module.AsyncLLM.generate
     path = Path(os.environ["GEM_SPY"]) / "engine.jsonl"
 

@@ -22,8 +22,8 @@ from gem_script import Script
 from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.engines.sampling import BatchingPolicy
-from gem_core.engines.stop_ids import engine_stop_ids
+from gem_chat.stop_ids import engine_stop_ids
+from gem_lab.engines.sampling import BatchingPolicy
 
 CHUNK = 8
 """Number of tokens sampled between two checks of whether the engine is paused."""
@@ -44,7 +44,7 @@ class Engine:
         self.samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
         seed, process = os.environ.get("GEM_ENGINE_SEED", "0"), os.environ.get("RANK", "0")
         self.seed = f"{seed}/{process}"
-        self.script = Script.of_environment()
+        self.script = Script.from_environment()
 
     def sampler(self, params: dict[str, Any]) -> BatchingPolicy:
         """Return the sampler for these parameters; at temperature 0 it picks the most likely token."""

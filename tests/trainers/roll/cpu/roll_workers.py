@@ -24,8 +24,8 @@ from roll.utils.cuda_ipc_utils import MultiprocessingSerializer
 from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_core.engines.sampling import BatchingPolicy
 from gem_core.rollout import Generation
+from gem_lab.engines.sampling import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 GATHER = 0.005
@@ -81,7 +81,7 @@ class Engine:
     def __init__(self, worker: Any) -> None:
         self._worker = worker
         self._samplers: dict[tuple[float, tuple[int, ...]], BatchingPolicy] = {}
-        self._script = Script.of_environment()
+        self._script = Script.from_environment()
         self._numbers = itertools.count()
 
     async def initialize(self) -> None:

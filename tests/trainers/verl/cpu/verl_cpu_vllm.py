@@ -35,7 +35,7 @@ def _note_requests(path: str) -> None:
     module = sys.modules.get("vllm.v1.engine.async_llm")
     if module is None or hasattr(module.AsyncLLM.generate, "noted"):
         return  # the engine's own process, or already done
-    script = Script.of_environment()
+    script = Script.from_environment()
     generate = scripted_vllm(script) if script else module.AsyncLLM.generate
     open(path, "a").close()  # exists as soon as the engine starts
 

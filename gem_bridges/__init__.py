@@ -1,0 +1,33 @@
+"""Bridges to other ecosystems: their environments under our ids, and ours with their interfaces.
+
+Each ecosystem has one module or folder and its own extra. `register` is the entry point of the group
+``gem_core.envs``; it registers the schemes of ids, such as ``gymnasium:CartPole-v1``, and imports no bridge.
+"""
+
+from __future__ import annotations
+
+from gem_core.registration import register_scheme
+
+
+def register() -> None:
+    """Register the scheme of every inbound bridge."""
+    register_scheme(
+        "gymnasium", "gem_bridges.gymnasium.env:GymnasiumEnv", "env_id", extra="gymnasium",
+        description="Environments of Gymnasium as text",
+    )  # fmt: skip
+    register_scheme(
+        "openenv", "gem_bridges.openenv.env:OpenEnvEnv", "source",
+        description="Environments of OpenEnv, on a server or in an installed package",
+    )  # fmt: skip
+    register_scheme(
+        "textarena", "gem_bridges.textarena:make_textarena", "game", extra="textarena",
+        description="Games of TextArena",
+    )  # fmt: skip
+    register_scheme(
+        "skyrl", "gem_bridges.skyrl.env:SkyRLEnv", "env_id", extra="skyrl",
+        description="Environments of skyrl-gym over your rows",
+    )  # fmt: skip
+    register_scheme(
+        "verifiers", "gem_bridges.verifiers.env:VerifiersEnv", "taskset", extra="verifiers",
+        description="Tasksets of verifiers",
+    )  # fmt: skip

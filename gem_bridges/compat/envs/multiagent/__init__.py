@@ -1,0 +1,8 @@
+"""`MultiAgentEnv` and `AgentSelector`."""
+
+from __future__ import annotations
+
+from gem_core.multiagent.multi_agent_env import MultiAgentEnv
+from gem_core.multiagent.selector import AgentSelector
+
+__all__ = ["AgentSelector", "MultiAgentEnv"]

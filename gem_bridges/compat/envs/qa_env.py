@@ -1,0 +1,14 @@
+"""`QaEnv`."""
+
+from __future__ import annotations
+
+from gem_bridges.compat.envs.arguments import Attributes, with_gems_arguments
+from gem_envs.datasets import qa
+
+__all__ = ["QaEnv"]
+
+
+class QaEnv(Attributes, qa.QaEnv):
+    """`gem_envs.datasets.qa.QaEnv` with the arguments and attributes of GEM's class."""
+
+    __init__ = with_gems_arguments(qa.QaEnv.__init__)

@@ -1,0 +1,7 @@
+"""`ReasoningGymEnv`."""
+
+from __future__ import annotations
+
+from gem_envs.rg.env import ReasoningGymEnv
+
+__all__ = ["ReasoningGymEnv"]

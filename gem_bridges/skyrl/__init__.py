@@ -1,0 +1,8 @@
+"""SkyRL in both directions: ``skyrl:ENV`` as an environment, and our ids as an environment of skyrl-gym."""
+
+from __future__ import annotations
+
+from gem_bridges.skyrl.env import SkyRLEnv
+from gem_bridges.skyrl.view import GemTextEnv, register_gem, task_rows
+
+__all__ = ["GemTextEnv", "SkyRLEnv", "register_gem", "task_rows"]

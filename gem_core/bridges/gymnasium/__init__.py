@@ -1,8 +1,0 @@
-"""Gymnasium in both directions: ``gymnasium:ID`` as an environment, and our ids as `gymnasium.Env`."""
-
-from __future__ import annotations
-
-from gem_core.bridges.gymnasium.env import GymnasiumEnv
-from gem_core.bridges.gymnasium.view import GemEnv, register_envs
-
-__all__ = ["GemEnv", "GymnasiumEnv", "register_envs"]

@@ -1,0 +1,42 @@
+"""`proxy_for`: which proxy a connection goes through, the same for every client of this package."""
+
+from __future__ import annotations
+
+import urllib.parse
+import urllib.request
+
+from gem_core._util.urls import is_loopback, without_secrets
+from gem_core.errors import ConfigError
+
+
+def proxy_for(url: str) -> str | None:
+    """Return the URL of the proxy that the environment names for an address; None to connect directly.
+
+    The variables are ``HTTP_PROXY``, ``HTTPS_PROXY``, ``ALL_PROXY``, and ``NO_PROXY``, also in lowercase.
+    A loopback address is never reached through a proxy, which has a loopback of its own.
+
+    Args:
+        url: Address of the server; its scheme is ``http``, ``https``, ``ws``, or ``wss``.
+
+    Raises:
+        ConfigError: The proxy is not one for HTTP, such as a SOCKS proxy.
+    """
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    proxies = urllib.request.getproxies()
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or is_loopback(host) or urllib.request.proxy_bypass(host):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.lower().startswith(("http://", "https://")):
+        raise ConfigError(
+            f"the environment names the proxy {without_secrets(proxy)} for {host}: expected one that begins "
+            "with http://; set HTTP_PROXY and HTTPS_PROXY, or list the host in NO_PROXY"
+        )
+    return proxy
+
+
+def via(proxy: str | None) -> str:
+    """Return the end of a phrase about an address: " through the proxy ...", or "" without one."""
+    return f" through the proxy {without_secrets(proxy)}" if proxy else ""

@@ -1,0 +1,39 @@
+"""Tools that a model can call during an episode, and the wrapper that gives them to an environment.
+
+    env = gem_core.make("math:Arithmetic-v0", wrappers="tools(tools='python')")
+
+`register_tools` is the entry point of the group ``gem_core.tools``; a tool is imported when it is created.
+"""
+
+from __future__ import annotations
+
+from gem_core.registration import register_wrapper
+from gem_core.tools import register_tool
+
+# name, entry point, required extra of gem-core
+_TOOLS: tuple[tuple[str, str, str | None], ...] = (
+    ("python", "gem_envs.tools.python:PythonTool", None),
+    ("search", "gem_envs.tools.search.tool:SearchTool", None),
+    ("mcp", "gem_envs.tools.mcp.tool:mcp_tools", "mcp"),
+    ("sqlite", "gem_envs.tools.mcp.episode_database:sqlite_tools", "mcp"),
+)
+_PRESETS = (
+    "python_tool",
+    "python_tool_no_int_reward",
+    "python_tool_no_int_reward_last_line_error",
+    "search_tool",
+    "search_tool_no_int_reward",
+)
+
+
+def register_tools() -> None:
+    """Register the tools."""
+    for name, entry_point, extra in _TOOLS:
+        register_tool(name, entry_point, extra=extra)
+
+
+def register_wrappers() -> None:
+    """Register the wrapper `tools` and the presets that have GEM's names."""
+    register_wrapper("tools", "gem_envs.tools.wrapper:Tools")
+    for name in _PRESETS:
+        register_wrapper(name, f"gem_envs.tools.presets:{name}")

@@ -1,0 +1,10 @@
+"""`python -m gem_lab` is the console script `gem-core`."""
+
+from __future__ import annotations
+
+import sys
+
+from gem_lab.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""Comparison of trainers with gem_core, in one step and over whole runs.
+
+A `Record` holds the inputs of a trainer's loss in one step, with the same tasks and responses for all
+trainers. `compare` compares it with the record of gem_core itself, level by level:
+
+1. rollout: tokens, turns, rewards, flags, and stop reasons of every episode are equal;
+2. advantages: the loss uses the advantages that gem_core's estimator computes;
+3. update: the gradient before the optimizer step equals the gradient of the reference trainer.
+
+Level 4, `compare_learning`, compares whole runs over seeds by their success after training.
+"""
+
+from gem_lab.consistency.compare import Comparison, ConsistencyLevel, compare
+from gem_lab.consistency.learning import Equivalence, LearningRun, compare_learning, read_runs
+from gem_lab.consistency.record import Played, Record, read_records
+
+__all__ = [
+    "Comparison",
+    "Equivalence",
+    "LearningRun",
+    "ConsistencyLevel",
+    "Played",
+    "Record",
+    "compare",
+    "compare_learning",
+    "read_records",
+    "read_runs",
+]

@@ -1,0 +1,46 @@
+"""The reference trainer for causal language models, in one process with torch and transformers.
+
+    from gem_lab.train import TrainConfig, train
+    outcome = train(TrainConfig(env=["game:GuessTheNumber-v0-easy"], gamma=0.9, out="runs/guess"))
+
+Requires the extra ``train``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gem_core.errors import MissingDependency
+from gem_lab.train.config import TrainConfig
+
+if TYPE_CHECKING:
+    from gem_lab.train.report import TrainOutcome, TrainReporter
+    from gem_lab.train.tiny import TinyOptions, make_tiny, save_tiny
+    from gem_lab.train.trainer import train
+
+__all__ = ["TrainOutcome", "TrainReporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
+
+_HOMES = {
+    "TrainOutcome": "report",
+    "TrainReporter": "report",
+    "TinyOptions": "tiny",
+    "make_tiny": "tiny",
+    "save_tiny": "tiny",
+    "train": "trainer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import public names on first use, because their modules import torch and transformers."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(f"gem_lab.train.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in ("torch", "transformers", "tokenizers"):
+            raise
+        raise MissingDependency(
+            f"training needs the package {error.name!r}: pip install 'gem-core[train]'"
+        ) from error
