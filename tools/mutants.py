@@ -294,11 +294,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "packages", nargs="*", choices=[*TARGETS, []], help="packages; by default all of gem_core"
+        "packages", nargs="*", choices=[*TARGETS, []], help="packages; by default all but the plugins"
     )
     parser.add_argument("--sample", type=int, default=40, help="changes per package")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")
-    parser.add_argument("--python", default=sys.executable, help="interpreter for the tests of gem_core")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter for the tests of all but the plugins"
+    )
     parser.add_argument("--out", type=Path, help="JSON file to which the results are also written")
     parser.add_argument("--commit", default="HEAD", help="commit to change")
     args = parser.parse_args()

@@ -129,6 +129,7 @@ def test_the_command(
     assert "holds no records" in capsys.readouterr().err
     assert main(["consistency", "--records", str(tmp_path), "--trainers", "verk"]) == MISTAKE
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ROLL_HOME", raising=False)
     assert main(["consistency", "--run", "--trainers", "roll"]) == MISTAKE
     assert "ROLL is not installed" in capsys.readouterr().err
     for made in (core(), other()):

@@ -13,7 +13,7 @@ import pytest
 import gem_core
 from gem_core import Env
 from gem_core._util.places import Places
-from gem_core._util.threads import ENV_THREADS, MAX_THREADS, TOOL_THREADS, call_in
+from gem_core._util.threads import ENV_THREADS, MAX_THREADS, TOOL_THREADS, call_in, set_env_threads
 from gem_core.core import ResetResult, StepResult
 from gem_core.rollout import EnvPool, EpisodeLimits, MessagesContext
 from gem_core.rollout.messages import ChatReply
@@ -82,6 +82,11 @@ async def settled(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         await asyncio.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def usual_threads() -> None:
+    set_env_threads(MAX_THREADS)  # other tests in this process may have changed it
 
 
 async def hold_back(count: int, ended: Callable[[], bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
 from gem_core.trainers import discovery
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin, errors_in_one_line
-from gem_lab.repro import Recipe
-from gem_lab.repro.writers import load_recipe_writer
 
 
 @pytest.fixture
@@ -105,29 +102,15 @@ def test_a_function_that_a_plugin_does_not_have_is_named() -> None:
 
 
 def test_a_plugin_of_this_process_comes_before_an_installed_one(
-    package: list[EntryPoint], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    package: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package.append(EntryPoint("acme", "gem_test_package:missing", "gem_core.trainers"))
     monkeypatch.setattr(discovery, "_registered", {})
-    written: list[tuple[Recipe, Path]] = []
-
-    def write(recipe: Recipe, folder: Path) -> list[str]:
-        written.append((recipe, folder))
-        return ["a note"]
-
-    plugin = TrainerPlugin(
-        SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook=""), recipe_writer=write
-    )
+    plugin = TrainerPlugin(SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook=""))
     discovery.register_trainer("acme", plugin)
     discovery.register_trainer("other", plugin)
     assert discovery.trainer_names() == ["acme", "other"]
     assert discovery.load_trainer("acme") is plugin
-    recipe = Recipe(env=("game:GuessTheNumber-v0-easy",), model="m")
-    assert load_recipe_writer("acme")(recipe, tmp_path) == ["a note"]
-    assert written == [(recipe, tmp_path)]
-    with pytest.raises(ConfigError, match="needs lengths"):
-        load_recipe_writer("acme")(dataclasses.replace(recipe, estimator="opo"), tmp_path)
-    assert len(written) == 1
 
 
 def test_an_error_of_gem_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,14 +13,16 @@ from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
-from gem_core.trainers.estimators import TurnLog, _on_first_tokens, read_estimator, unknown_estimator
+from gem_core.trainers.estimators import (
+    TurnLog,
+    _on_first_tokens,
+    read_estimator,
+    unknown_estimator,
+)
 from gem_core.trainers.plugin import SupportedTrainer
-from gem_lab.repro import Recipe
-from gem_lab.repro.writers import check_recipe
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-GUESS = "game:GuessTheNumber-v0-easy"
 MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 1, 0]])
 REWARDS = torch.tensor([[0.0, 1.0, 0.0, 2.0], [3.0, 0.0, 4.0, 0.0]])
 
@@ -349,18 +351,3 @@ def test_what_a_trainer_supplies_may_depend_on_the_statistics() -> None:
         read_estimator("rebn", {"statistics": "env"}, trainer=split)
     with pytest.raises(ConfigError, match=r"it supplies nothing$"):
         read_estimator("grpo", {}, trainer=supported(supplies=()))
-
-
-def test_a_recipe_names_an_estimator_of_gem_that_the_trainer_can_run() -> None:
-    def recipe(estimator: str = "rebn", **options: Any) -> Recipe:
-        return Recipe(env=(GUESS,), model="m", estimator=estimator, estimator_options=options)
-
-    check_recipe(recipe(ddof=1), supported())
-    check_recipe(recipe("grpo"), supported(own_estimators=("grpo", "gae")))  # as gem_grpo
-    with pytest.raises(ConfigError, match=r"unknown option 'estimator_options\.dof'"):
-        check_recipe(recipe(dof=1), supported())
-    with pytest.raises(ConfigError, match="Acme has an estimator 'rebn' of its own; register yours under an"):
-        check_recipe(recipe(), supported(own_estimators=("rebn",)))
-    with pytest.raises(ConfigError, match="opo needs lengths"):
-        check_recipe(recipe("opo"), supported())
-    check_recipe(recipe("gae"), supported())  # the writer of the plugin sets up a critic, or refuses
