@@ -261,7 +261,7 @@ def test_a_mark_without_a_column_of_images_is_rejected():
         match=r"shows <image>, but no image_key is given; .*columns .*: decoded_image, picture \(row 0",
     ):
         math_env([row]).reset(seed=0)
-    with pytest.raises(DataError, match=r"shows <video>, but no image_key is given \(row 0"):
+    with pytest.raises(DataError, match=r"shows <video>, but no image_key is given; set it .*\(row 0"):
         math_env([{"problem": "<video>What is x?", "answer": "3"}]).reset(seed=0)
 
 
