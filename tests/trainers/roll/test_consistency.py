@@ -123,6 +123,7 @@ def rows_of(episodes: list[Played]) -> DataProto:
             episode, "episode", length=TOKENS, pad_id=0, with_logprobs=False, fields=fields,
         )  # fmt: skip
         part.non_tensor_batch["traj_group_id"] = object_array([f"task {played.seed}"])
+        part.non_tensor_batch["traj_id"] = object_array([f"row {len(parts)}"])
         parts.append(part)
     found: DataProto = DataProto.concat(parts)
     return found

@@ -18,7 +18,7 @@ IDS = ("game:GuessTheNumber-v0-easy", "game:TowerofHanoi-v0-easy", "math:Arithme
 
 def test_rolls_env_manager_plays_our_environments(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "environments" / "gem.md").read_text()
-    shim = re.search(r"```python\n((?:from gem_core\.compat import .*\n){2})```", page)
+    shim = re.search(r"```python\n((?:from gem_bridges\.compat import .*\n){2})```", page)
     assert shim is not None
     (tmp_path / "gem.py").write_text(shim[1])
     path = [str(tmp_path), os.environ["ROLL_HOME"], *filter(None, sys.path)]
