@@ -60,7 +60,6 @@ NPM_TOKENIZERS = (
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
-LIBRARY = ("gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_lab")
 PLUGINS = sorted(str(p) for p in Path("integrations").glob("*/gem_*"))
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile its imports, see `install`

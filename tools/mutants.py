@@ -45,6 +45,7 @@ TARGETS = {
     "advantages": ("gem_core/advantages", "tests/advantages"),
     "trainers": ("gem_core/trainers", "tests/trainers/kit"),
     "rollout": ("gem_core/rollout", "tests/rollout"),
+    "chat": ("gem_chat", "tests/rollout"),
     "games": ("gem_envs/games", "tests/envs/games"),
     "graders": ("gem_envs/graders", "tests/graders"),
     "data": ("gem_envs/data", "tests/data"),

@@ -94,7 +94,9 @@ class Registry(Generic[T]):
         return sorted(filter(self._values, pattern))
 
     def registered(self) -> dict[str, T]:
-        """Return a copy of the values registered so far, without loading more."""
+        """Return a copy of the values registered so far, at least those of gem-core itself."""
+        if self._group is not None:
+            load_entry_points(self._group, own=True)
         return dict(self._values)
 
     def __contains__(self, name: object) -> bool:

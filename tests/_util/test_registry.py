@@ -73,3 +73,20 @@ def test_what_is_registered_can_be_copied() -> None:
     copy = fruits.registered()
     copy["plum"] = 2
     assert fruits.registered() == {"pear": 1}
+
+
+def test_a_copy_that_is_taken_first_does_not_keep_the_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests replace `_values` by a copy for a while, and the own entry points are loaded only once."""
+    herbs: Registry[int] = Registry("herb", group="shop.herbs")
+    loaded: list[str] = []
+
+    def load_entry_points(group: str, *, own: bool = False) -> None:
+        if group not in loaded:
+            loaded.append(group)
+            herbs.register("mint", 1)
+
+    monkeypatch.setattr(module, "load_entry_points", load_entry_points)
+    with monkeypatch.context() as patch:
+        patch.setattr(herbs, "_values", herbs.registered())
+        assert herbs.get("mint") == 1
+    assert herbs.get("mint") == 1

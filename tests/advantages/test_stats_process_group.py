@@ -48,7 +48,7 @@ CALLS = {
     "rebn, by episode": {"weight": "episode"},
 }
 """Arguments of each estimator for the whole batch of four turns per row."""
-OF_PART = ("reinforce_plus_plus", "grpo", "rebn, by group")
+ONE_RANK = ("reinforce_plus_plus", "grpo", "rebn, by group")
 """Estimators that are also called with a group of one rank."""
 
 
@@ -114,7 +114,7 @@ def worker(rank, folder):
         for name in CALLS:
             results[name] = run(name, rank, process_group=group)
         alone = [dist.new_group([member]) for member in range(WORLD)][rank]
-        for name in OF_PART:
+        for name in ONE_RANK:
             results[f"{name} alone"] = run(name, rank, process_group=alone)
         mine = [part_of(tensor, rank) for tensor in four_turns()]
         results["listed"] = Estimator(listed).tensors(
@@ -192,7 +192,7 @@ def test_groups_that_are_split_over_ranks_equal_one_process(ranks, name):
     assert torch.allclose(local, one.advantages, atol=1e-3) == alone  # the ranks need each other
 
 
-@pytest.mark.parametrize("name", OF_PART)
+@pytest.mark.parametrize("name", ONE_RANK)
 def test_a_group_of_some_ranks_does_not_wait_for_the_others(ranks, name):
     for rank in range(WORLD):
         found, wanted = ranks[rank][f"{name} alone"], run(name, rank)

@@ -42,6 +42,7 @@ OFFLINE = [
     for id in gem_core.list_envs()
     if "dataset_name" not in spec(id).kwargs and str(spec(id).entry_point).startswith("gem_envs.")
 ]
+assert len(OFFLINE) > 150
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ def test_every_row_gets_the_inputs_of_its_own_episode() -> None:
     received = [packed[3], packed[1], None, packed[0], packed[2]]
     keys = ["b", "a", "pad", "a", "a"]
     outlines = unpack_outlines(received)
-    of_rows = unpack_played(received, keys, outlines, ["agent_ids"])
+    inputs = unpack_played(received, keys, outlines, ["agent_ids"])
     mine, other = (EpisodeTurns.of(without_tokens(one), ["agent_ids"]) for one in (first, second))
-    assert of_rows == [other, mine, None, mine, mine]
+    assert inputs == [other, mine, None, mine, mine]
     assert (mine.rewards, mine.env_id, other.rewards, other.env_id) == (
         [1.0] * 3, "test:Env", [1.0], "test:Other",
     )  # fmt: skip
