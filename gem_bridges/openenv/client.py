@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import Coroutine
@@ -150,10 +151,10 @@ class ClientSession:
         raise ServerError(f"{text} ({code})", code)
 
     async def _exchange(self, message: bytes, answer: asyncio.Future[bytes]) -> bytes:
-        try:
+        with contextlib.suppress(ConnectionError):  # why the server closed it is still to be read
             await self._socket.send_frame(message, aiohttp.WSMsgType.TEXT)
-        except ConnectionError as error:
-            raise SessionLost(f"the server closed the connection: {error!r}") from error
+        if self._ended is not None:
+            raise self._lost(self._ended)
         return await answer
 
     def close(self) -> None:
@@ -183,6 +184,7 @@ class ClientSession:
             if message.type is aiohttp.WSMsgType.CLOSE:
                 reason = str(message.extra or _REASONS.get(message.data, ""))
                 text = f"the server closed the session ({message.data} {reason[:200]})"
+                self._full = self._full or message.data == aiohttp.WSCloseCode.TRY_AGAIN_LATER
                 self._end(text, EnvError(text) if message.data in _OUR_FAULT else None)
             elif message.type is aiohttp.WSMsgType.ERROR:
                 self._end(f"the connection failed: {message.data!r:.300}")
