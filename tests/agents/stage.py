@@ -31,7 +31,9 @@ SEARCH = {
 
 def call(query: str, spaces: str = " ") -> str:
     """Return a call as a model writes it, with its own spaces in the JSON."""
-    return f'<tool_call>\n{{"name":{spaces}"search", "arguments":{spaces}{{"query": "{query}"}}}}\n</tool_call>'
+    return (
+        f'<tool_call>\n{{"name":{spaces}"search", "arguments":{spaces}{{"query": "{query}"}}}}\n</tool_call>'
+    )
 
 
 class PairTokenizer(JinjaTokenizer):

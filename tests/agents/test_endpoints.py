@@ -1,4 +1,4 @@
-"""Real SDKs against the gateway: the same three calls, tools included, through each API, plain and streamed."""
+"""Real SDKs against the gateway: the same calls, tools included, through each API, plain and streamed."""
 
 from __future__ import annotations
 
