@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import math
@@ -12,6 +13,7 @@ from gem_agents.api import Endpoint, Refused, bad
 from gem_agents.endpoints.anthropic import AnthropicMessages
 from gem_agents.endpoints.chat import ChatCompletions
 from gem_agents.session import Exchange, Session
+from gem_agents.steps import Steps
 from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
 from gem_envs.serving.access import Refusal
@@ -89,6 +91,8 @@ class Pages:
             }
             if page in endpoints:
                 return await self._call(request, session, endpoints[page])
+            if page == "step" and session.steps is not None:
+                return await self._step(request, session, session.steps)
         raise Refused(404, "not_found", f"there is no page {page[:80]!r} for {request.method}")
 
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
@@ -118,9 +122,13 @@ class Pages:
             else:
                 replies = await session.result(exchange)
                 body = endpoint.answer(wanted, exchange.id, replies or [])
+                exchange.deliver()  # before the agent can act on it
                 answer = await send(request, json_response(body))
-                exchange.deliver()
             return answer
+        except (asyncio.CancelledError, ConnectionError):
+            if exchange.delivered:
+                exchange.deliver(False)
+            raise
         finally:
             exchange.waiting = False
 
@@ -143,9 +151,29 @@ class Pages:
             session.counts.refused += 1
             await _write(request, answer, endpoint.broken(wanted, exchange.id, refused))
         else:
+            exchange.deliver()  # before the agent can act on it
             await _write(request, answer, endpoint.rest(wanted, exchange.id, replies))
-            exchange.deliver()
         await answer.write_eof()
+        return answer
+
+    async def _step(self, request: web.BaseRequest, session: Session, steps: Steps) -> web.StreamResponse:
+        """Take an action in the environment; the turn of the response that made the call gets its reward."""
+        body = await self._body(request)
+        action, call_id = body.get("action"), body.get("call_id")
+        if not isinstance(action, str):
+            raise bad("action: expected a text")
+        call = session.acting(None if call_id is None else str(call_id))
+        task = steps.begin(call, action)
+        got = False
+        try:
+            await asyncio.wait({task})
+            answer = await send(request, json_response(task.result()))
+            got = True
+        finally:
+            if not got and not (task.done() and task.exception() is not None):
+                steps.lose(call, action, task)
+        if steps.ended is not None:
+            session.end("the environment has ended")
         return answer
 
     async def _grade(self, request: web.BaseRequest, session: Session, page: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from gem_agents.api import Refused, Reply, Request, bad
 from gem_agents.endpoints.responses import Responses
 from gem_agents.history import Found, History, key_of, link
+from gem_agents.steps import Steps
 from gem_agents.turns import Call, Counts, Draft
 from gem_chat.conversations import ChatMessage, Conversations
 from gem_core._util.background import on_loop
@@ -54,11 +55,11 @@ class Exchange:
         self.calls: asyncio.Task[list[Call]]
         self.waiting, self.delivered = True, False
 
-    def deliver(self) -> None:
-        """Note that the agent got the answer."""
-        self.delivered = True
+    def deliver(self, got: bool = True) -> None:
+        """Note whether the agent got the answer."""
+        self.delivered = got
         for call in self.calls.result():
-            call.delivered = True
+            call.delivered = got
 
 
 class Session:
@@ -84,6 +85,10 @@ class Session:
         over: Why the episode is over, for the agent; None while it runs.
         failure: Error of the policy; None if there was none.
         full: Whether the last request was refused because its prompt is too long.
+        empty: Whether the policy returned no token.
+        started: Number of responses that were asked for.
+        open_calls: Number of responses that are being sampled.
+        steps: The environment; None if the agent does not act through the gateway.
         responses: The Responses endpoint.
     """
 
@@ -103,12 +108,13 @@ class Session:
         self._history: History[Call] = History()
         self._model_ids: dict[str, str] = {}
         self._exchanges: dict[str, list[Exchange]] = {}
-        self._started = self.segments = 0
+        self.started = self.segments = self.open_calls = 0
         self.calls: list[Call] = []
         self.counts = Counts()
         self.over: str | None = None
         self.failure: BaseException | None = None
-        self.full = False
+        self.full = self.empty = False
+        self.steps: Steps | None = None
         self.responses = Responses()
 
     # -- requests -----------------------------------------------------------------------------
@@ -170,11 +176,23 @@ class Session:
         """End the episode, and wait until no call is open."""
         self.end("the agent has ended")
         await cancel_all([exchange.calls for exchange in self._all()])
+        if self.steps is not None:
+            await self.steps.close()
         self.counts.lost = sum(not call.delivered for call in self.calls)
 
     def delivered(self) -> list[Call]:
         """Return the responses that the agent got, in the order in which they were sampled."""
         return [call for call in self.calls if call.delivered]
+
+    def summary(self) -> dict[str, Any]:
+        """Return what happened, as data for the trace."""
+        counts = {name: value for name, value in vars(self.counts).items() if name != "unserved"}
+        return {
+            "calls": len(self.calls),
+            "rows": self.segments,
+            **counts,
+            "unserved": sorted(self.counts.unserved),
+        }
 
     def call_ids(self) -> list[str]:
         """Return the ids with which the policy was called."""
@@ -234,7 +252,7 @@ class Session:
 
     def _drafts(self, request: Request) -> list[Draft]:
         """Return a draft for each response, all within the limits."""
-        if self._started + request.count > self._limits.calls:
+        if self.started + request.count > self._limits.calls:
             self.end(f"it has had {self._limits.calls} calls, the maximum")
             raise self._ended()
         found = self._history.find(request.messages, request.schemas)
@@ -257,7 +275,7 @@ class Session:
             else:
                 self.segments += 1
             drafts.append(draft)
-        self._started += request.count
+        self.started += request.count
         return drafts
 
     def _note(self, request: Request, found: Found[Call]) -> None:
@@ -284,10 +302,12 @@ class Session:
     async def _sample(self, exchange: Exchange, draft: Draft, number: int) -> Call:
         done = False
         try:
+            self.open_calls += 1
             async with self._open, self._places:
                 call = await self._generate(exchange, draft, number)
             done = True
         finally:
+            self.open_calls -= 1
             if not done and draft.parent is not None and draft.parent.child is draft:
                 draft.parent.child = None  # its tokens can still be extended
         self.calls.append(call)
@@ -316,6 +336,7 @@ class Session:
             self.end("the policy failed")
             raise self._ended() from error
         if not generation.token_ids:
+            self.empty = True
             self.end("the policy returned no token")
             raise self._ended()
         return self._call(exchange, draft, generation, number)

@@ -105,8 +105,9 @@ def turns_of(calls: Sequence[Call]) -> tuple[list[Turn], ContextMode]:
     If each call extends the one before it, the turns are those of an appended context. Otherwise, the tokens
     of each turn are its whole prompt.
     """
-    parents = [None, *calls[:-1]]
-    appended = all(call.draft.parent is parent for call, parent in zip(calls, parents, strict=True))
+    appended = all(
+        call.draft.parent is (calls[index - 1] if index else None) for index, call in enumerate(calls)
+    )
     turns = []
     for call in calls:
         parent = call.draft.parent if appended else None

@@ -39,6 +39,10 @@ class EpisodeLimits:
         on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, and it
             is excluded from statistics and loss; "retry" first plays it again, with the same seed and a
             fresh environment. Masking alone favors tasks that seldom fail, which are often the short ones.
+        harness: Program that owns the loop of the agent: a registered name, ``module:attribute``, or a
+            command line, see `gem_agents.harness`. None for the loop of `run_episode`.
+        harness_timeout: Maximum number of seconds for the program, without the time in which the model
+            samples. None means no limit.
         max_env_retries: Maximum number of further attempts with "retry"; the last attempt is returned even if
             it failed.
     """
@@ -61,6 +65,12 @@ class EpisodeLimits:
         OnEnvError, "if an environment fails: exclude the episode, or play it again first"
     ] = "mask"
     max_env_retries: Annotated[int, "maximum retries per episode with 'retry'"] = 2
+    harness: Annotated[
+        str | None, "program that owns the loop of the agent: a name, module:attribute, or a command"
+    ] = None
+    harness_timeout: Annotated[
+        float | None, "maximum seconds for the harness, without the model's; unlimited if not set"
+    ] = None
 
     def check_limits(self, prefix: str = "") -> None:
         """Check the values.
@@ -78,3 +88,4 @@ class EpisodeLimits:
         check_number(f"{prefix}step_timeout", self.step_timeout, above=0, optional=True)
         check_choice(f"{prefix}on_env_error", self.on_env_error, get_args(OnEnvError))
         check_int(f"{prefix}max_env_retries", self.max_env_retries, 1)
+        check_number(f"{prefix}harness_timeout", self.harness_timeout, above=0, optional=True)
