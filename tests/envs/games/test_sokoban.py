@@ -151,6 +151,12 @@ def test_the_solver_needs_the_fewest_moves():
     assert 5 < unsolvable < 30
 
 
+@pytest.mark.parametrize(("boxes", "text"), [(1, "1 box."), (2, "2 boxes.")])
+def test_the_rules_count_the_boxes(boxes, text):
+    observation, _ = Sokoban(dim_room=(6, 6), num_boxes=boxes, max_turns=30).reset(seed=0)
+    assert f"with {text} Push every box" in observation
+
+
 @pytest.mark.parametrize("variant", ["", "-easy", "-hard", "-random"])
 def test_oracle_wins(variant):
     env = gem_core.make(f"game:Sokoban-v0{variant}")
