@@ -194,8 +194,8 @@ def test_rows_that_are_not_playable(
 
 def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
     env = source_of("service", tmp_path).text
-    held, message = tasks(env, 4, split="eval"), r"train_dataset, row 0: item \d+ of .* is for evaluation only"
-    with pytest.raises(ConfigError, match=message):
+    held = tasks(env, 4, split="eval")
+    with pytest.raises(ConfigError, match=r"train_dataset, row 0: item \d+ of .* is for evaluation only"):
         make(tmp_path, dataset=held)
     with pytest.raises(OSError, match="no/such/model"):
         make(tmp_path, dataset=tasks(env, 4), eval_dataset=held)
