@@ -77,7 +77,10 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         "eval-episodes": 0,
         "out": "run",
     }
-    names = ("max_turns", "wrappers", "parse_special", "step_timeout", "on_env_error", "max_env_retries")
+    names = (
+        "max_turns", "wrappers", "parse_special", "step_timeout", "on_env_error", "max_env_retries",
+        "harness", "harness_timeout",
+    )  # fmt: skip
     values |= {name.replace("_", "-"): value for name, value in recipe.changed(*names).items()}
     lines = [["--env", text] for text in recipe.env]
     write_script(Path(folder) / "run.sh", "gem-core train", [*lines, *flags(values)], notes=NOTES)

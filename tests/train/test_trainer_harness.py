@@ -18,7 +18,7 @@ from tests.train.helpers import EASY, LONG, options, same_weights
 
 def episodes_in(folder: Path) -> list[dict[str, Any]]:
     """Return the episodes of training, without what the gateway adds."""
-    lines = [json.loads(line) for path in sorted(folder.rglob("train*.jsonl")) for line in path.open()]
+    lines = [json.loads(line) for path in sorted(folder.rglob("traces.jsonl")) for line in path.open()]
     for line in lines:
         line["metadata"].pop("gateway", None)
     return lines
