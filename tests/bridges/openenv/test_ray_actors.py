@@ -121,6 +121,7 @@ def test_a_connection_without_the_secret_of_an_actor_is_closed(cluster):
             assert stranger.recv(1) == b""
     with socket.create_connection((host, port), 30) as parent:
         parent.sendall(secret)
+        parent.settimeout(None)
         connection = Connection(parent.detach())
         connection.send("heard")
         assert connection.recv() == "heard"
