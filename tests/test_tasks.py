@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
+from gem_chat import EnvPlayer, MessagesContext
 from gem_core.errors import ConfigError, GemError
-from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
+from gem_core.rollout import EnvPool
 from gem_core.tasks import (
     EVAL_SEEDS,
     TRAIN_SEEDS,

@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 import gem_core
+from gem_chat import EnvPlayer, MessagesContext
 from gem_core import registration
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext, read_traces
+from gem_core.rollout import EnvPool, read_traces
 from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
 from gem_envs.datasets.base import DatasetEnv
 from gem_lab.cli import main

@@ -22,15 +22,15 @@ from urllib.parse import quote
 from gem_bridges.openenv import wire
 from gem_bridges.openenv.connection import CLOSE_SECONDS, Connection, ServerState, end_socket
 from gem_bridges.openenv.hosts import Host, local_host
-from gem_bridges.openenv.processes import ProcessHost
 from gem_bridges.openenv.served import ServedEnv, ServerLimits
 from gem_bridges.openenv.sessions import no_mcp
+from gem_bridges.openenv.workers import WorkerHost
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.foreign_json import read_json
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CallOrderError, ConfigError
 from gem_core.registration import WrapperLike, make, spec
-from gem_core.spec import EnvSpec
+from gem_core.workers import EnvRecipe
 from gem_envs.serving.access import Access, Refusal
 from gem_envs.serving.guard import ConnectionLimits
 from gem_envs.serving.http import HttpServer, WSCloseCode, json_response, read_body, web
@@ -82,19 +82,16 @@ def serve_env(
     if ray or workers:
         if env.spec is None or callable(wrappers):
             raise ConfigError(f"{id}: workers need wrappers by name; a callable runs only with workers=0")
-        host = worker_host(env.spec, workers, call_timeout, ray)
+        if ray:
+            from gem_core.workers.ray_actors import cluster_cpus
+
+            cpus = cluster_cpus()
+            host = WorkerHost("ray", EnvRecipe(env.spec), workers or cpus, call_timeout)
+        else:
+            host = WorkerHost("process", EnvRecipe(env.spec), workers or 1, call_timeout)
     else:
         host = local_host(build, id, env, call_timeout)
     return ServedEnv(id, spec(id).description or id, host)
-
-
-def worker_host(env_spec: EnvSpec, workers: int | None, call_timeout: float | None, ray: bool) -> Host:
-    """Return a host whose sessions run in Ray actors or in worker processes; see `serve_env`."""
-    if not ray:
-        return ProcessHost(env_spec, workers or 1, call_timeout)
-    from gem_bridges.openenv.ray_actors import RayHost
-
-    return RayHost(env_spec, workers, call_timeout)
 
 
 class OpenEnvServer:

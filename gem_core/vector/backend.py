@@ -86,8 +86,8 @@ class InlineBackend(Backend):
             slot.close()
 
 
-class WorkerBackend(Backend):
-    """Base class of backends whose workers can be lost; tracks pending calls and slots to rebuild."""
+class LossyBackend(Backend):
+    """Base class of backends that can lose threads or workers; tracks pending calls and slots to rebuild."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
         self._plans = list(plans)

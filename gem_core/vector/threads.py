@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from gem_core._util.places import Clock, GivenUp, on_clock
 from gem_core._util.threads import PoolCall, ThreadPool
 from gem_core.core import Env
-from gem_core.vector.backend import GRACE, Call, SlotReply, WorkerBackend, build_slots
+from gem_core.vector.backend import GRACE, Call, LossyBackend, SlotReply, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 
 
-class ThreadBackend(WorkerBackend):
+class ThreadBackend(LossyBackend):
     """Runs each call in the next free thread, whichever slot it belongs to.
 
     A thread cannot be killed. If a call exceeds the time limit, its thread and slot are abandoned and

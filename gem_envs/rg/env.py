@@ -19,7 +19,6 @@ import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
 from gem_core._util.checks import check_bool, check_int
-from gem_core._util.working_directory import working_in
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
 from gem_envs.data import Row
@@ -31,6 +30,7 @@ from gem_envs.rg.scorers import SCORERS, scorer
 from gem_envs.rg.solvers import JUDGES, Unreadable
 from gem_envs.rg.spelling import spellings
 from gem_envs.text import boxed_answer, plain, undecorated
+from gem_envs.working_directory import working_in
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 EXAMPLE_SEED = 5_000_011

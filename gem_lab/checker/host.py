@@ -15,7 +15,7 @@ from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
-from gem_core._util.working_directory import WorkingDirectory
+from gem_envs.working_directory import WorkingDirectory
 
 _WATCHED = frozenset(
     (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gem_core._util.working_directory import import_torch
+from gem_envs.working_directory import import_torch
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import LIST, Command, add_json_flag, positive_int, seed, whole_number
 

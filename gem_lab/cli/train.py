@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from gem_core._util.working_directory import import_torch
+from gem_envs.working_directory import import_torch
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import Command, add_field_flags, add_json_flag, add_limit_flags
 

@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gem_chat import AppendContext
+from gem_chat import AppendContext, EnvPlayer, MessagesContext
 from gem_chat.chat_templates import read_template
 from gem_chat.stop_ids import engine_stop_ids, response_stops
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_seed
-from gem_core._util.working_directory import import_torch
 from gem_core.errors import MissingDependency, ModelError
-from gem_core.rollout import ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
+from gem_core.rollout import Context
+from gem_core.rollout.agents import AnyPolicy
+from gem_envs.working_directory import import_torch
 from gem_lab.engines.endpoint import Endpoint
 from gem_lab.engines.patience import Patience
 from gem_lab.engines.vllm import VllmPolicy
@@ -23,8 +24,8 @@ from gem_lab.eval.config import EvalConfig
 class PolicySetup(NamedTuple):
     """A policy, and everything that its episodes need."""
 
-    policy: Policy | ChatPolicy | EnvPlayer
-    context: Context | MessagesContext
+    policy: AnyPolicy
+    context: Context
     tokenizer: Any = None
     max_total_tokens: int | None = None
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_chat.calls.formats import FORMATS, get_format
 from gem_chat.calls.native import native_calls
 from gem_core.errors import DataError, MissingDependency
 from gem_core.registration import spec
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_core.tools import ToolState
 from gem_envs.graders import math, qa
 from gem_envs.graders.program_tests import read_tests

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_chat import MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.eval.config import EvalConfig
 from gem_lab.eval.inspect_log import inspect_log, write_inspect_logs
 from gem_lab.eval.policies import PolicySetup

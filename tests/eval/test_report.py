@@ -6,8 +6,9 @@ from statistics import fmean, stdev
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.cli import main
 from gem_lab.eval.atif import read_atif
 from gem_lab.eval.compare import paired_differences

@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, MessagesContext, read_token_texts
+from gem_core.rollout import ChatReply, read_token_texts
 from gem_envs.games.guess_the_number import GuessTheNumber
 from gem_lab.cli import main
 from gem_lab.eval.config import EvalConfig

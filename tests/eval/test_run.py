@@ -13,10 +13,11 @@ from statistics import fmean
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError, TraceError
 from gem_core.registration import list_envs
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.cli import main
 from gem_lab.eval.config import EvalConfig
 from gem_lab.eval.folder import finished

@@ -19,8 +19,8 @@ from gem_core import registration
 from gem_core.advantages import estimator as declare
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.errors import ConfigError, GemError
-from gem_core.trainers.discovery import load_trainer
 from gem_lab.cli import FAILED, MISTAKE, OK, build_parser, main
+from gem_lab.discovery import load_trainer
 from gem_lab.eval.viewer import write_page
 from gem_lab.repro import Recipe, read_settings, write_reference
 from gem_lab.repro.writers import load_recipe_writer

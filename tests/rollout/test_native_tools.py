@@ -8,10 +8,11 @@ import json
 import pytest
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_chat.calls.formats import FORMATS
 from gem_chat.calls.native import native_text
 from gem_core.core import Env
-from gem_core.rollout import EpisodeLimits, MessagesContext, read_traces, run_episode
+from gem_core.rollout import EpisodeLimits, read_traces, run_episode
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tools import Tool, ToolResult
 from gem_envs.tools.wrapper import Tools
