@@ -61,7 +61,7 @@ STUDY = Study(
     options={
         "gamma": 0.9,
         "kl": 0.0,
-        "lr": 2e-5,
+        "learning_rate": 2e-5,
         "warmup_steps": 3,
         "max_tokens_per_turn": 24,
         "max_tokens_per_pass": 4096,

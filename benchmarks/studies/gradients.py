@@ -14,9 +14,9 @@ import torch
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.rollout import Episode
+from gem_core.rollout.options import ContextKind
 from gem_lab.engines.loading import load_model
 from gem_lab.train import TrainConfig
-from gem_lab.train.config import ContextKind
 from gem_lab.train.learner import Learner
 from gem_lab.train.objective import policy_gradient
 from gem_lab.train.rollouts import Rollouts, training_tasks

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from gem_chat import AppendContext, RebuildContext
 from gem_chat.chat_templates import read_template
+from gem_chat.options import make_context
 from gem_chat.stop_ids import engine_stop_ids, response_stops
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_rng
-from gem_core.advantages import ReturnStats, returns
-from gem_core.advantages.inputs import checked_advantages
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import returns
 from gem_core.rollout import Episode
-from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_lab.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab.engines.sampling import BatchingPolicy
@@ -55,15 +52,9 @@ class Learner:
         device = pick_device(config.device)
         self.processor = load_processor(source)
         self.tokenizer = tokenizer_of(self.processor)
-        kind = AppendContext if config.context == "append" else RebuildContext
         if config.chat_template is not None:  # the checkpoints will have it, too
             self.tokenizer.chat_template = read_template(config.chat_template, self.tokenizer)
-        self.context: AppendContext | RebuildContext = kind(
-            self.processor,
-            stop_ids=engine_stop_ids(self.tokenizer),
-            date=config.date,
-            parse_special=config.parse_special,
-        )
+        self.context = make_context(config, self.processor, stop_ids=engine_stop_ids(self.tokenizer))
         self._stop_ids = response_stops(self.context, self.tokenizer).all
         load = partial(load_model, device=device, dtype=config.dtype, autocast=config.autocast)
         self.model = load(str(checkpoint or source))
@@ -84,7 +75,7 @@ class Learner:
             self.parameters = [[*self.model.parameters()], [*self.value_model.parameters(), *head]]
         self.optimizer = torch.optim.AdamW(
             [*chain(*self.parameters)],
-            lr=config.learning_rate,
+            lr=config.peak_learning_rate,
             betas=(0.9, config.adam_beta2),
             weight_decay=config.weight_decay,
             fused=True,
@@ -110,7 +101,7 @@ class Learner:
             temperature=self.config.temperature,
             top_k=int(greedy),
             seed=seed,
-            max_batch=self.config.max_batch,
+            max_batch=self.config.concurrency,
             image_processor=self.context.image_processor,
         )
 
@@ -151,49 +142,30 @@ class Learner:
         self, episodes: Sequence[Episode], batch: Batch
     ) -> tuple[dict[str, float], torch.Tensor]:
         """Set `Turn.advantage` of every turn, and return metrics and the critic's target for each turn."""
-        config = self.config
+        config, choice = self.config, self.config.choice
         values = self._values(episodes, batch) if config.needs_critic else []
-        masked = [config.truncation == "mask" and episode.truncated for episode in episodes]
-        kept = [episode for episode, left_out in zip(episodes, masked, strict=True) if not left_out]
-        of_kept = [
-            of_turns for of_turns, left_out in zip(values, masked, strict=bool(values)) if not left_out
-        ]
-        found = iter(self._advantages(kept, of_kept) if kept else [])
-        advantages = [
-            np.zeros(len(episode.turns)) if left_out else next(found)
-            for episode, left_out in zip(episodes, masked, strict=True)
-        ]
-        metrics = ReturnStats.from_returns(returns(trainable_turn_rewards(kept), config.gamma)).metrics()
-        turn_returns = returns(trainable_turn_rewards(episodes), config.gamma)
+        of_kept: dict[str, Any] = {"values": values} if values else {}
+        if "baselines" in choice.needs:
+            of_kept["baselines"] = [episode.metadata["baseline"] for episode in episodes]
+        kept = [not (choice.truncation == "mask" and episode.truncated) for episode in episodes]
+        played = [EpisodeTurns.of(episode, choice.needs) for episode in episodes]
+        advantages, stats = choice.compute_turns(
+            played,
+            [episode.metadata["group"] for episode in episodes],
+            **{name: [*compress(of_episodes, kept)] for name, of_episodes in of_kept.items()},
+        )
         for episode, of_turns in zip(episodes, advantages, strict=True):
             for turn, advantage in zip(episode.turns, of_turns, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
+        metrics = stats.metrics()
+        turn_returns = returns(trainable_turn_rewards(episodes), config.gamma)
         if values and (variance := np.concatenate(turn_returns).var()):
             errors = [target - of_turns for target, of_turns in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
         targets = np.concatenate(turn_returns)
-        if get_estimator(config.estimator).critic_learns == "advantage":
+        if choice.estimator.critic_learns == "advantage":
             targets = np.concatenate(advantages) + np.concatenate(values)
         return metrics, torch.tensor(targets, dtype=torch.float32)
-
-    def _advantages(
-        self, episodes: Sequence[Episode], values: Sequence[Sequence[float]]
-    ) -> list[npt.NDArray[np.float64]]:
-        """Return the advantages of the turns of each episode, given the critic's values of the turns."""
-        config, estimator = self.config, get_estimator(self.config.estimator)
-        played = [EpisodeTurns.of(episode, config.needs) for episode in episodes]
-        groups = [episode.metadata["group"] for episode in episodes] if config.needs_groups else None
-        arguments = {"gamma": config.gamma, **config.estimator_options}
-        arguments |= estimator_inputs(played, config.needs, groups)
-        if "baselines" in config.needs:
-            arguments["baselines"] = [episode.metadata["baseline"] for episode in episodes]
-        if "values" in config.needs:
-            arguments["values"] = values
-        if "lam" in estimator.options:
-            arguments["lam"] = config.lam
-        rewards = trainable_turn_rewards(episodes)
-        result = estimator(rewards, **arguments)
-        return checked_advantages(config.estimator, result, [len(of_episode) for of_episode in rewards])
 
     @torch.no_grad()
     def _values(self, episodes: Sequence[Episode], batch: Batch) -> list[list[float]]:
@@ -255,7 +227,7 @@ class Learner:
                 self.optimizer.step()
                 sums["train/grad_norm"] += float(norm) / updates
         self.model.eval()
-        sums["train/lr"] = self.optimizer.param_groups[0]["lr"]
+        sums["train/learning_rate"] = self.optimizer.param_groups[0]["lr"]
         return sums
 
     def _part_loss(
@@ -319,7 +291,7 @@ class Learner:
     def _set_learning_rate(self, step: int) -> None:
         config = self.config
         share = min(1.0, step / config.warmup_steps) if config.warmup_steps else 1.0
-        if config.lr_schedule == "linear":
-            share *= 1 - (1 - config.lr_end) * (step - 1) / max(1, config.steps - 1)
+        if config.learning_rate_schedule == "linear":
+            share *= 1 - (1 - config.learning_rate_end) * (step - 1) / max(1, config.steps - 1)
         for group in self.optimizer.param_groups:
-            group["lr"] = config.learning_rate * share
+            group["lr"] = config.peak_learning_rate * share

@@ -216,7 +216,7 @@ class Trainer:
         tasks = training_tasks(config, step)
         players = self._players(derive_seed(config.seed, "train", sep="/"))
         episodes = self._play(tasks, players, f"step {step}", step)
-        if "baselines" in config.needs:
+        if "baselines" in config.choice.needs:
             self._set_baselines(step, tasks, episodes)
         rolled_out = time.perf_counter()
         if self.cut_turns is not None:
@@ -251,7 +251,9 @@ class Trainer:
 
     def _has_part(self, episode: Episode) -> bool:
         """Return whether the update includes an episode."""
-        return episode.trainable and ("baselines" not in self.config.needs or "baseline" in episode.metadata)
+        return episode.trainable and (
+            "baselines" not in self.config.choice.needs or "baseline" in episode.metadata
+        )
 
     def _play(
         self, tasks: Sequence[TaskRow], players: Players, name: str, step: int, *, may_fail: bool = False

@@ -36,7 +36,7 @@ STUDY = Study(
         "eval_episodes": 200,
     },
     metric="gem/return",
-    grid={"lr": (0.0015, 0.005)},
+    grid={"learning_rate": (0.0015, 0.005)},
     tuning_seeds=(0,),
     models=(0,),
     notes=(

@@ -38,7 +38,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     As in `warm`, each row of its embedding has a token.
     """
     folder = tmp_path_factory.mktemp("model") / "seeing"
-    save_tiny(folder, TinyOptions(envs=ENVS, vocab_size=512, warm_start_steps=80, corpus_episodes=50))
+    save_tiny(folder, TinyOptions(env=ENVS, vocab_size=512, warm_start_steps=80, corpus_episodes=50))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens([f"<unused {number}>" for number in range(-len(tokenizer) % 64)])
     tokenizer.save_pretrained(folder)
