@@ -132,7 +132,7 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     import torch
 
     from gem_core.advantages import rebn
-    from gem_lab.train.objective import policy_gradient
+    from gem_lab.train.batches import policy_gradient
     from gem_lab.train.tiny import TinyOptions, make_tiny
 
     result: dict[str, Any] = {"device": device, "torch": torch.__version__, "advantages": {}}

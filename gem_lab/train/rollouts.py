@@ -22,7 +22,7 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
 
     Args:
         config: Options of the run.
-        step: Number of the step, from 1.
+        step: Index of the step, from 1.
     """
     tasks = config.episodes_per_step // config.group_size
     return list(

@@ -40,8 +40,8 @@ from gem_core.rollout import Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.wrapper import Wrapper
 from gem_envs.tools.wrapper import Tools
+from gem_lab.train.batches import make_batch, score_tokens
 from gem_lab.train.checkpoint import save_processor
-from gem_lab.train.objective import make_batch, score_tokens
 from gem_lab.train.output import replace_folder
 from gem_lab.train.tiny_vision import make_processor, make_vision_model
 

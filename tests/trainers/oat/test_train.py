@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from gem_core.rollout import Episode, read_traces
-from gem_lab.train.objective import policy_gradient
+from gem_lab.train.batches import policy_gradient
 from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,
