@@ -253,7 +253,7 @@ def _make_model(item: tuple[Study, Path, str, int]) -> str:
 
     quiet_transformers()
     study, folder, task, seed = item
-    options = {"envs": (study.tasks[task].env,), **study.tasks[task].tiny, "seed": seed}
+    options = {"env": (study.tasks[task].env,), **study.tasks[task].tiny, "seed": seed}
     save_tiny(model_folder(folder, study, task, seed), TinyOptions(**options))
     return f"{task}, seed {seed}"
 

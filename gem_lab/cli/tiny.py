@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     names = ("hidden_size", "layers", "vocab_size", "max_positions", "warm_start_steps", "seed")
     values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.env:
-        values["envs"] = tuple(args.env)
+        values["env"] = tuple(args.env)
     options = TinyOptions(**values)
     if not args.json:
         _console.note(f"warm start: {options.warm_start_steps} steps on random legal actions")

@@ -40,8 +40,8 @@ from gem_core.rollout import Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.wrapper import Wrapper
 from gem_envs.tools.wrapper import Tools
+from gem_lab.train.batches import make_batch, score_tokens
 from gem_lab.train.checkpoint import save_processor
-from gem_lab.train.objective import make_batch, score_tokens
 from gem_lab.train.output import replace_folder
 from gem_lab.train.tiny_vision import make_processor, make_vision_model
 
@@ -67,7 +67,7 @@ class TinyOptions:
     """Options of a tiny model; the same options give the same model.
 
     Attributes:
-        envs: Environments whose text the tokenizer learns and whose format the model learns: ids, or
+        env: Environments whose text the tokenizer learns and whose format the model learns: ids, or
             ids with arguments such as ``game:GuessTheNumber-v0(max_number=50)``.
         hidden_size: Width of the model, a multiple of the head size 32, which every engine supports.
         layers: Number of decoder layers.
@@ -85,7 +85,7 @@ class TinyOptions:
         seed: Random seed for the weights and the random play.
     """
 
-    envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
+    env: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
     hidden_size: int = 64
     layers: int = 2
     vocab_size: int = 2048
@@ -99,8 +99,8 @@ class TinyOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.envs:
-            raise expected("envs", self.envs, "at least one environment id")
+        if not self.env:
+            raise expected("env", self.env, "at least one environment id")
         if check_int("hidden_size", self.hidden_size, 32) % 32:
             raise expected("hidden_size", self.hidden_size, "a multiple of 32")
         for name in ("layers", "max_positions", "warm_start_tokens", "warm_start_batch", "corpus_episodes"):
@@ -113,7 +113,7 @@ class TinyOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON-serializable data."""
-        return {**asdict(self), "envs": list(self.envs)}
+        return {**asdict(self), "env": list(self.env)}
 
 
 def recorded_options(folder: Path) -> dict[str, Any] | None:
@@ -136,7 +136,7 @@ def make_tiny(options: TinyOptions, progress: Callable[[int], None] | None = Non
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; if an environment
         shows images, a `Qwen2VLForConditionalGeneration` and a `gem_chat.vision.Processor`.
     """
-    sources = [EnvChoice.parse(text) for text in options.envs]
+    sources = [EnvChoice.parse(text) for text in options.env]
     for source in sources:
         count_items(source, "train")  # rejects evaluation-only environments
     envs = [_one_agent(source.make()) for source in sources]

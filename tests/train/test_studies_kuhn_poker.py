@@ -57,7 +57,7 @@ def test_other_policies_have_the_gain_of_a_best_response(measures):
 def folder(tmp_path_factory):
     """Folder of a tiny model that has seen random hands of both players."""
     path = tmp_path_factory.mktemp("kuhn") / "model"
-    save_tiny(path, TinyOptions(envs=(SELF_PLAY,), layers=1, warm_start_steps=60))
+    save_tiny(path, TinyOptions(env=(SELF_PLAY,), layers=1, warm_start_steps=60))
     return path
 
 

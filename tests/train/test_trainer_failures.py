@@ -90,7 +90,6 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
         ({"estimator": "gdpo", "group_size": 2}, "'gdpo' needs reward_components, which game:GuessTheNumber"),
         ({"estimator_options": '{"dof": 1}'}, "unknown option 'estimator_options.dof' of rebn"),
         ({"estimator_options": '{"statistics": "group"}'}, "group_size=1: expected at least 2"),
-        ({"estimator": "gae", "estimator_options": '{"lam": 0.5}'}, "estimator_options.lam: use lam"),
     ],
 )
 def test_a_mistake_shows_before_the_tiny_model_is_made(changes, said, tmp_path, capsys):

@@ -17,7 +17,7 @@ STUDY = Study(
     arms={"REINFORCE": {"estimator": "reinforce"}, "ReBN": {"estimator": "rebn"}},
     baseline="REINFORCE",
     options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0},
-    grid={"lr": (0.0001, 0.0005, 0.0015)},
+    grid={"learning_rate": (0.0001, 0.0005, 0.0015)},
     tuning_seeds=(0, 1),
     models=(0,),
 )
