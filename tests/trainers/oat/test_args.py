@@ -91,6 +91,7 @@ def test_the_papers_settings_are_one_flag() -> None:
     args = check(*GAME, "--collocate", "--paper-rebn")
     choice = args.choose_estimator()
     assert (choice.options, choice.scope) == ({"ddof": 0, "eps": 1e-9}, "trained")
+    assert check(*GAME, "--collocate").choose_estimator().scope == "collected"
     with pytest.raises(ConfigError, match="--estimator-options: eps=1e-05 contradicts --paper-rebn"):
         check(*GAME, "--collocate", "--paper-rebn", "--estimator-options", '{"eps": 1e-5}')
 
