@@ -248,8 +248,8 @@ def _record_path(folder: Path, run: Run) -> Path:
 
 def _make_model(item: tuple[Study, Path, str, int]) -> str:
     """Create an initial model."""
+    from gem_lab.train import TinyOptions, save_tiny
     from gem_lab.train.console import quiet_transformers
-    from gem_lab.train.tiny import TinyOptions, save_tiny
 
     quiet_transformers()
     study, folder, task, seed = item

@@ -190,7 +190,9 @@ def _flag(option: Option) -> dict[str, Any]:
     text = option.help
     if option.kind is bool:
         return {"action": argparse.BooleanOptionalAction, "default": None, "help": text}
-    if typing.get_origin(option.kind) is list:
+    if typing.get_origin(option.kind) in (list, tuple):
+        if option.default:
+            text += f" (default {', '.join(option.default)})"
         return {**LIST, "metavar": _LIST_ITEMS[option.name], "help": text}
     if typing.get_origin(option.kind) is dict:
         return {"type": json_object, "metavar": "JSON", "help": text}
@@ -203,8 +205,12 @@ def _flag(option: Option) -> dict[str, Any]:
 
 def given_options(args: argparse.Namespace, config: type[Any]) -> dict[str, Any]:
     """Return the options of a config that the command line sets."""
-    names = [item.name for item in dataclasses.fields(config)]
-    return {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    given = [(option, getattr(args, option.name, None)) for option in list_options(config)]
+    return {
+        option.name: tuple(value) if typing.get_origin(option.kind) is tuple else value
+        for option, value in given
+        if value is not None
+    }
 
 
 ENV_CHOICE = "ID[(KEY=VALUE)][ as NAME][=WEIGHT]", "ID"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from gem_lab.train.config import TINY, TrainConfig
 from gem_lab.train.report import TrainReporter
-from gem_lab.train.tiny import TinyOptions, recorded_options, save_tiny
+from gem_lab.train.tiny import recorded_options, save_tiny
+from gem_lab.train.tiny_options import TinyOptions
 
 
 def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> str:

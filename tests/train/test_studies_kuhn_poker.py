@@ -14,8 +14,7 @@ from gem_core.rollout import Generation
 from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
 from gem_envs.multiagent.turn_game import PLAYERS
 from gem_lab.engines.loading import load_tokenizer
-from gem_lab.train import TrainConfig, train
-from gem_lab.train.tiny import TinyOptions, save_tiny
+from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.docs.blocks import ROOT
 
 SELF_PLAY = 'multi:KuhnPoker-v0(opponent="self")'

@@ -18,7 +18,8 @@ from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_envs.games.guess_the_number import GuessTheNumber  # noqa: E402
 from gem_envs.tools.wrapper import Tools  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
-from gem_lab.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
+from gem_lab.train import TinyOptions, make_tiny, save_tiny  # noqa: E402
+from gem_lab.train.tiny import RandomPlayer, folder_hash  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
 QUICK = {"env": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,
@@ -172,7 +173,7 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
         ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 261"),
         ({"warm_start_steps": -1}, "warm_start_steps=-1: expected a whole number of at least 0"),
         ({"random_calls": 1.5}, "random_calls=1.5: expected a number from 0 to 1"),
-        ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),
+        ({"warm_start_learning_rate": 0.0}, "warm_start_learning_rate=0.0: expected a number above 0"),
     ],
 )
 def test_bad_options_are_rejected(changes, said):

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     target = tmp_path_factory.mktemp("vision") / "tiny"
     options = TinyOptions(
         env=(ENV,), hidden_size=32, layers=1, warm_start_steps=80, warm_start_tokens=4096,
-        warm_start_batch=512, warm_start_lr=1e-2, corpus_episodes=16, vocab_size=512,
+        warm_start_batch=512, warm_start_learning_rate=1e-2, corpus_episodes=16, vocab_size=512,
     )  # fmt: skip
     save_tiny(target, options)
     return target

@@ -10,7 +10,12 @@ STUDY = Study(
     tasks={
         size: Task(
             "game:GuessTheNumber-v0-easy",
-            tiny={"hidden_size": width, "layers": layers, "warm_start_steps": 300, "warm_start_lr": 0.001},
+            tiny={
+                "hidden_size": width,
+                "layers": layers,
+                "warm_start_steps": 300,
+                "warm_start_learning_rate": 0.001,
+            },
         )
         for size, (width, layers) in _SIZES.items()
     },
