@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from gem_core._util.checks import check_choice, check_int, check_number, expected
 
@@ -75,7 +75,7 @@ def _options_of(config: type[Any]) -> Iterator[Option]:
                 kinds.append(kind)
                 notes += more
                 title = getattr(owner, "title", "")
-        union = get_args(kinds[0]) if get_origin(kinds[0]) is UnionType else (kinds[0],)
+        union = get_args(kinds[0]) if get_origin(kinds[0]) in (Union, UnionType) else (kinds[0],)
         default = item.default if item.default_factory is MISSING else item.default_factory()
         yield Option(
             item.name,

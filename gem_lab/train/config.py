@@ -43,12 +43,8 @@ class UpdateOptions:
 
     title: ClassVar = "update"
 
-    learning_rate_schedule: Annotated[
-        Schedule, "keep the learning rate constant, or lower it linearly to learning_rate_end"
-    ] = "linear"
-    learning_rate_end: Annotated[
-        float, "last learning rate of the linear schedule, as a fraction of learning_rate", Bounds(0, 1)
-    ] = 0.1
+    learning_rate_schedule: Annotated[Schedule, "constant, or linear down to learning_rate_end"] = "linear"
+    learning_rate_end: Annotated[float, "last learning rate, as a share of learning_rate", Bounds(0, 1)] = 0.1
     warmup_steps: Annotated[int, "steps of linear learning rate warmup from 0", Bounds(0)] = 10
     weight_decay: Annotated[float, "weight decay of AdamW", Bounds(0)] = 0.0
     adam_beta2: Annotated[float, "second beta of AdamW", Bounds(0)] = 0.99
@@ -56,22 +52,15 @@ class UpdateOptions:
     epochs: Annotated[int, "passes over the episodes of a step", Bounds(1)] = 1
     clip: Annotated[float, "PPO clip range, used if a step has several updates", Bounds(above=0)] = 0.2
     loss_scale: Annotated[LossScale, "how the loss is averaged"] = "token-mean"
-    entropy: Annotated[float, "weight of the entropy bonus, annealed linearly to 0", Bounds(0)] = 0.0
-    kl: Annotated[
-        float, "weight of the KL divergence from the initial model, annealed linearly to 0", Bounds(0)
-    ] = 0.3
+    entropy: Annotated[float, "weight of the entropy bonus, annealed to 0", Bounds(0)] = 0.0
+    kl: Annotated[float, "weight of the KL divergence from the first model, annealed to 0", Bounds(0)] = 0.3
     value_weight: Annotated[float, "weight of the critic's loss, for gae", Bounds(0)] = 0.5
-    critic: Annotated[
-        CriticKind,
-        "critic of gae: a 'head' on the policy, or a separate 'model' with the same initial weights",
-    ] = "head"
+    critic: Annotated[CriticKind, "critic of gae: a head on the policy, or a model of its own"] = "head"
     critic_warmup: Annotated[int, "first steps in which gae trains only the critic", Bounds(0)] = 0
     zero_advantages: Annotated[bool, "set every advantage to 0, as a negative control"] = False
     dtype: Annotated[Dtype, "data type of the weights"] = "float32"
     autocast: Annotated[bool, "compute matrix products in bfloat16 and keep the weights in float32"] = False
-    max_tokens_per_pass: Annotated[
-        int, "maximum tokens per forward pass of the update, including padding", Bounds(1)
-    ] = 32768
+    max_tokens_per_pass: Annotated[int, "maximum tokens per forward pass, with padding", Bounds(1)] = 32768
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +83,7 @@ class TrainConfig(
 
     title: ClassVar = "evaluation and records"
 
-    model: Annotated[
-        str, "Hugging Face folder or name, or 'tiny' to create a tiny model for these environments"
-    ] = TINY
+    model: Annotated[str, "Hugging Face folder or name, or 'tiny' for one made for the environments"] = TINY
     agent_model: Annotated[list[str] | None, "separate weights for agents of a multi-agent environment"] = (
         None
     )
@@ -106,28 +93,19 @@ class TrainConfig(
     episodes_per_step: int = 512
     minibatches: int = 4
     max_tokens_per_turn: int = 32
-    eval_env: Annotated[list[str] | None, "evaluation environments (default: the training environments)"] = (
-        None
-    )
+    eval_env: Annotated[list[str] | None, "evaluation environments (default: those of env)"] = None
     eval_episodes: Annotated[
         int,
         "episodes per environment before and after training, at most one per held-out item; 0 for none",
         Bounds(0, len(EVAL_SEEDS)),
     ] = 1000
-    eval_every: Annotated[
-        int, "steps between evaluations during training; 0 evaluates only before and after", Bounds(0)
-    ] = 0
+    eval_every: Annotated[int, "steps between evaluations; 0 for before and after only", Bounds(0)] = 0
     save_every: Annotated[int, "steps between checkpoints; the last step is always saved", Bounds(1)] = 50
     keep_checkpoints: Annotated[int, "number of checkpoints to keep", Bounds(1)] = 2
-    trace_every: Annotated[int, "steps between traces of training episodes; 0 disables traces", Bounds(0)] = (
-        25
-    )
+    trace_every: Annotated[int, "steps between traces of training episodes; 0 for none", Bounds(0)] = 25
     trace_episodes: Annotated[int, "episodes per trace", Bounds(1)] = 16
     curve: Annotated[bool, "draw the learning curve, curve.png, after the last step"] = True
-    resume: Annotated[
-        bool,
-        "continue from the newest checkpoint in the folder (the default), or start over and replace the run",
-    ] = True
+    resume: Annotated[bool, "continue from the newest checkpoint, or replace the run (--no-resume)"] = True
     tensorboard: Annotated[bool, "write TensorBoard events"] = False
     wandb: Annotated[str, "Weights & Biases project to log to; requires wandb"] = ""
 

@@ -233,7 +233,7 @@ def mine(turn_rewards: Any, *, group_ids: Any, gamma: float = 1.0, factor: float
 
 def test_a_registered_estimator_and_any_option_of_one() -> None:
     for name in ("mine", "gem_mine"):
-        args = Args(estimator=name, adv_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
+        args = Args(estimator=name, estimator_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
         choice = args.choose_estimator()
         assert (choice.estimator.name, choice.options, choice.truncation) == ("mine", {"factor": 2}, "mask")
     assert Args(estimator_options='{"weight": "episode"}').choose_estimator().options == {"weight": "episode"}

@@ -131,7 +131,7 @@ def test_trls_parser_reads_the_recipe(
     assert (args.chat_template_kwargs or {}) == made.template_kwargs
     assert (gem.gem_estimator, gem.gem_gamma, gem.gem_max_turns) == ("rebn", 0.9, 12)
     assert json.loads(gem.gem_estimator_options) == made.changed_estimator_options
-    assert (gem.gem_max_tokens, gem.gem_max_tokens_per_turn, gem.gem_num_tasks) == (
+    assert (gem.gem_max_total_tokens, gem.gem_max_tokens_per_turn, gem.gem_num_tasks) == (
         4096,
         320,
         made.total_tasks,
