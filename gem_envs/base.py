@@ -152,7 +152,7 @@ class TurnBasedEnv(Env, Generic[Move]):
         if not isinstance(action, str):
             raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
         self.turn += 1
-        content, move = self._parsed(action)
+        content, move = self._read_move(action)
         if content is None:
             return self._format_error(f"No {self.form} was found.")
         if move is None:
@@ -179,7 +179,7 @@ class TurnBasedEnv(Env, Generic[Move]):
 
     # -- plumbing -----------------------------------------------------------------------------
 
-    def _parsed(self, action: str) -> tuple[str | None, Any]:
+    def _read_move(self, action: str) -> tuple[str | None, Any]:
         """Return the first answer that is a move and the move; without one, the last answer and None."""
         content = None
         for content in self.find(action):

@@ -212,5 +212,5 @@ def test_an_environment_is_tried_once_before_it_is_played(own_registry: None) ->
 
 
 def test_evaluation_plays_the_first_seeds() -> None:
-    tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
+    tasks = evaluation_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 3)
     assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from gem_bridges.openenv.hosts import InlineHost, cancel, local_host, unexpected
-from gem_bridges.openenv.sessions import MESSAGE_TYPES, Session, SessionReply
+from gem_bridges.openenv.sessions import MESSAGE_TYPES, OpenEnvSession, SessionReply
 from gem_bridges.openenv.wire import ERROR_CODES
 from gem_core._util.messages import error_line
 from gem_core.core import Env
@@ -62,7 +62,7 @@ def serve_process(connection: Connection, recipe: EnvRecipe) -> None:
     if _build(connection, recipe) is None:
         return
     source, sink = (os.fdopen(os.dup(connection.fileno()), mode, buffering=1 << 16) for mode in ("rb", "wb"))
-    sessions: dict[int, Session] = {}
+    sessions: dict[int, OpenEnvSession] = {}
     with contextlib.suppress(OSError):  # the server has closed the connection
         while len(head := source.read(_HEAD.size)) == _HEAD.size:
             number, kind, size = _HEAD.unpack(head)
@@ -73,7 +73,7 @@ def serve_process(connection: Connection, recipe: EnvRecipe) -> None:
                 continue
             session = sessions.get(number)
             if session is None:
-                session = sessions[number] = Session(recipe.make, recipe.spec.id)
+                session = sessions[number] = OpenEnvSession(recipe.make, recipe.spec.id)
             sink.write(pack_reply(number, session.answer(payload)))
             sink.flush()
     for session in sessions.values():

@@ -14,7 +14,7 @@ import pickle
 import time
 
 from gem_bridges.openenv import wire
-from gem_bridges.openenv.hosts import Host, cancel, lost, too_slow
+from gem_bridges.openenv.hosts import SessionHost, cancel, lost, too_slow
 from gem_bridges.openenv.session_workers import (
     ANSWER,
     CLOSE,
@@ -43,7 +43,7 @@ END_SECONDS = 10.0
 _STARTS_AND_ENDS = ThreadPool(256, "gem-workers")
 
 
-class Seat:
+class WorkerSeat:
     """A session in a worker.
 
     Attributes:
@@ -73,7 +73,7 @@ class SessionWorker:
 
     def __init__(self, worker: Worker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.worker = worker
-        self.seats: dict[int, Seat] = {}
+        self.seats: dict[int, WorkerSeat] = {}
         self.overdue = False
         self._reader, self._writer = reader, writer
 
@@ -82,7 +82,7 @@ class SessionWorker:
         if not self._writer.is_closing():
             self._writer.write(pack(number, kind, payload))
 
-    def call(self, seat: Seat, payload: bytes) -> asyncio.Future[SessionReply]:
+    def call(self, seat: WorkerSeat, payload: bytes) -> asyncio.Future[SessionReply]:
         """Send a message of the client; return the future of its reply."""
         future: asyncio.Future[SessionReply] = asyncio.get_running_loop().create_future()
         self.worker.begin(seat.number, (seat, future))
@@ -118,10 +118,10 @@ class SessionWorker:
     async def kill(self) -> str:
         """Kill the worker and wait for its end; return how it ended."""
         self._writer.close()
-        return await kill(self.worker)
+        return await _kill(self.worker)
 
 
-class WorkerHost(Host):
+class WorkerHost(SessionHost):
     """Runs sessions in workers; a new session joins the worker with the fewest.
 
     Args:
@@ -173,11 +173,11 @@ class WorkerHost(Host):
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.end() for worker in workers))
 
-    def open(self) -> Seat:
+    def open(self) -> WorkerSeat:
         self._seats += 1
-        return Seat(self._seats)
+        return WorkerSeat(self._seats)
 
-    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
+    async def answer(self, seat: WorkerSeat, payload: bytes) -> SessionReply:
         if seat.loss is not None:
             loss, seat.loss = seat.loss, None
             if b'"reset"' not in payload:  # sent by a client that already knows of the loss
@@ -189,7 +189,7 @@ class WorkerHost(Host):
             seat.worker.seats[seat.number] = seat
         return await seat.worker.call(seat, payload)
 
-    def close(self, seat: Seat) -> None:
+    def close(self, seat: WorkerSeat) -> None:
         if seat.worker is not None:
             seat.worker.seats.pop(seat.number, None)
             seat.worker.send(seat.number, CLOSE)
@@ -209,7 +209,7 @@ class WorkerHost(Host):
                 raise EnvError(f"{worker.name} failed to start: {problem}")
             return SessionWorker(worker, *await open_streams(worker.connection))
         except BaseException as error:
-            end = await kill(worker)
+            end = await _kill(worker)
             if isinstance(error, Overdue | EOFError | OSError):
                 raise EnvError(f"{worker.name} {end} before it was ready{worker.advice}") from error
             raise
@@ -269,6 +269,6 @@ def _first(worker: Worker) -> str:
     return str(worker.connection.recv())
 
 
-async def kill(worker: Worker) -> str:
+async def _kill(worker: Worker) -> str:
     """Kill a worker without blocking the event loop; return how it ended."""
     return await call_in(_STARTS_AND_ENDS, worker.kill)

@@ -17,7 +17,7 @@ from typing import Any
 
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, EnvError
-from gem_core.vector.backend import GRACE, Call, LossyBackend, SlotReply, build_slots
+from gem_core.vector.backend import GRACE, LossyBackend, SlotCall, SlotReply, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 from gem_core.workers.start import WorkerKind, start_worker
 from gem_core.workers.worker import Worker
@@ -78,8 +78,8 @@ class SliceBackend(LossyBackend):
             raise
         self._holder = [k for k, indices in enumerate(self._slices) for _ in indices]
 
-    def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
-        slices: dict[int, list[Call]] = {}
+    def submit(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
+        slices: dict[int, list[SlotCall]] = {}
         for call in calls:
             slices.setdefault(self._holder[call[0]], []).append(call)
         with self._state:
@@ -121,7 +121,7 @@ class SliceBackend(LossyBackend):
         label = f"(environments {indices[0]} to {indices[-1]})"
         return start_worker(self._kind, label, _work, ([self._plans[i] for i in indices],), GRACE)
 
-    def _give(self, worker: Worker, calls: Sequence[Call], batch: bool) -> None:
+    def _give(self, worker: Worker, calls: Sequence[SlotCall], batch: bool) -> None:
         for call in calls:
             worker.begin(call[0], call)
         # with a time limit, replies are sent individually, because each starts the clock of the next call
@@ -213,7 +213,7 @@ def _work(connection: Connection, plans: Sequence[SlotPlan]) -> None:
     except BaseException as error:
         connection.send(Ready(_portable(error)))
         return
-    inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[tuple[Sequence[SlotCall], bool] | None] = queue.SimpleQueue()
     finished = threading.Event()
     # a thread always reads the connection, so the parent never blocks and its end is detected
     threading.Thread(target=_read, args=(connection, inbox, finished), daemon=True).start()
@@ -232,7 +232,7 @@ def _work(connection: Connection, plans: Sequence[SlotPlan]) -> None:
 
 def _read(
     connection: Connection,
-    inbox: queue.SimpleQueue[tuple[Sequence[Call], bool] | None],
+    inbox: queue.SimpleQueue[tuple[Sequence[SlotCall], bool] | None],
     finished: threading.Event,
 ) -> None:
     try:
@@ -244,7 +244,7 @@ def _read(
         os._exit(1)  # a hung environment must not outlive the parent
 
 
-def _send(connection: Connection, slots: dict[int, Slot], done: Sequence[tuple[Call, Any]]) -> None:
+def _send(connection: Connection, slots: dict[int, Slot], done: Sequence[tuple[SlotCall, Any]]) -> None:
     try:
         data = pickle.dumps([(call[0], result) for call, result in done])
     except Exception:

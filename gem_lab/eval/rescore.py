@@ -91,7 +91,7 @@ def rescore(
         raise ConfigError(f"{out} holds a run already; choose another folder with --out")
     sources = list(map(EnvChoice.parse, config["env"]))
     tasks = {
-        source.label: {row["index"]: row for row in evaluation_tasks(source, config["episodes"])}
+        source.label: {row["index"]: row for row in evaluation_tasks([source], config["episodes"])}
         for source in sources
     }
     names = {field.name for field in fields(EpisodeLimits)}

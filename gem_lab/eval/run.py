@@ -95,7 +95,7 @@ def evaluate(
     """
     reporter = reporter or EvalReporter()
     folder = Path(config.out)
-    tasks = {source.label: evaluation_tasks(source, config.episodes) for source in config.sources}
+    tasks = {source.label: evaluation_tasks([source], config.episodes) for source in config.sources}
     jobs = [
         _Job(label, row, sample)
         for label, rows in tasks.items()

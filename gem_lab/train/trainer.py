@@ -246,7 +246,7 @@ class Trainer:
         played: list[Episode] = []
         sources = config.eval_sources if config.eval_episodes else ()
         # An environment with few held-out items has fewer tasks than requested.
-        tasks_by_source = [(source, evaluation_tasks(source, config.eval_episodes)) for source in sources]
+        tasks_by_source = [(source, evaluation_tasks([source], config.eval_episodes)) for source in sources]
         if tasks_by_source:
             count = sum(len(tasks) for _, tasks in tasks_by_source)
             self.reporter.note(f"evaluation {when} training: {count} episodes")

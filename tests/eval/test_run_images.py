@@ -25,7 +25,7 @@ EASY = "vision:Geometry-v0-easy"
 def answers(count):
     """Return the right answer by image, for the tasks of an evaluation."""
     right = {}
-    for task in evaluation_tasks(EnvChoice(EASY), count):
+    for task in evaluation_tasks([EnvChoice(EASY)], count):
         env = gem_core.make(EASY, **task["env_kwargs"])
         observation, _ = env.reset(**reset_arguments(task))
         right[image_urls(observation)[0]] = env.oracle_action()

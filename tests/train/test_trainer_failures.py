@@ -313,7 +313,7 @@ def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path
     players = {"": (NeverAsked(), AppendContext(tokenizer))}
     rollouts = Rollouts(config, players, 5)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), players, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[:1], 3), players, name="test")
     finally:
         rollouts.close()
     assert not any(episode.trainable for episode in episodes)
