@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gem_chat.conversations import ChatMessage
+from gem_chat.histories import ChatMessage
 from gem_core.rollout.trajectory import FinishReason
 from gem_core.tools import ToolCall
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from gem_chat.conversations import ChatMessage
+from gem_chat.histories import ChatMessage
 
 
 class Sampled:

@@ -16,7 +16,7 @@ from gem_agents.session import Exchange, Session
 from gem_agents.steps import Steps
 from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
-from gem_envs.serving.access import Refusal
+from gem_envs.serving.access import RequestRefused
 from gem_envs.serving.http import SEND_SECONDS, json_response, read_body, send, web
 
 _MODELS = ("policy",)
@@ -98,7 +98,7 @@ class Pages:
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
         try:
             raw = await read_body(request, self._max_body)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             raise Refused(refusal.status, "invalid_request_error", str(refusal)) from refusal
         try:
             body = read_json(raw)

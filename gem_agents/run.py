@@ -24,8 +24,7 @@ from gem_core.core import Env, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, EnvError
 from gem_core.observations import observation_text
 from gem_core.rollout.calls import ClosedOnError, EnvCalls, jsonable
-from gem_core.rollout.conversation import Context
-from gem_core.rollout.dialogue import TokenLimits
+from gem_core.rollout.dialogue import Context, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.runner import DEFAULT_LIMITS

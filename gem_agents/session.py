@@ -14,11 +14,12 @@ from gem_agents.endpoints.responses import Responses
 from gem_agents.history import Found, History, key_of, link
 from gem_agents.steps import Steps
 from gem_agents.turns import Call, Counts, Draft
-from gem_chat.conversations import ChatMessage, Conversations
+from gem_chat.conversation import check_generation
+from gem_chat.histories import ChatMessage, Conversations
 from gem_core._util.background import on_loop
 from gem_core._util.waiting import cancel_all
 from gem_core.errors import ConfigError, UnsupportedTemplate
-from gem_core.rollout.dialogue import TokenLimits, check_generation
+from gem_core.rollout.dialogue import TokenLimits
 from gem_core.rollout.policy import Generation, Policy
 
 MOST_OPEN = 64

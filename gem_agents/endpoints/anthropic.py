@@ -21,7 +21,7 @@ from gem_agents.api import (
     texts,
     unserved,
 )
-from gem_chat.conversations import ChatMessage
+from gem_chat.histories import ChatMessage
 
 _SIGNATURE = "gem-core"
 """Signature of thoughts, without which agents do not send them back."""

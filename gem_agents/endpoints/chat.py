@@ -22,7 +22,7 @@ from gem_agents.api import (
     texts,
     unserved,
 )
-from gem_chat.conversations import ChatMessage
+from gem_chat.histories import ChatMessage
 
 _ROLES = {"developer": "system", "function": "tool"}
 

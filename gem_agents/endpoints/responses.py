@@ -23,7 +23,7 @@ from gem_agents.api import (
     unserved,
 )
 from gem_agents.endpoints.chat import openai_error
-from gem_chat.conversations import ChatMessage
+from gem_chat.histories import ChatMessage
 
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """Arguments of a custom tool, which takes a text."""
