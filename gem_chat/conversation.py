@@ -202,7 +202,7 @@ class TokenDialogue:
         generation = await self._policy.generate(
             list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **arguments
         )
-        _check_generation(generation, room)
+        check_generation(generation, room)
         self._response_ids = list(generation.token_ids)
         if not self._response_ids:
             return None
@@ -244,7 +244,8 @@ class TokenDialogue:
         return self._limits.room(self._prompt_ids) >= 1
 
 
-def _check_generation(generation: Generation, max_tokens: int) -> None:
+def check_generation(generation: Generation, max_tokens: int) -> None:
+    """Raise a `PolicyError` for what is not a response of at most `max_tokens` tokens."""
     count = len(generation.token_ids)
     if count > max_tokens:
         raise PolicyError(f"the policy returned {count} tokens, more than max_tokens={max_tokens}")
