@@ -2,7 +2,8 @@
 
     context = AppendContext(tokenizer)
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
-    row = episode.episode_row()
+    for row in episode.rows():
+        print(row.token_ids, row.response_mask)
 
 A trainer supplies a `Policy` that wraps its inference engine; this package provides the rest.
 """
@@ -27,11 +28,12 @@ from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
-from gem_core.rollout.rows import RowKind, rows_of
+from gem_core.rollout.rows import Row, RowSplit
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.telemetry import disable_otel, enable_otel
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
-from gem_core.rollout.trajectory import Episode, Row, Turn
+from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.turn import Turn
 
 __all__ = [
     "ChatPolicy",
@@ -49,7 +51,7 @@ __all__ = [
     "RolloutOptions",
     "RequestRejected",
     "Row",
-    "RowKind",
+    "RowSplit",
     "TraceWriter",
     "Turn",
     "describe_failures",
@@ -62,7 +64,6 @@ __all__ = [
     "read_token_texts",
     "read_traces",
     "reported_finish",
-    "rows_of",
     "run_agents",
     "run_episode",
     "set_env_threads",

@@ -14,7 +14,8 @@ from gem_core.rollout.conversation import Context
 from gem_core.rollout.messages import ChatPolicy, ChatReply, Message, MessagesContext
 from gem_core.rollout.native_tools import NativeTools, entries_of, notes_of
 from gem_core.rollout.policy import Generation, Policy
-from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import FinishReason, Prompts
 from gem_core.tools import ToolCall
 
 
@@ -47,6 +48,8 @@ class Answer(NamedTuple):
 
     text: str
     finish_reason: FinishReason
+    parent: int | None
+    """`Turn.parent`."""
     context_ids: list[int]
     response_ids: list[int]
     logprobs: list[float] | None
@@ -98,6 +101,7 @@ class TokenDialogue:
         self._limits = limits
         self._request_id = request_id
         self._context_ids: list[int] = []
+        self._prompts = Prompts() if context.mode == "rebuild" else None
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
         self._images: list[str] = []
@@ -134,10 +138,15 @@ class TokenDialogue:
                     f"the policy sampled the placeholder {placeholders[token_id]!r}, but no image belongs to "
                     "it; forbid that token in the engine (vLLM: logit_bias)"
                 )
+        parent: int | None = -1
+        context_ids = self._context_ids
+        if self._prompts is not None:
+            parent, context_ids = self._prompts.add(self._prompt_ids, self._response_ids, self._images)
         return Answer(
             text=self._action(),
             finish_reason=generation.finish_reason,
-            context_ids=self._context_ids,
+            parent=parent,
+            context_ids=context_ids,
             response_ids=self._response_ids,
             logprobs=None if generation.logprobs is None else list(generation.logprobs),
             notes={},
@@ -202,7 +211,7 @@ class MessageDialogue:
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
         notes |= {**reply.notes, **notes_of(reply.tool_calls)}
-        return Answer(text, reply.finish_reason, [], [], None, notes, self._forged_tokens)
+        return Answer(text, reply.finish_reason, -1, [], [], None, notes, self._forged_tokens)
 
     def observe(self, observation: Observation) -> bool:
         self._forged_tokens = self._context.count_spelled(observation)

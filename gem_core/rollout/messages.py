@@ -17,7 +17,8 @@ from gem_core._util.seeds import derive_seed, seed_bytes
 from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, GemError, ServiceError
 from gem_core.observations import readable_text
-from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import FinishReason
 from gem_core.special_tokens import Nested, count_known, map_texts, separate_known
 
 Message: TypeAlias = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 
 
 class Generation(NamedTuple):

@@ -26,7 +26,8 @@ from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, Messag
 from gem_core.rollout.native_tools import NativeTools, hide_instructions, takes_native_calls
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
-from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.rollout.trajectory import Episode, StopReason
+from gem_core.rollout.turn import Turn
 from gem_core.thoughts import without_thoughts
 
 logger = logging.getLogger(__name__)
@@ -248,6 +249,7 @@ async def _play(
                 action=action,
                 finish_reason=answer.finish_reason,
                 info=info,
+                parent=answer.parent,
             )
         )
         if on_turn is not None:

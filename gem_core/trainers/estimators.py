@@ -125,21 +125,21 @@ class EstimatorChoice:
         *,
         turn_ids: torch.Tensor | None = None,
         episodes: Sequence[Hashable] | None = None,
-        turns: Sequence[int] | None = None,
+        turns: Sequence[Sequence[int]] | None = None,
         group_ids: Sequence[Hashable] | None = None,
         played: Sequence[EpisodeTurns | None] | None = None,
         **arguments: Any,
     ) -> Advantages:
-        """Compute the advantages of a batch of episode rows or turn rows.
+        """Compute the advantages of a batch of rows.
 
         Args:
             token_rewards: (rows, tokens), any float dtype. The reward of a turn is the sum from its first
                 token up to the next turn.
             response_mask: (rows, tokens), 1 on response tokens. A row of zeros is ignored.
-            turn_ids: For episode rows, (rows, tokens): index of the turn in its row, -1 outside of responses.
-                None treats each run of ones in the mask as a turn.
-            episodes: For turn rows, the episode of each row; None for episode rows.
-            turns: For turn rows, the index of each row within its episode.
+            turn_ids: (rows, tokens), index of the turn in its row, -1 outside of responses. None treats each
+                run of ones in the mask as a turn.
+            episodes: The episode of each row; None if every row is an episode.
+            turns: The indices within their episode of the turns in each row; given together with `episodes`.
             group_ids: Group of each row; used by estimators that compare the episodes of a task.
             played: Data about the episode of each row, for estimators that need more than rewards and mask,
                 and for ``truncation="mask"``; None for a row that GEM did not play.
@@ -170,11 +170,17 @@ class EstimatorChoice:
             response_mask = response_mask * response_mask.new_tensor(kept)[:, None]
         if episodes is None:
             return self.estimator.tensors(token_rewards, response_mask, turn_ids, **arguments)
-        from gem_core.advantages.turn_rows import by_episode
+        from gem_core.advantages.rows import by_episode
 
         assert turns is not None
         return by_episode(
-            self.estimator, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
+            self.estimator,
+            token_rewards,
+            response_mask,
+            episodes=episodes,
+            turns=turns,
+            turn_ids=turn_ids,
+            **arguments,
         )
 
     def compute_turns(
@@ -222,19 +228,19 @@ def _inputs_of_rows(
     needs: Collection[Need],
     response_mask: torch.Tensor,
     turn_ids: torch.Tensor | None,
-    turns: Sequence[int] | None,
+    turns: Sequence[Sequence[int]] | None,
 ) -> dict[str, Any]:
     """Return inputs for the rows of a batch; see `EstimatorChoice.compute`."""
     of_rows = [row or EpisodeTurns([], []) for row in played]
     # The mask determines lengths, and the trainer its groups.
     known = [need for need in needs if need not in ("lengths", "group_ids")]
     inputs: dict[Any, Any] = {**estimator_inputs(of_rows, known)}
-    if turns is not None:  # a row holds one turn of its episode
-        turn_ids = (response_mask != 0).int() - 1
+    if turns is not None:  # a row holds some turns of its episode
         for need in {"state_keys", "reward_components"} & inputs.keys():
-            inputs[need] = [entry[turn : turn + 1] for entry, turn in zip(inputs[need], turns, strict=True)]
-        if "state_keys" in inputs:
-            inputs["state_keys"] = [keys[0] if keys else None for keys in inputs["state_keys"]]
+            inputs[need] = [
+                [entry[turn] for turn in of_row] if entry else []
+                for entry, of_row in zip(inputs[need], turns, strict=True)
+            ]
     if "reward_components" in inputs:
         inputs["reward_components"] = _on_first_tokens(inputs["reward_components"], response_mask, turn_ids)
     return inputs

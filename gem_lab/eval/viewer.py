@@ -25,7 +25,8 @@ from gem_core.advantages import returns
 from gem_core.core import Observation
 from gem_core.images import image_urls
 from gem_core.observations import readable_text
-from gem_core.rollout.trajectory import Episode, Turn
+from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.turn import Turn
 from gem_lab.eval import markup
 
 

@@ -79,7 +79,7 @@ def test_what_the_trainer_must_not_do() -> None:
         rebn.check_collected("a filter drops groups", "scope=trained")
 
 
-def test_episode_rows_and_turn_rows_have_the_same_advantages() -> None:
+def test_all_rows_of_an_episode_have_the_same_advantages() -> None:
     choice = read_estimator("rebn", {}, gamma=0.5)
     whole = choice.compute(REWARDS, MASK)
     pieces = [(1, 1, slice(2, 3)), (0, 0, slice(0, 2)), (1, 0, slice(0, 1)), (0, 1, slice(3, 4))]
@@ -88,7 +88,7 @@ def test_episode_rows_and_turn_rows_have_the_same_advantages() -> None:
         width = part.stop - part.start
         rewards[row, :width], mask[row, :width] = REWARDS[episode, part], 1
     split = choice.compute(
-        rewards, mask, episodes=[episode for episode, *_ in pieces], turns=[turn for _, turn, _ in pieces]
+        rewards, mask, episodes=[episode for episode, *_ in pieces], turns=[[turn] for _, turn, _ in pieces]
     )
     assert split.stats == whole.stats
     for row, (episode, _, part) in enumerate(pieces):
@@ -246,18 +246,18 @@ def test_masked_episodes_have_no_part_in_any_form(name: str) -> None:
         choice.compute(ROW_REWARDS, ROW_MASK, group_ids=groups)
 
 
-def test_turn_rows_of_a_masked_episode() -> None:
+def test_rows_of_a_masked_episode() -> None:
     choice = read_estimator("grpo", {"truncation": "mask"}, supplies=EVERYTHING)
     episodes = ["a", "b", "b", "c"]
     row_episodes = [TRUNCATED[0], TRUNCATED[1], TRUNCATED[1], TRUNCATED[2]]
     result = choice.compute(
         torch.tensor([[2.0], [7.0], [1.0], [1.0]]), torch.ones(4, 1),
-        episodes=episodes, turns=[0, 0, 1, 0], group_ids=["g"] * 4, played=row_episodes,
+        episodes=episodes, turns=[[0], [0], [1], [0]], group_ids=["g"] * 4, played=row_episodes,
     )  # fmt: skip
     assert result.advantages[:, 0].tolist() == [1.0, 0.0, 0.0, -1.0]
 
 
-def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
+def test_inputs_of_rows_are_those_of_their_turns() -> None:
     group_episodes = [
         EpisodeTurns([1.0, 0.0], [1, 1], "e", ("e", "x"), False, ["s", "t"], [{"p": 1.0}, {"p": 0.0}]),
         EpisodeTurns([0.0, 3.0], [1, 1], "e", ("e", "x"), False, ["s", "s"], [{"p": 0.0}, {"p": 3.0}]),
@@ -271,7 +271,7 @@ def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
             rewards,
             torch.ones(4, 1),
             episodes=[episode for episode, _ in rows],
-            turns=[turn for _, turn in rows],
+            turns=[[turn] for _, turn in rows],
             group_ids=["g"] * 4,
             played=[group_episodes[episode] for episode, _ in rows],
         )
