@@ -33,7 +33,7 @@ from gem_core.rollout.runner import run_episode
 from gem_core.rollout.telemetry import disable_otel, enable_otel
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
 from gem_core.rollout.trajectory import Episode
-from gem_core.rollout.turn import Turn
+from gem_core.rollout.turn import Thread, Turn
 
 __all__ = [
     "ChatPolicy",
@@ -52,6 +52,7 @@ __all__ = [
     "RequestRejected",
     "Row",
     "RowSplit",
+    "Thread",
     "TraceWriter",
     "Turn",
     "describe_failures",

@@ -21,7 +21,7 @@ from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
 from gem_core.rollout.images import extract_images, has_images, restore_images
 from gem_core.rollout.rows import Row, RowSplit, lay_out, masked_row
-from gem_core.rollout.turn import Turn, parents_of, whole_prompts
+from gem_core.rollout.turn import Thread, Turn, parents_of, whole_prompts
 
 SCHEMA_VERSION = 3
 """Schema version of the records that `Episode.to_dict` returns."""
@@ -54,6 +54,8 @@ class Episode:
         env_kwargs: Keyword arguments of the environment, from its spec.
         metadata: Arbitrary data that JSON can represent, such as group, training step, or policy version.
         env_retries: Number of failed attempts at this episode before this one (`EnvPool.play`).
+        threads: The side threads by number, such as sub-agents and calls that summarize the history, with the
+            turns that they belong to. Empty if all turns are in the main thread, 0.
     """
 
     env_id: str
@@ -68,6 +70,7 @@ class Episode:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     env_retries: int = 0
+    threads: dict[int, Thread] = field(default_factory=dict)
 
     @property
     def rewards(self) -> list[float]:
@@ -199,11 +202,14 @@ class Episode:
                 restore_images(turns, fields.pop("images"))
             if version in _OLD_VERSIONS and fields.get("context_mode") == "rebuild":
                 turns = [{**turn, "parent": None} for turn in turns]
+            fields["threads"] = {
+                int(number): Thread(*thread) for number, thread in fields.get("threads", {}).items()
+            }
             episode = cls(turns=[Turn(**turn) for turn in turns], **fields)
             if check_types:
                 parents_of(episode.turns)
             return episode
-        except (TypeError, KeyError, AttributeError, ConfigError) as error:
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise TraceError(f"not an episode of schema version {version}: {error}") from None
 
 

@@ -10,12 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 
 FinishReason: TypeAlias = Literal["stop", "length"]
+
+
+class Thread(NamedTuple):
+    """How a side thread of an episode, such as a sub-agent, belongs to the other turns.
+
+    `gem_core.advantages.threads` defines the returns that follow from it, with a table of the usual cases.
+    """
+
+    called_by: int | None
+    """Index of the turn whose step includes the thread, so that it earns the rewards inside; None if the
+    thread comes before the first turn."""
+    returns_to: int | None
+    """Index of the first turn whose reward may depend on the result of the thread; None if no reward does."""
+    independent: bool = False
+    """Whether the thread shares nothing, such as a sandbox, with threads that run beside it."""
 
 
 @dataclass
@@ -38,6 +53,7 @@ class Turn:
         parent: Earlier turn whose prompt and response the prompt continues, counted back from this turn: -1
             is the previous turn. None if the prompt continues no turn. The first turn has none, whatever the
             value.
+        thread: Thread of the turn in its episode; 0 is the main one. See `Episode.threads`.
     """
 
     context_ids: list[int]
@@ -50,6 +66,7 @@ class Turn:
     info: dict[str, Any] = field(default_factory=dict)
     advantage: float | None = None
     parent: int | None = -1
+    thread: int = 0
 
 
 def parents_of(turns: Sequence[Turn]) -> list[int | None]:

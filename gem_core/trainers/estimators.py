@@ -12,6 +12,7 @@ import numpy as np
 
 from gem_core._util.checks import check_choice
 from gem_core._util.messages import unknown
+from gem_core.advantages.batch import with_threads
 from gem_core.advantages.declaration import NEEDS, Need
 from gem_core.advantages.inputs import checked_advantages, real
 from gem_core.advantages.registry import (
@@ -25,8 +26,8 @@ from gem_core.advantages.registry import (
     get_estimator,
     names_in_trainer,
 )
-from gem_core.advantages.returns import returns
 from gem_core.advantages.stats import FloatArray, ReturnStats
+from gem_core.advantages.threads import Threads
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
 
@@ -213,14 +214,26 @@ class EstimatorChoice:
                 if not math.isfinite(reward):
                     raise NonFiniteReward(f"episode {number}, turn {turn}: reward {reward}")
         advantages: list[FloatArray] = [np.zeros(len(one.rewards)) for one in episodes]
+        stats = ReturnStats()
         if numbers:
             groups = [group_ids[number] for number in numbers]
-            inputs = estimator_inputs([episodes[number] for number in numbers], self.needs, groups)
-            computed = self.estimator(rewards, gamma=self.gamma, **self.options, **inputs, **further)
+            kept = [episodes[number] for number in numbers]
+            inputs = estimator_inputs(kept, self.needs, groups)
+            turns = with_threads(rewards, threads_of(kept))
+            if turns.threads and not self.estimator.takes_turns:
+                turns.require_main_thread(self.name, "it takes lists of rewards, which have no threads")
+            batch = turns if turns.threads else rewards
+            computed = self.estimator(batch, gamma=self.gamma, **self.options, **inputs, **further)
             checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
             for number, of_turns in zip(numbers, checked, strict=True):
                 advantages[number] = of_turns
-        return advantages, ReturnStats.from_returns(returns(rewards, self.gamma))
+            stats = ReturnStats.from_returns(turns.returns(self.gamma))
+        return advantages, stats
+
+
+def threads_of(episodes: Sequence[EpisodeTurns]) -> list[Threads | None]:
+    """Return the threads of each episode; None for one with the main thread only."""
+    return [Threads(one.turn_threads, one.threads) if one.threads else None for one in episodes]
 
 
 def _inputs_of_rows(
@@ -235,6 +248,8 @@ def _inputs_of_rows(
     # The mask determines lengths, and the trainer its groups.
     known = [need for need in needs if need not in ("lengths", "group_ids")]
     inputs: dict[Any, Any] = {**estimator_inputs(of_rows, known)}
+    if any(row.threads for row in of_rows):
+        inputs["threads"] = threads_of(of_rows)
     if turns is not None:  # a row holds some turns of its episode
         for need in {"state_keys", "reward_components"} & inputs.keys():
             inputs[need] = [
