@@ -12,6 +12,7 @@ import threading
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,6 +154,12 @@ def test_unknown_arguments_list_the_accepted_ones() -> None:
     register("test:None-v0", NoArguments)
     with pytest.raises(TypeError, match="accepted keyword arguments: none"):
         make("test:None-v0", speed=3)
+
+
+def test_a_factory_may_be_a_builtin_without_a_signature() -> None:
+    holder = SimpleNamespace(env=ScriptedEnv())
+    register("test:Builtin-v0", functools.partial(getattr, holder, "env"))
+    assert make("test:Builtin-v0").unwrapped is holder.env
 
 
 def test_missing_extra_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

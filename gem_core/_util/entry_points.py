@@ -182,7 +182,11 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     import inspect
 
     # Env.__new__ accepts any arguments, so __init__ has the signature of the constructor.
-    return inspect.signature(factory.__init__ if isinstance(factory, type) else factory)  # type: ignore[misc]
+    function: Any = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    try:
+        return inspect.signature(function)
+    except ValueError:  # a builtin that does not say what it accepts: calling it tells
+        return inspect.signature(lambda *args, **kwargs: None)
 
 
 def _names(signature: inspect.Signature) -> list[str]:

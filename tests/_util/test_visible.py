@@ -1,12 +1,14 @@
+"""Control characters become visible."""
+
 import pytest
 
 from gem_core._util.messages import error_line
 from gem_core._util.visible import visible
 
 HOSTILE = [
-    "\x1b]52;c;YWJj\x07", "\x1b]0;title\x07", "\x1b[2J", "\x9b31m", "a\rb", "\x08\x08x", "\x7f",
-    "\u202egnp.exe",
-    "\u2066x\u2069", "pay\u200bpal", "\ufeffx", "\x00", "a\u2028b", "\U000e0041",
+    "\x1b]52;c;YWJj\x07", "\x1b]0;title\x07", "\x1b[31mred", "\x1b[2J\x1b[1;1H", "\x9b31m",
+    "a\rb", "\x08\x08x", "\x07", "\x7f", "\u202egnp.exe", "\u2066x\u2069", "pay\u200bpal", "\ufeffx", "\x00",
+    "a\u2028b", "\U000e0041",
 ]  # fmt: skip
 
 
@@ -20,6 +22,6 @@ def test_control_characters_become_escapes(text):
 
 
 def test_other_text_stays():
-    for text in ("a\tb\nc", "Grüße 你好 🙂", "👩\u200d👧", "क्\u200dष"):
+    for text in ("a\tb\nc", "Grüße 你好 🙂", "naïve é", "👩\u200d👧", "क्\u200dष", "नी\u200dत"):
         assert visible(text) == text
     assert visible("a\nb\t", lines=False) == r"a\nb\t"

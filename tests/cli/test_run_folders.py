@@ -1,12 +1,8 @@
-"""Pages are written beside files of others: never through a link, never over a file of the user."""
+"""The folder of a run may come from someone else: nothing is written through its links or over its pages."""
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -26,15 +22,6 @@ def played(tmp_path_factory):
 
 
 @pytest.fixture
-def download(played, tmp_path):
-    """A folder of runs from someone else: an evaluation, and a trace."""
-    folder = tmp_path / "download"
-    shutil.copytree(played, folder / "run")
-    shutil.copy(played / "episodes.jsonl", folder / "notes.jsonl")
-    return folder
-
-
-@pytest.fixture
 def precious(tmp_path):
     path = tmp_path / "home" / "authorized_keys"
     path.parent.mkdir()
@@ -42,86 +29,27 @@ def precious(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("place", ["notes.html", "run/view.html", "index.html"])
-@pytest.mark.parametrize("kind", ["file", "page", "dangling", "chain"])
-def test_a_folder_cannot_make_view_write_through_a_link(download, precious, place, kind, capsys):
-    target = precious
-    if kind == "page":
+@pytest.mark.parametrize("is_page", [False, True])
+def test_the_page_of_a_run_is_not_written_through_a_link(played, precious, tmp_path, is_page):
+    folder = tmp_path / "download"
+    shutil.copytree(played, folder / "run")
+    if is_page:
         precious.write_text(f"<html><head>{MARK}</head>precious</html>")
-    elif kind == "dangling":
-        target = precious.with_name("new")
-    elif kind == "chain":
-        target = precious.with_name("middle")
-        target.symlink_to(precious)
     before = precious.read_text()
-    (download / place).symlink_to(os.path.relpath(target, (download / place).parent))
-    code = main(["view", str(download)])
-    said = capsys.readouterr().err
+    (folder / "run" / "view.html").symlink_to("../../home/authorized_keys")
+    assert main(["view", str(folder)]) == 0
     assert precious.read_text() == before
-    assert not precious.with_name("new").exists()
-    assert (download / place).is_symlink()
-    if place == "index.html":
-        assert code == 2
-        assert "index.html is a link" in said
-    else:
-        assert code == 0
-        assert f"{place.rpartition('/')[2]} is a link" in (download / "index.html").read_text()
+    assert (folder / "run" / "view.html").is_symlink()
+    assert "view.html is a link" in (folder / "index.html").read_text()
 
 
-@pytest.mark.parametrize("command", ["view", "view --out"])
-def test_a_link_is_no_page_to_write(command, download, precious, capsys):
-    out = download / "notes.html"
-    out.symlink_to(precious)
-    arguments = {
-        "view": ["view", str(download / "notes.jsonl")],
-        "view --out": ["view", str(download), "--out", str(out)],
-    }[command]
-    assert main(arguments) == 2
-    assert "notes.html is a link" in capsys.readouterr().err
-    assert precious.read_text() == "precious"
-
-
-@pytest.mark.parametrize("place", ["notes.html", "run/view.html"])
-def test_a_file_of_the_user_stays(download, place, capsys):
-    (download / place).write_text("<html><head><title>my own notes</title></head></html>")
-    assert main(["view", str(download)]) == 0
-    assert "my own notes" in (download / place).read_text()
-    assert "is not a page of gem-core" in (download / "index.html").read_text()
-
-
-def test_a_page_is_replaced_and_an_empty_file_filled(download):
-    (download / "notes.html").touch()
-    assert main(["view", str(download / "notes.jsonl")]) == 0
-    first = (download / "notes.html").stat()
-    assert main(["view", str(download / "notes.jsonl")]) == 0
-    assert (download / "notes.html").stat().st_ino != first.st_ino
-    assert MARK in (download / "notes.html").read_text()[:1000]
-
-
-def test_a_page_goes_to_a_stream(download):
-    command = [
-        sys.executable,
-        "-m",
-        "gem_lab",
-        "view",
-        str(download / "notes.jsonl"),
-        "--out",
-        "/dev/stdout",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("<!doctype html>")
-
-
-def test_no_title_holds_a_line_of_its_own(download):
-    name = "x\nssh-ed25519 AAAA attacker\n\x1b]0;y\u202e"
-    (download / "notes.jsonl").rename(download / f"{name}.jsonl")
-    assert main(["view", str(download)]) == 0
-    pages = [download / f"{name}.html", download / "index.html"]
-    for page in pages:
-        text = page.read_text()
-        assert "attacker" in text
-        assert not re.search(r"^ssh-ed25519", text, re.MULTILINE)
-        assert not set("\x1b\u202e") & set(text)
+def test_a_page_of_the_user_in_a_run_stays(played, tmp_path):
+    folder = tmp_path / "download"
+    shutil.copytree(played, folder / "run")
+    (folder / "run" / "view.html").write_text("<html><head><title>my own notes</title></head></html>")
+    assert main(["view", str(folder)]) == 0
+    assert "my own notes" in (folder / "run" / "view.html").read_text()
+    assert "is not a page of gem-core" in (folder / "index.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["config.json", "episodes.jsonl", "summary.json", ".lock"])

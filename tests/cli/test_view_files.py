@@ -1,10 +1,13 @@
 """Folders of strangers: nothing outside of them is written, and no file stops the others."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from gem_core._util.files import PAGE_MARK
 from gem_core.rollout import Episode, TraceWriter, Turn
 from gem_lab.cli import main
 
@@ -56,13 +59,19 @@ def test_no_page_is_written_through_a_link(folder):
     link(folder / "d.html", "d2.html")
     trace(folder / "e.jsonl")
     (folder / "e.html").mkdir()
+    page = folder.parent / "home" / "page.html"
+    page.write_text(f"<html><head>{PAGE_MARK}</head>mine</html>")
+    trace(folder / "f.jsonl")
+    link(folder / "f.html", "../home/page.html")
+    before = page.read_text()
     text = index(folder)
-    assert keys.read_text() == MINE
-    assert not (folder.parent / "home" / "new").exists()
-    assert text.count("no page:") == 5
-    for name in "abcde":
+    assert text.count("no page:") == 6
+    for name in "abcdef":
         assert main(["view", str(folder / f"{name}.jsonl")]) == 2
-    assert keys.read_text() == MINE
+    assert main(["view", str(folder), "--out", str(folder / "a.html")]) == 2
+    assert (keys.read_text(), page.read_text()) == (MINE, before)
+    assert not (folder.parent / "home" / "new").exists()
+    assert all((folder / f"{name}.html").is_symlink() for name in "abcdf")
 
 
 def test_the_index_and_the_report_are_not_written_through_a_link(folder, monkeypatch, capsys):
@@ -88,11 +97,27 @@ def test_a_page_of_the_user_stays(folder, monkeypatch):
     assert main(["view", str(folder / "notes.jsonl")]) == 0  # it is a page of gem-core now
 
 
+def test_a_page_is_replaced_and_an_empty_file_filled(folder):
+    (folder / "good.html").touch()
+    assert main(["view", str(folder / "good.jsonl")]) == 0
+    first = (folder / "good.html").stat()
+    assert main(["view", str(folder / "good.jsonl")]) == 0
+    assert (folder / "good.html").stat().st_ino != first.st_ino
+    assert PAGE_MARK in (folder / "good.html").read_text()[:1000]
+
+
+def test_a_page_goes_to_a_stream(folder):
+    command = [sys.executable, "-m", "gem_lab", "view", str(folder / "good.jsonl"), "--out", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("<!doctype html>")
+
+
 def test_names_have_no_control_characters(folder, capsys):
     name = "x\nssh-ed25519 AAAA\x1b]0;t\x07\u202e"
     trace(folder / f"{name}.jsonl")
     index(folder)
     page = (folder / f"{name}.html").read_text()
+    assert "ssh-ed25519 AAAA" in page
     for text in (page, (folder / "index.html").read_text(), capsys.readouterr().err):
         assert "\nssh-ed25519" not in text
         assert not set(text) & set("\x1b\x07\u202e")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.word_search import WordSearch
+from gem_envs.games.word_search import WordSearch, _line
+from gem_envs.games.words import words
 from tests.envs.games.players import oracle_return, say
 
 
@@ -89,6 +92,30 @@ def test_every_word_is_where_the_entry_says(hardcore, num_words):
             down, right = int(row != last_row), int(col != last_col)
             spelled = [env.cells[(row + i * down) * env.side + col + i * right] for i in range(length)]
             assert "".join(spelled) == text
+
+
+def test_words_lie_in_both_directions_and_cross():
+    env = WordSearch()
+    across, down, crossings = 0, 0, 0
+    for seed in range(20):
+        env.reset(seed=seed)
+        across += sum(row == last_row for row, _, last_row, _ in env.places)
+        down += sum(row != last_row for row, _, last_row, _ in env.places)
+        cells = [set(_line(line, env.side)) for line in env.places]
+        crossings += sum(len(one & other) == 1 for one, other in combinations(cells, 2))
+    assert 0.3 < across / (across + down) < 0.7
+    assert crossings > 0
+
+
+@pytest.mark.parametrize("hardcore", [False, True])
+def test_hardcore_words_are_the_rare_ones(hardcore):
+    env = WordSearch(hardcore=hardcore, num_words=5)
+    found = set()
+    for seed in range(20):
+        env.reset(seed=seed)
+        found |= set(env.hidden)
+    common = {text for length in range(3, 12) for text in words("common", length)}
+    assert (found <= common) is not hardcore
 
 
 def test_words_go_into_rows_when_they_do_not_fit_elsewhere():

@@ -89,8 +89,9 @@ def test_a_learner_that_does_not_fit_the_critic_is_an_error() -> None:
 
 def test_the_papers_settings_are_one_flag() -> None:
     args = check(*GAME, "--collocate", "--paper-rebn")
-    assert args.choose_estimator().options == {"ddof": 0, "eps": 1e-9}
-    assert args.adv_scope == "trained"
+    choice = args.choose_estimator()
+    assert (choice.options, choice.scope) == ({"ddof": 0, "eps": 1e-9}, "trained")
+    assert check(*GAME, "--collocate").choose_estimator().scope == "collected"
     with pytest.raises(ConfigError, match="--adv-eps contradicts --paper-rebn"):
         check(*GAME, "--collocate", "--paper-rebn", "--adv-eps", "1e-5")
 

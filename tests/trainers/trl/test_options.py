@@ -19,6 +19,7 @@ from gem_chat.player import EpisodePlayer
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import chaos
+from tests.trainers.items import source_of
 from tests.trainers.trl import harness
 
 assert chaos  # registers environments
@@ -191,6 +192,15 @@ def test_rows_that_are_not_playable(
     assert "eval_dataset['one'], row 0" in str(refusal.value)
 
 
+def test_rows_of_evaluation_items_are_not_trained_on(tmp_path: Path) -> None:
+    env = source_of("service", tmp_path).text
+    held = tasks(env, 4, split="eval")
+    with pytest.raises(ConfigError, match=r"train_dataset, row 0: item \d+ of .* is for evaluation only"):
+        make(tmp_path, dataset=held)
+    with pytest.raises(OSError, match="no/such/model"):
+        make(tmp_path, dataset=tasks(env, 4), eval_dataset=held)
+
+
 def test_a_task_in_a_stream_is_checked_when_it_is_played(tmp_path: Path) -> None:
     played = rollout(harness.gem())
     with pytest.raises(ConfigError, match=r"'hello' is not a task .*; make the rows with gem_trl.tasks"):
@@ -280,3 +290,4 @@ def test_train_and_eval_tasks_never_share_a_task() -> None:
     seeds = [{json.loads(row["prompt"])["seed"] for row in data} for data in (train, evaluation)]
     assert not seeds[0] & seeds[1]
     assert tasks(harness.GAME, 3, seed=3)["prompt"] == tasks([harness.GAME], 3, seed=3)["prompt"]
+    assert tasks(harness.GAME, 3, seed=3)["prompt"] != tasks(harness.GAME, 3, seed=4)["prompt"]

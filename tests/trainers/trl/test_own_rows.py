@@ -85,14 +85,15 @@ def test_a_game_beside_rows_with_reward_functions(
 ) -> None:
     harness.answer_by_row(monkeypatch, lambda ids: "What is" in tokenizer.decode(ids))
     scores = Scores()
+    parts = [questions(4, messages=messages), harness.GAME]
     trainer = harness.Spied(
         harness.MODEL,
         reward_funcs=[scores.digits, scores.length],
         args=harness.config(
             tmp_path, max_steps=1, gradient_accumulation_steps=4, reward_weights=[1.0, 0.5],
-            shuffle_dataset=False, log_completions=True, num_completions_to_print=0,
+            shuffle_dataset=False, log_completions=True, num_completions_to_print=0, seed=5,
         ),
-        train_dataset=[questions(4, messages=messages), harness.GAME],
+        train_dataset=parts,
         gem=harness.gem(),
     )  # fmt: skip
     trainer.train()
@@ -130,6 +131,9 @@ def test_a_game_beside_rows_with_reward_functions(
     lengths = [len(row.response) for row in own if row not in unscored]
     assert entry["rewards/length/mean"] == pytest.approx(sum(lengths) / 6)
     assert sorted(map(str, trainer._logs["extra"]["answer"])) == sorted([*"00224466", *["None"] * 8])
+    tasks_of_run = [episode.seed for episode in episodes if episode.seed is not None]
+    drawn = mix(parts, "train_dataset", "train", seed=5)["prompt"]
+    assert tasks_of_run == [prompt_task(prompt)["seed"] for prompt in drawn if is_task(prompt) for _ in "12"]
     if messages:
         assert all(tokenizer.decode(row.prompt).startswith("<|system|>Add.<|end|><|user|>") for row in own)
 
