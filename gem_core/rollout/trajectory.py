@@ -199,7 +199,7 @@ class Episode:
                 _require_kinds(fields, _EPISODE_KINDS)
             if has_images(turns):
                 turns = copy.deepcopy(turns)
-                restore_images(turns, fields.pop("images"))
+                restore_images(turns, fields.pop("images", {}))
             if version in _OLD_VERSIONS and fields.get("context_mode") == "rebuild":
                 turns = [{**turn, "parent": None} for turn in turns]
             fields["threads"] = {

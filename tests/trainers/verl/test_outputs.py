@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from gem_verl.trainer import GemTrainer
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.trainer.ppo.core_algos import get_kl_controller
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.tasks import TaskRow
@@ -133,6 +134,7 @@ def test_episodes_beside_them_are_compared_as_always(queue: MemoryQueue) -> None
 
 def test_a_penalty_of_every_output_counts(queue: MemoryQueue) -> None:
     trainer = played("gem_reinforce", "algorithm.use_kl_in_reward=True")
+    trainer.kl_ctrl_in_reward = get_kl_controller(trainer.config.algorithm.kl_ctrl)
     batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=3)
     for key in batch.keys:
         row = queue.rows["train"][key]
