@@ -8,7 +8,8 @@ import pytest
 
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_part
-from gem_core.rollout import Episode, Turn
+from gem_core.rollout import Episode, Thread, Turn, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 
 
@@ -36,6 +37,22 @@ def test_totals() -> None:
 def test_dict_round_trip_through_json() -> None:
     before = episode(0.1, -0.0, 1e-300)
     assert Episode.from_dict(json.loads(json.dumps(before.to_dict()))) == before
+
+
+def test_threads_survive_a_record_and_an_outline() -> None:
+    played = episode(0.0, 0.5, 1.0)
+    played.turns[1].thread, played.turns[1].parent, played.turns[2].parent = 1, None, -2
+    played.threads = {1: Thread(called_by=0, returns_to=2, independent=True)}
+    for one in (played, without_tokens(played)):
+        again = Episode.from_dict(json.loads(json.dumps(one.to_dict())))
+        assert again == one
+        assert again.threads[1].returns_to == 2
+    turns = EpisodeTurns.of(without_tokens(played), ())
+    assert (turns.turn_threads, turns.threads) == ((0, 1, 0), played.threads)
+    assert EpisodeTurns.of(episode(1.0), ()).turn_threads == ()
+    for wrong in ({"1": [0]}, {"x": [0, 2, True]}, [1], {"1": 5}):
+        with pytest.raises(TraceError, match="not an episode"):
+            Episode.from_dict({**played.to_dict(), "threads": wrong})
 
 
 @pytest.mark.parametrize("mode", ["append", "rebuild"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gem_core.advantages import ReturnStats
+from gem_core.advantages import ReturnStats, Threads, with_threads
 from gem_core.advantages.declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode, Turn, without_tokens
+from gem_core.rollout import Episode, Thread, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import (
@@ -351,3 +352,33 @@ def test_what_a_trainer_supplies_may_depend_on_the_statistics() -> None:
         read_estimator("rebn", {"statistics": "env"}, trainer=split)
     with pytest.raises(ConfigError, match=r"it supplies nothing$"):
         read_estimator("grpo", {}, trainer=supported(supplies=()))
+
+
+def test_threads_of_episodes_reach_the_estimator() -> None:
+    """An episode with a sub-agent, in two rows, beside one that GEM did not play."""
+    threads = {1: Thread(called_by=0, returns_to=0)}
+    played = EpisodeTurns([1.0, 2.0, 4.0, 8.0], [1] * 4, turn_threads=(0, 1, 1, 0), threads=threads)
+    other = EpisodeTurns([3.0, 1.0], [1, 1])
+    links = Threads((0, 1, 1, 0), threads)
+    rewards = torch.tensor([[1.0, 0, 8], [2, 0, 4], [3, 0, 1]])
+    mask = torch.tensor([[1, 0, 1]] * 3)
+    rows: dict[str, Any] = {"episodes": [0, 0, 1], "turns": [[0, 3], [1, 2], [0, 1]]}
+    for name in ("rebn", "rloo"):
+        choice = read_estimator(name, {}, gamma=0.5, supplies=EVERYTHING)
+        groups: Any = {"group_ids": ["g", "g"]} if choice.needs_groups else {}
+        wanted = choice.estimator(
+            with_threads([played.rewards, other.rewards], [links, None]), gamma=0.5, **groups
+        )
+        found, stats = choice.compute_turns([played, other], ["g", "g"])
+        assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
+        result = choice.compute(rewards, mask, group_ids=["g"] * 3, played=[played, played, None], **rows)
+        assert result.advantages[:2, ::2].tolist() == pytest.approx(
+            np.array([[wanted[0][0], wanted[0][3]], [wanted[0][1], wanted[0][2]]]), abs=1e-6
+        )
+        assert stats.to_wire() == pytest.approx(result.stats.to_wire())
+        assert stats.count == 6
+    choice = read_estimator("mt_grpo", {}, supplies=EVERYTHING)
+    with pytest.raises(ConfigError, match="mt_grpo: episode 0 has side threads"):
+        choice.compute_turns([played, other], ["g", "g"])
+    with pytest.raises(ConfigError, match="mt_grpo: row 0 has side threads"):
+        choice.compute(rewards, mask, group_ids=["g"] * 3, played=[played, played, None], **rows)
