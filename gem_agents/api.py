@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gem_chat.histories import ChatMessage
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 from gem_core.tools import ToolCall
 
 IGNORED = frozenset(
