@@ -31,7 +31,7 @@ class Draft:
 
     request: Request
     prompt_ids: list[int]
-    parent: Call | None
+    parent: ModelCall | None
     start: int
     segment: int
     first: int
@@ -43,7 +43,7 @@ class Draft:
         return self.request.messages[self.start :]
 
 
-class Call(Sampled):
+class ModelCall(Sampled):
     """A sampled response.
 
     Args:
@@ -100,7 +100,7 @@ class Counts:
     unserved: set[str] = field(default_factory=set)
 
 
-def turns_of(calls: Sequence[Call]) -> tuple[list[Turn], ContextMode]:
+def turns_of(calls: Sequence[ModelCall]) -> tuple[list[Turn], ContextMode]:
     """Return the turns of calls, in order, and the meaning of their context tokens.
 
     If each call extends the one before it, the turns are those of an appended context.
@@ -122,14 +122,14 @@ def turns_of(calls: Sequence[Call]) -> tuple[list[Turn], ContextMode]:
                 action=_action(call),
                 finish_reason=call.reply.finish_reason,
                 info=call.info,
-                parent=None if parent_index is None else parent_index - index,
+                parent=-1 if not index else None if parent_index is None else parent_index - index,
             )
         )
     appended = all(turn.parent == -1 for turn in turns[1:])
     return turns, "append" if appended else "rebuild"
 
 
-def _action(call: Call) -> str:
+def _action(call: ModelCall) -> str:
     if call.action is not None:
         return call.action
     calls = [json.dumps({"name": one.name, "arguments": dict(one.arguments)}) for one in call.message.calls]
