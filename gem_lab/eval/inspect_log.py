@@ -82,7 +82,7 @@ def inspect_log(run: EvalRun, label: str, summary: Mapping[str, Any]) -> dict[st
                 "max_tokens": run.config.get("max_tokens_per_turn"),
                 "seed": run.config.get("seed"),
             },
-            "config": {"epochs": run.config.get("samples")},
+            "config": {"epochs": run.config.get("group_size")},
             "packages": {"gem_core": str(run.config["gem_core"])},
             "metadata": {"options": run.config},
         },

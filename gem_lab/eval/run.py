@@ -100,7 +100,7 @@ def evaluate(
         _Job(label, row, sample)
         for label, rows in tasks.items()
         for row in rows
-        for sample in range(config.samples)
+        for sample in range(config.group_size)
     ]
     pool = EnvPool(config.wrappers)
     try:
@@ -124,7 +124,7 @@ def evaluate(
 
 
 def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
-    times = "once" if config.samples == 1 else f"{config.samples} times"
+    times = "once" if config.group_size == 1 else f"{config.group_size} times"
     return f"{config.episodes} tasks were requested; its {len(rows)} evaluation items are played {times} each"
 
 

@@ -83,7 +83,7 @@ def test_one_decorated_function_is_an_estimator_everywhere(added: Estimator) -> 
         "env": "game:GuessTheNumber-v0",
         "model": "m",
         "estimator": "added_by_a_test",
-        "samples_per_task": 2,
+        "group_size": 2,
     }
     assert Recipe.of(recipe).estimator == "added_by_a_test"
 

@@ -259,7 +259,7 @@ def test_the_command_records_what_rescoring_replays(tmp_path, capsys):
             return "\\boxed{0}"
         return None, [("python", '{"code": "print(6 * 7)"}')]
 
-    words = ["--envs", "math:FileArithmetic-v0-python", "--episodes", "2", "--out", str(tmp_path / "run")]
+    words = ["--env", "math:FileArithmetic-v0-python", "--episodes", "2", "--out", str(tmp_path / "run")]
     with StubEndpoint(strict(answer)) as stub:
         assert main(["eval", "--model", "m", "--base-url", stub.url, "--native-tools", *words]) == 0
     episodes = list(read_traces(tmp_path / "run" / "episodes.jsonl"))
