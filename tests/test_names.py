@@ -17,7 +17,7 @@ SAME_THING = {
 """Names that mean the same wherever they are defined."""
 
 IN_SEVERAL_MODULES = {
-    "LossScale", "Rows", "absolute", "arithmetic", "as_text", "best_guess", "build_env", "cancel", "change",
+    "Rows", "absolute", "arithmetic", "as_text", "best_guess", "build_env", "cancel", "change",
     "common_length", "compare", "describe", "direction", "distances", "draw", "entries_of", "evaluate",
     "exchange", "expect_same", "find", "fingerprint", "flags", "follow", "head", "importable", "integers",
     "json_value", "list_tools", "listed", "load_tokenizer", "measure", "named", "names", "normalize",

@@ -22,7 +22,16 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 from gem_core._util.checks import check_choice, check_int, expected
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
+from gem_core.core import (
+    Env,
+    Info,
+    Observation,
+    ResetOptions,
+    ResetResult,
+    Split,
+    StepResult,
+    check_reset_options,
+)
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 from gem_envs.data import (
     DataRow,
@@ -250,7 +259,7 @@ class DatasetEnv(Env):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        check_options(options, ("index", "state"), "a dataset")
+        check_reset_options(options, ("index", "state"), "a dataset")
         options = options or {}
         state, index = options.get("state"), options.get("index")
         if state is not None and index is not None:
