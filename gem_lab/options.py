@@ -69,9 +69,7 @@ def check_envs(**options: Any) -> None:
     """
     for name, texts in options.items():
         if not texts or not isinstance(texts, list | tuple):
-            raise expected(
-                name, texts, "a list of at least one environment, such as ['game:Mastermind-v0=2']"
-            )
+            raise expected(name, texts, "a list of at least one environment, as ['game:Mastermind-v0=2']")
     lists = [[EnvChoice.parse(text) for text in texts] for texts in options.values()]
     check_labels([source for sources in lists for source in sources])
     for sources in lists:
