@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 from gem_chat.calls.native import ProbeTool
+from gem_chat.conversation import TokenContext
 from gem_chat.encoding import PromptTexts
 from gem_chat.inputs import checked_renderer, first_prompt, split_processor
 from gem_chat.message_format import MessageFormat
@@ -28,7 +29,7 @@ _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
 
 
-class AppendContext:
+class AppendContext(TokenContext):
     """A context whose tokens only grow; the model's responses, including thinking, stay verbatim.
 
     A message of the environment is encoded as the text that the chat template adds for it to a neutral
@@ -47,7 +48,7 @@ class AppendContext:
             ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
         date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
         parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
-            that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
+            that token. By default, what an observation holds is text; see `gem_chat.special_tokens`. The
             system prompt may always spell special tokens.
         native_tools: Whether the model calls tools as its chat template does: the template gets their
             schemas, and their results come back in tool turns. None does so where the template has tool turns

@@ -17,10 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from gem_chat.answer_end import AnswerEnd, ends_of
 from gem_chat.calls.native import NativeCalls, ProbeTool, after_opening, find_calls
 from gem_chat.encoding import PromptTexts
+from gem_chat.native_tools import CallResult
 from gem_chat.openings import common_prefix
 from gem_chat.template import Messages, Render
 from gem_core.errors import UnknownName, UnsupportedTemplate
-from gem_core.rollout.conversation import CallResult
 from gem_core.tools import Tool, ToolCall
 
 _QUESTION = {"role": "user", "content": "first neutral question"}

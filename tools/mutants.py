@@ -48,7 +48,7 @@ TARGETS = {
     "chat": ("gem_chat", "tests/rollout"),
     "games": ("gem_envs/games", "tests/envs/games"),
     "graders": ("gem_envs/graders", "tests/graders"),
-    "data": ("gem_envs/data", "tests/data"),
+    "data": ("gem_envs/data", "tests/data tests/envs/datasets"),
     "eval": ("gem_lab/eval", "tests/eval"),
     "sandbox": ("gem_envs/sandbox", "tests/sandbox"),
     "tools": ("gem_envs/tools", "tests/tools"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from gem_core.core import Env
+from gem_core.rollout.messages import ChatPolicy
 from gem_core.rollout.trajectory import FinishReason
 
 
@@ -59,5 +61,19 @@ class Policy(Protocol):
             max_tokens: Maximum number of tokens in this response.
             request_id: Id that is the same for all turns of an episode, so an engine can route them to the
                 replica that holds the prefix cache.
+        """
+        ...
+
+
+class EnvPolicy(Protocol):
+    """Interface of a player that sees the environment itself, such as `gem_chat.EnvPlayer`."""
+
+    def bind(self, env: Env, stream: str | None = None, *, named: bool = True) -> ChatPolicy:
+        """Return the policy for one episode.
+
+        Args:
+            env: The environment of the episode.
+            stream: Name of the random stream of the episode, its request id.
+            named: Whether the caller of `run_episode` chose that name.
         """
         ...

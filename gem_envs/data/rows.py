@@ -12,7 +12,7 @@ from gem_core.errors import ConfigError
 from gem_envs.data.split import is_eval_item
 
 Row: TypeAlias = dict[str, Any]
-Split: TypeAlias = Literal["train", "test"]
+DataSplit: TypeAlias = Literal["train", "test"]
 _DRAWS = 1000
 
 
@@ -89,8 +89,8 @@ class GeneratedRows:
     columns: tuple[str, ...] = ()
     key: ClassVar[str]
 
-    def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
-        self.split = check_choice("split", split, get_args(Split))
+    def __init__(self, split: DataSplit = "train", size: int = 100_000, seed: int = 0) -> None:
+        self.split = check_choice("split", split, get_args(DataSplit))
         self.size, self.seed = check_int("size", size, 1), check_int("seed", seed, 0)
         self.name = f"{type(self).__name__}({split})"
 

@@ -10,7 +10,7 @@ from gem_core.errors import DataError, EnvError
 from gem_envs.data import Row, Rows
 from gem_envs.data.formats import DataFormat
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
-from gem_envs.graders.outputs import Rule, rule_named
+from gem_envs.graders.outputs import OutputRule, rule_named
 from gem_envs.graders.program_tests import ProgramTests, keys_of, row_tests
 from gem_envs.graders.programs import program_limits, run_tests
 from gem_envs.sandbox.packages import importable
@@ -41,7 +41,7 @@ class CodeEnv(DatasetEnv):
     format_error_reward = -0.1
     blocking = True
     form = "a code block"
-    rule: Rule | None = None
+    rule: OutputRule | None = None
     """How outputs are compared; None means as the dataset does."""
     keys: tuple[str, str, str | None]
     """Columns of the task, of the tests, and of the solution if there is one."""

@@ -7,7 +7,7 @@ from random import Random
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _ASK = (
@@ -28,7 +28,7 @@ class ArithmeticRows(GeneratedRows):
     key = "problem"
 
     def __init__(
-        self, operations: str, terms: int, max_number: int, split: Split, size: int, seed: int
+        self, operations: str, terms: int, max_number: int, split: DataSplit, size: int, seed: int
     ) -> None:
         super().__init__(split, size, seed)
         self.operations, self.terms, self.max_number = operations, terms, max_number
@@ -64,7 +64,7 @@ class ArithmeticEnv(LiteralEnv):
         operations: str = "+-*",
         terms: int = 3,
         max_number: int = 99,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:

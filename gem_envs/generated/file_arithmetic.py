@@ -8,7 +8,7 @@ from typing import Any
 from gem_core._util.checks import check_int
 from gem_core.core import Observation
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"
@@ -22,7 +22,7 @@ class FileArithmeticRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "answer", "file", "key")
     key = "key"
 
-    def __init__(self, numbers: int, modulus: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, numbers: int, modulus: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.numbers, self.modulus = numbers, modulus
 
@@ -61,7 +61,7 @@ class FileArithmeticEnv(LiteralEnv):
         self,
         numbers: int = 8,
         modulus: int = 10,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:

@@ -18,7 +18,7 @@ from gem_core._util.checks import check_int
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings is harder to read
@@ -59,7 +59,7 @@ _SEARCH = "The facts are in an encyclopedia: search it with a tool before you an
 _ASK = ("What is the name of {p}?", "Name {p}.", "What is {p} called?", "Find out the name of {p}.")
 
 
-class Document(TypedDict):
+class EncyclopediaPage(TypedDict):
     """One page of the encyclopedia."""
 
     id: str
@@ -83,16 +83,16 @@ class World:
                 self.links[subject, index] = random.choice(others)
         order = list(self.kinds)
         random.shuffle(order)
-        self._documents: dict[str, Document] = {
+        self._documents: dict[str, EncyclopediaPage] = {
             title: {"id": str(index), "title": title, "text": self._text(title)}
             for index, title in enumerate(order)
         }
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[EncyclopediaPage]:
         """Return the whole encyclopedia, one page per entity."""
         return [document.copy() for document in self._documents.values()]
 
-    def document(self, title: str) -> Document:
+    def document(self, title: str) -> EncyclopediaPage:
         """Return the page of one entity."""
         return self._documents[title]
 
@@ -129,7 +129,7 @@ class MultiHopRows(GeneratedRows):
     columns: tuple[str, ...] = ("question", "answer", "titles")
     key = "question"
 
-    def __init__(self, hops: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, hops: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.hops = hops
         self.world = world(seed)
@@ -173,7 +173,12 @@ class MultiHopEnv(QaEnv):
     """
 
     def __init__(
-        self, hops: int = 2, documents: int = 8, split: Split = "train", size: int = 100_000, seed: int = 0
+        self,
+        hops: int = 2,
+        documents: int = 8,
+        split: DataSplit = "train",
+        size: int = 100_000,
+        seed: int = 0,
     ) -> None:
         """Set the size of the questions.
 

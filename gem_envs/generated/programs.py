@@ -17,7 +17,7 @@ from gem_core._util.checks import check_bool, check_int
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_envs.data import GeneratedRows, Row, is_eval_item
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.code import CodeEnv
 from gem_envs.generated.program_inputs import text_of
 from gem_envs.generated.program_tasks import TASKS, ProgramTask
@@ -36,7 +36,7 @@ class ProgramRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "tests", "solution")
     key = "problem"
 
-    def __init__(self, easy: bool, num_tests: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, easy: bool, num_tests: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.easy, self.num_tests = easy, num_tests
         self.tasks = [task for task in TASKS if task.easy or not easy]
@@ -82,7 +82,7 @@ class SmallProgramEnv(CodeEnv):
         num_tests: int = 4,
         partial_credit: bool = False,
         timeout: float = 5.0,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 from gem_envs.text import boxed_answer
 
@@ -45,7 +45,7 @@ class ProofRows(GeneratedRows):
     templates = 1000
     """A lower bound: the kinds and the order of the sentences are drawn as well."""
 
-    def __init__(self, depth: int, split: Split, size: int, seed: int, distractors: bool = True) -> None:
+    def __init__(self, depth: int, split: DataSplit, size: int, seed: int, distractors: bool = True) -> None:
         super().__init__(split, size, seed)
         self.depth = depth
         self.distractors = distractors
@@ -126,7 +126,7 @@ class ProofEnv(QaEnv):
     def __init__(
         self,
         depth: int = 2,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
         *,

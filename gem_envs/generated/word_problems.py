@@ -7,7 +7,7 @@ from random import Random
 from typing import NamedTuple
 
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _NAMES = [
@@ -238,7 +238,7 @@ class WordProblemEnv(LiteralEnv):
     Items are generated on demand; the two splits share no question.
     """
 
-    def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
+    def __init__(self, split: DataSplit = "train", size: int = 100_000, seed: int = 0) -> None:
         """Set the split and the number of items.
 
         Args:

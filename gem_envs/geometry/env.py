@@ -12,7 +12,7 @@ from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
 from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.images import ask_with_images
 from gem_envs.datasets.math import MathEnv
 from gem_envs.geometry import angles, lengths
@@ -41,7 +41,7 @@ class GeometryRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "answer", "figure", "shapes")
     key = "figure"
 
-    def __init__(self, kinds: Sequence[str], split: Split, size: int, seed: int) -> None:
+    def __init__(self, kinds: Sequence[str], split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.kinds = list(kinds)
 
@@ -74,7 +74,7 @@ class GeometryEnv(MathEnv):
         self,
         kinds: Sequence[str] | None = None,
         pixels: int = 336,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 500_000,
         seed: int = 0,
     ) -> None:

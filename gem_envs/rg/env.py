@@ -19,7 +19,6 @@ import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
 from gem_core._util.checks import check_bool, check_int
-from gem_core._util.working_directory import working_in
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
 from gem_envs.data import Row
@@ -28,9 +27,10 @@ from gem_envs.rg import trusted
 from gem_envs.rg.generators import own_generators, uses_global_generators
 from gem_envs.rg.labels import corrected, label
 from gem_envs.rg.scorers import SCORERS, scorer
-from gem_envs.rg.solvers import JUDGES, Unreadable
+from gem_envs.rg.solvers import JUDGES, UnknownPrompt
 from gem_envs.rg.spelling import spellings
 from gem_envs.text import boxed_answer, plain, undecorated
+from gem_envs.working_directory import working_in
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 EXAMPLE_SEED = 5_000_011
@@ -197,7 +197,7 @@ class ReasoningGymEnv(DatasetEnv):
             return None
         try:
             return bool(judge(self.row["question"], answer))  # None: no answer is right
-        except Unreadable:
+        except UnknownPrompt:
             return None
 
     def random_answer(self, row: Row, random: Random) -> str:
@@ -252,7 +252,7 @@ class _Items:
         task = (self.name, None if self._endless else self.size, self.seed, self.settings, index)
         try:
             item: Row = trusted.call("gem_envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
-        except (trusted.OutOfTime, trusted.CallFailed) as error:
+        except (trusted.LimitExceeded, trusted.CallFailed) as error:
             raise EnvError(f"reasoning-gym made no item {index} of {self.name!r}: {error}") from error
         return item
 

@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows, after building every environment once to report wrong arguments early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
-    from gem_core.trainers.discovery import load_trainer
+    from gem_lab.discovery import load_trainer
 
     write = write_tasks if args.to == "tasks" else load_trainer(args.to).load_exporter()
     sources = [EnvChoice.parse(text) for text in args.env]

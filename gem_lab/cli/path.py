@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one path, or all of them with their names."""
-    from gem_core.trainers.discovery import load_trainer, trainer_names
+    from gem_lab.discovery import load_trainer, trainer_names
 
     if args.file is None:
         rows = []

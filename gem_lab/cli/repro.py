@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folders, after building every environment once."""
-    from gem_core.trainers.discovery import check_trainer_names, trainer_names
+    from gem_lab.discovery import check_trainer_names, trainer_names
     from gem_lab.repro import Recipe
 
     check_trainer_names([name for name in args.to or () if name != REFERENCE])

@@ -62,7 +62,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
     )
     assert main(["eval", "--model", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "expected --envs, or --rescore RUN; see --help" in line
+    assert "expected --env, or --rescore RUN; see --help" in line
 
 
 def test_the_help_is_light():
@@ -140,7 +140,7 @@ def test_an_unknown_option_is_named_with_the_closest_one_and_the_help_of_its_com
     [
         (["train", "--episodes-per-ste", "8"], "--episodes-per-ste", "--episodes-per-step"),
         (["train", "--gamm=0.9"], "--gamm=0.9", "--gamma"),
-        (["eval", "--env", "game:GuessTheNumber-v0", "--model", "x"], "--env", "--envs"),
+        (["eval", "--en", "game:GuessTheNumber-v0", "--model", "x"], "--en", "--env"),
         (["--versio"], "--versio", "--version"),
     ],
 )

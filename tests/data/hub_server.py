@@ -65,6 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
         if path.startswith("/api/datasets/"):
             name = "/".join(path.removeprefix("/api/datasets/").split("/")[:2])
             files = self.server.repositories.get(name)
+            if isinstance(files, int):
+                return self.send({"error": "access is restricted"}, files)
             if files is None:
                 return self.send({"error": "Repository not found"}, 404, {"X-Error-Code": "RepoNotFound"})
             if "/tree/" in path:

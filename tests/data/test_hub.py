@@ -50,6 +50,8 @@ def server(monkeypatch):
         },
         "team/lines": {"train.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS).encode()},
         "team/broken": {"train.parquet": b"PAR1 nothing"},
+        "team/private": 401,
+        "team/gated": 403,
     }
     with serving(repositories) as running:
         monkeypatch.setenv("HF_ENDPOINT", running.url)
@@ -131,6 +133,22 @@ def test_mistakes_in_the_name_are_reported(server):
         open_rows("team/sums", "dev")
     with pytest.raises(DataError, match="cannot be read as parquet"):
         open_rows("team/broken")
+
+
+@pytest.mark.parametrize("name", ["team/private", "team/gated"])
+def test_a_dataset_that_this_account_may_not_read_is_not_looked_for_in_the_cache(server, name):
+    with pytest.raises(DataError, match=f"no dataset '{name}' that this account can read.*HF_TOKEN"):
+        open_rows(name)
+
+
+def test_a_broken_remote_file_is_named(server):
+    with pytest.raises(DataError, match=r"datasets/team/broken@\w+/train\.parquet"):
+        list(open_rows("team/broken", streaming=True))
+
+
+def test_only_rows_on_this_machine_are_cheap_to_scan(server):
+    assert open_rows("team/sums", "train").is_local
+    assert not open_rows("team/sums", "train", streaming=True).is_local
 
 
 def test_the_proxy_of_the_client_library_is_named(server, monkeypatch):

@@ -8,17 +8,9 @@ import sys
 
 import pytest
 
-from gem_chat import AppendContext
+from gem_chat import AppendContext, MessagesContext
 from gem_core.errors import MissingDependency, PolicyError
-from gem_core.rollout import (
-    ChatReply,
-    Generation,
-    MessagesContext,
-    disable_otel,
-    enable_otel,
-    run_episode,
-    telemetry,
-)
+from gem_core.rollout import ChatReply, Generation, disable_otel, enable_otel, run_episode, telemetry
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv

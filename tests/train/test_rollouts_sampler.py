@@ -15,8 +15,8 @@ from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import Generation  # noqa: E402
 from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
+from gem_lab.train.batches import compute_logprobs, make_batch  # noqa: E402
 from gem_lab.train.config import TrainConfig  # noqa: E402
-from gem_lab.train.objective import compute_logprobs, make_batch  # noqa: E402
 from gem_lab.train.rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import LONG, options  # noqa: E402
 
@@ -59,7 +59,7 @@ def play(model, tokenizer, tmp_path, **changes):
     players = {"": (policy, AppendContext(tokenizer))}
     rollouts = Rollouts(config, players, None)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 24), players, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[:1], 24), players, name="test")
     finally:
         rollouts.close()
     assert max(len(episode.turns) for episode in episodes) >= 4
@@ -351,7 +351,7 @@ def test_the_cache_of_an_episode_lasts_as_long_as_the_episode(model, tokenizer, 
     policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0)
     players = {"": (policy, AppendContext(tokenizer))}
     with contextlib.closing(Rollouts(config, players, None)) as rollouts:
-        rollouts.play(evaluation_tasks(config.sources[0], 4), players, name="test")
+        rollouts.play(evaluation_tasks(config.sources[:1], 4), players, name="test")
     assert max(count for count, _ in sizes) >= 4
     assert len(policy._prefixes) == 0
 

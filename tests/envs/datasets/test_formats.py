@@ -74,6 +74,26 @@ def test_a_format_by_name(form, row, prompt, right, wrong):
     assert env.step(env.oracle_action())[1] == 1.0
 
 
+PLAIN = [
+    {"question": "6 * 7?", "answer": "42"},
+    {"question": "Who?", "answer": {"value": "Ada", "aliases": [], "normalized_aliases": []}},
+    {"problem": "6 * 7?", "solution": "long"},
+    {"text": "Double it.", "prompt": "Double it.", "test": "assert True"},
+    {"context": "Ada wrote it.", "question": "Who?"},
+    {"input": "6 * 7?", "output": "42"},
+]
+
+
+@pytest.mark.parametrize("row", PLAIN)
+def test_a_format_is_recognized_by_columns_that_only_it_has(row):
+    assert recognized(row, row) is None
+
+
+@pytest.mark.parametrize("form", FORMATS.names())
+def test_every_format_has_columns_by_which_it_is_recognized(form):
+    assert FORMATS.get(form).marks
+
+
 @pytest.mark.parametrize(
     "row",
     [

@@ -18,7 +18,7 @@ import torch
 
 from gem_core.rollout import Episode, read_traces
 from gem_core.tasks import EVAL_SEEDS
-from gem_lab.train.objective import policy_gradient
+from gem_lab.train.batches import policy_gradient
 from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,
@@ -40,7 +40,7 @@ from tests.trainers.processes import Run
 REBUILT = {
     "context": "rebuild",
     "wrappers": "spy,concat_with_action",
-    "adv_ddof": "1",
+    "estimator_options": '{"ddof":1}',
     "system_prompt": marks.SYSTEM,
     "template_kwargs": json.dumps(marks.TEMPLATE_KWARGS, separators=(",", ":")),
     "max_turns": str(marks.MAX_TURNS),
