@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_agents.api import Refused, Reply, Request, bad
 from gem_agents.endpoints.responses import Responses
-from gem_agents.history import Found, History, key_of, link
+from gem_agents.history import CallHistory, Found, key_of, link
 from gem_agents.steps import Steps
 from gem_agents.turns import Counts, Draft, ModelCall
 from gem_chat.conversation import check_generation
@@ -106,7 +106,7 @@ class Session:
         self._policy, self._loop, self._conversations = policy, loop, conversations
         self._limits, self._request_id = limits, request_id
         self._places, self._open = places, asyncio.Semaphore(MOST_OPEN)
-        self._history: History[ModelCall] = History()
+        self._history: CallHistory[ModelCall] = CallHistory()
         self._model_ids: dict[str, str] = {}
         self._exchanges: dict[str, list[Exchange]] = {}
         self.started = self.segments = self.open_calls = 0

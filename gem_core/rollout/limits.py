@@ -69,12 +69,12 @@ class EpisodeLimits:
     ] = 2
     harness: Annotated[
         str | None,
-        "program that owns the loop of the agent: a registered name, module:attribute, or a command line; "
-        "the loop of gem-core if not set",
+        "program that owns the loop of the agent: a registered name, `module:attribute`, or a command line; "
+        "if not set, gem-core's own loop",
     ] = None
     harness_timeout: Annotated[
         float | None,
-        "maximum seconds for the harness, without the time in which the model samples; unlimited if not set",
+        "maximum seconds for the harness, without the time of its model calls; unlimited if not set",
         Bounds(above=0),
     ] = None
 

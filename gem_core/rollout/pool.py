@@ -237,11 +237,11 @@ class EnvPool:
                 playing = run_agents(
                     env, policies, contexts, limits, wrappers=self._wrappers, **how, **arguments
                 )
-            elif limits.harness is not None:
+            elif limits.harness is None:
+                playing = run_episode(env, policy, context, limits, **how, **arguments)
+            else:
                 run_harness = harness_runner()
                 playing = run_harness(limits.harness, env, policy, context, limits, **how, **arguments)
-            else:
-                playing = run_episode(env, policy, context, limits, **how, **arguments)
         except BaseException:  # such as an argument that does not exist
             await close_env(env, limits.step_timeout)
             raise

@@ -35,6 +35,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     write_script(folder / TREE, command, _overrides(recipe, "tree"), notes=[SHUFFLED])
     kept = "this version keeps the responses of a failed episode; use mask"
     reasons = dict.fromkeys(recipe.changed("on_env_error"), kept)
+    reasons |= dict.fromkeys(recipe.changed("harness"), "this version has no policy to serve")
     if recipe.max_turns is None:
         reasons["max_turns"] = "this version needs a number of turns"
     try:
