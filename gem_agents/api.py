@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gem_chat.histories import ChatMessage
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 from gem_core.tools import ToolCall
 
 IGNORED = frozenset(
@@ -79,7 +79,7 @@ class Reply:
     cached_tokens: int
 
 
-class Endpoint(Protocol):
+class EndpointFormat(Protocol):
     """An API: how its requests are read, and its answers written."""
 
     def read(self, body: Mapping[str, Any]) -> Request:
@@ -120,7 +120,7 @@ def bad(what: str) -> Refused:
     return Refused(400, "invalid_request_error", what)
 
 
-def call_of(id: Any, name: Any, arguments: Any) -> ToolCall:
+def requested_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     """Return a call of an assistant's message; arguments that are no JSON object stay as a text."""
     value = arguments
     if isinstance(arguments, str):
@@ -183,7 +183,7 @@ def positive(value: Any, name: str) -> int | None:
     return value
 
 
-def texts(value: Any, name: str) -> tuple[str, ...]:
+def stop_strings(value: Any, name: str) -> tuple[str, ...]:
     """Return stop strings, given as a text or a list of texts."""
     values = [value] if isinstance(value, str) else value or []
     if not isinstance(values, list) or not all(isinstance(text, str) for text in values):

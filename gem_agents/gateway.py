@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from gem_agents.pages import Pages
+from gem_agents.pages import GatewayPages
 from gem_agents.session import Session, SessionLimits
 from gem_core._util.background import BackgroundLoop
 from gem_core._util.checks import check_int, check_number
@@ -142,7 +142,7 @@ class Gateway:
         async with self._starting:
             if self._server is None:
                 self._places = asyncio.Semaphore(self._limits.open_calls)
-                pages = Pages(self._sessions, self._limits.max_body, self._limits.heartbeat)
+                pages = GatewayPages(self._sessions, self._limits.max_body, self._limits.heartbeat)
                 server = HttpServer(pages.answer, self._limits.connections)
                 self._port = await server.listen(Access.for_address("127.0.0.1"), "127.0.0.1")
                 self._server = server

@@ -49,7 +49,7 @@ class Found(Generic[SampledT]):
     foreign: int
 
 
-class History(Generic[SampledT]):
+class CallHistory(Generic[SampledT]):
     """The responses of one episode."""
 
     def __init__(self) -> None:

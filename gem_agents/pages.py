@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gem_agents.api import Endpoint, Refused, bad
+from gem_agents.api import EndpointFormat, Refused, bad
 from gem_agents.endpoints.anthropic import AnthropicMessages
 from gem_agents.endpoints.chat import ChatCompletions
 from gem_agents.session import Exchange, Session
@@ -27,7 +27,7 @@ _reported: set[str] = set()
 """Parameters without effect that were reported in this process."""
 
 
-class Pages:
+class GatewayPages:
     """Answers requests for the episodes of a gateway.
 
     An agent's addresses begin with ``/e/ID.KEY``, a grader's with ``/grader/ID.KEY``, and each has a key of
@@ -48,7 +48,7 @@ class Pages:
             return json_response({"status": "healthy"})
         root, _, rest = path.strip("/").partition("/")
         name, _, page = rest.partition("/")
-        endpoint: Endpoint = _ANTHROPIC if "/messages" in page else _CHAT
+        endpoint: EndpointFormat = _ANTHROPIC if "/messages" in page else _CHAT
         try:
             session = self._session(root, name)
             try:
@@ -84,7 +84,7 @@ class Pages:
             if page == "messages/count_tokens":
                 body = await self._body(request)
                 return json_response({"input_tokens": session.count(_read(_ANTHROPIC, body))})
-            endpoints: dict[str, Endpoint] = {
+            endpoints: dict[str, EndpointFormat] = {
                 "chat/completions": _CHAT,
                 "messages": _ANTHROPIC,
                 "responses": session.responses,
@@ -109,7 +109,7 @@ class Pages:
         return body
 
     async def _call(
-        self, request: web.BaseRequest, session: Session, endpoint: Endpoint
+        self, request: web.BaseRequest, session: Session, endpoint: EndpointFormat
     ) -> web.StreamResponse:
         """Answer a model call; if the connection breaks, the response is kept for the agent's next try."""
         wanted = _read(endpoint, await self._body(request))
@@ -133,7 +133,7 @@ class Pages:
             exchange.waiting = False
 
     async def _stream(
-        self, request: web.BaseRequest, session: Session, endpoint: Endpoint, exchange: Exchange
+        self, request: web.BaseRequest, session: Session, endpoint: EndpointFormat, exchange: Exchange
     ) -> web.StreamResponse:
         """Send a stream; its head, which fixes the status, waits for the first sign of life."""
         wanted = exchange.request
@@ -192,7 +192,7 @@ class Pages:
         return {}
 
 
-def _read(endpoint: Endpoint, body: Mapping[str, Any]) -> Any:
+def _read(endpoint: EndpointFormat, body: Mapping[str, Any]) -> Any:
     try:
         return endpoint.read(body)
     except (AttributeError, KeyError, TypeError) as error:  # a value of another type than the API has

@@ -28,7 +28,8 @@ from gem_core.rollout.dialogue import Context, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.policy import Policy
 from gem_core.rollout.runner import DEFAULT_LIMITS
-from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.rollout.trajectory import Episode, StopReason
+from gem_core.rollout.turn import Turn
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from gem_agents.api import Refused, Reply, Request, bad
 from gem_agents.endpoints.responses import Responses
-from gem_agents.history import Found, History, key_of, link
+from gem_agents.history import CallHistory, Found, key_of, link
 from gem_agents.steps import Steps
-from gem_agents.turns import Call, Counts, Draft
+from gem_agents.turns import Counts, Draft, ModelCall
 from gem_chat.conversation import check_generation
 from gem_chat.histories import ChatMessage, Conversations
 from gem_core._util.background import on_loop
@@ -53,7 +53,7 @@ class Exchange:
     def __init__(self, request: Request) -> None:
         self.id = secrets.token_hex(9)
         self.request = request
-        self.calls: asyncio.Task[list[Call]]
+        self.calls: asyncio.Task[list[ModelCall]]
         self.waiting, self.delivered = True, False
 
     def deliver(self, got: bool = True) -> None:
@@ -106,11 +106,11 @@ class Session:
         self._policy, self._loop, self._conversations = policy, loop, conversations
         self._limits, self._request_id = limits, request_id
         self._places, self._open = places, asyncio.Semaphore(MOST_OPEN)
-        self._history: History[Call] = History()
+        self._history: CallHistory[ModelCall] = CallHistory()
         self._model_ids: dict[str, str] = {}
         self._exchanges: dict[str, list[Exchange]] = {}
         self.started = self.segments = self.open_calls = 0
-        self.calls: list[Call] = []
+        self.calls: list[ModelCall] = []
         self.counts = Counts()
         self.over: str | None = None
         self.failure: BaseException | None = None
@@ -181,7 +181,7 @@ class Session:
             await self.steps.close()
         self.counts.lost = sum(not call.delivered for call in self.calls)
 
-    def delivered(self) -> list[Call]:
+    def delivered(self) -> list[ModelCall]:
         """Return the responses that the agent got, in the order in which they were sampled."""
         return [call for call in self.calls if call.delivered]
 
@@ -201,7 +201,7 @@ class Session:
 
     # -- rewards ------------------------------------------------------------------------------
 
-    def acting(self, call_id: str | None = None) -> Call:
+    def acting(self, call_id: str | None = None) -> ModelCall:
         """Return the response that made a call; without an id, the newest one that the agent got.
 
         Raises:
@@ -234,7 +234,7 @@ class Session:
     def _call_id(self, segment: int) -> str:
         return f"{self._request_id}/{segment}" if segment else self._request_id
 
-    def _prompt(self, request: Request, found: Found[Call]) -> tuple[list[int], Call | None, int]:
+    def _prompt(self, request: Request, found: Found[ModelCall]) -> tuple[list[int], ModelCall | None, int]:
         """Return the prompt, the call that it extends, and the index of the first new message."""
         messages, last = request.messages, found.last
         try:
@@ -279,14 +279,14 @@ class Session:
         self.started += request.count
         return drafts
 
-    def _note(self, request: Request, found: Found[Call]) -> None:
+    def _note(self, request: Request, found: Found[ModelCall]) -> None:
         on_path = sum(message.role == "assistant" for message in request.messages[: found.start])
         self.counts.recognized += on_path
         self.counts.spliced += max(len(found.known) - on_path, 0)
         self.counts.foreign += found.foreign
         self.counts.unserved.update(request.unserved)
 
-    async def _sample_all(self, exchange: Exchange, drafts: Sequence[Draft]) -> list[Call]:
+    async def _sample_all(self, exchange: Exchange, drafts: Sequence[Draft]) -> list[ModelCall]:
         sampling = [
             asyncio.ensure_future(self._sample(exchange, draft, number))
             for number, draft in enumerate(drafts)
@@ -300,7 +300,7 @@ class Session:
             await cancel_all(sampling)
             raise
 
-    async def _sample(self, exchange: Exchange, draft: Draft, number: int) -> Call:
+    async def _sample(self, exchange: Exchange, draft: Draft, number: int) -> ModelCall:
         done = False
         try:
             self.open_calls += 1
@@ -315,7 +315,7 @@ class Session:
         self._history.add(call)
         return call
 
-    async def _generate(self, exchange: Exchange, draft: Draft, number: int) -> Call:
+    async def _generate(self, exchange: Exchange, draft: Draft, number: int) -> ModelCall:
         request = draft.request
         limits = self._limits.tokens.after(draft.first, "append")
         room = min(limits.room(draft.prompt_ids), request.max_tokens or 1 << 62)
@@ -342,7 +342,7 @@ class Session:
             raise self._ended()
         return self._call(exchange, draft, generation, number)
 
-    def _call(self, exchange: Exchange, draft: Draft, generation: Generation, number: int) -> Call:
+    def _call(self, exchange: Exchange, draft: Draft, generation: Generation, number: int) -> ModelCall:
         request = draft.request
         generation, stop = self._stopped(generation, request.stop)
         said, malformed = self._conversations.read(generation.token_ids, request.schemas)
@@ -363,7 +363,7 @@ class Session:
             len(generation.token_ids),
             0 if parent is None else len(parent.tokens),
         )
-        return Call(draft, generation, reply, link(draft.chain, key_of(message)), malformed)
+        return ModelCall(draft, generation, reply, link(draft.chain, key_of(message)), malformed)
 
     def _stopped(self, generation: Generation, stop: Sequence[str]) -> tuple[Generation, str | None]:
         """Return a generation up to the token with which it holds a stop string, and that string.

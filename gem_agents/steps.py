@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from gem_agents.api import Refused
-from gem_agents.turns import Call
+from gem_agents.turns import ModelCall
 from gem_core._util.background import on_loop
 from gem_core.core import Observation
 from gem_core.errors import EnvError
@@ -35,21 +35,21 @@ class Steps:
         self._calls, self._loop, self._on_length_cut = calls, loop, on_length_cut
         self._one = asyncio.Lock()
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
-        self._lost: dict[tuple[Call, str], asyncio.Task[dict[str, Any]]] = {}
+        self._lost: dict[tuple[ModelCall, str], asyncio.Task[dict[str, Any]]] = {}
         self._closed = False
         self.taken = 0
         self.ended: StopReason | None = None
         self.observation: Observation | None = None
         self.failure: EnvError | None = None
 
-    def begin(self, call: Call, action: str) -> asyncio.Task[dict[str, Any]]:
+    def begin(self, call: ModelCall, action: str) -> asyncio.Task[dict[str, Any]]:
         """Start a step, which goes on if the agent hangs up; the agent's next try gets its result."""
         task = self._lost.pop((call, action), None) or asyncio.ensure_future(self.take(call, action))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
 
-    def lose(self, call: Call, action: str, task: asyncio.Task[dict[str, Any]]) -> None:
+    def lose(self, call: ModelCall, action: str, task: asyncio.Task[dict[str, Any]]) -> None:
         """Keep a step whose result the agent did not get."""
         self._lost[call, action] = task
 
@@ -59,7 +59,7 @@ class Steps:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def take(self, call: Call, action: str) -> dict[str, Any]:
+    async def take(self, call: ModelCall, action: str) -> dict[str, Any]:
         """Take a step for a response, and return what the agent sees of it: never the reward.
 
         Raises:
@@ -86,7 +86,7 @@ class Steps:
                 self.ended = "terminated" if result.terminated else "truncated"
             return {"observation": observation_text(result.observation), "done": self.ended is not None}
 
-    async def take_last(self, call: Call) -> None:
+    async def take_last(self, call: ModelCall) -> None:
         """Take the text of the last response as the action, after the agent has ended."""
         self._closed = False
         try:

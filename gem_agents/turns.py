@@ -11,7 +11,8 @@ from gem_agents.api import Reply, Request
 from gem_agents.history import Sampled
 from gem_chat.histories import ChatMessage
 from gem_core.rollout.policy import Generation
-from gem_core.rollout.trajectory import ContextMode, Turn
+from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import Turn
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Draft:
 
     request: Request
     prompt_ids: list[int]
-    parent: Call | None
+    parent: ModelCall | None
     start: int
     segment: int
     first: int
@@ -42,7 +43,7 @@ class Draft:
         return self.request.messages[self.start :]
 
 
-class Call(Sampled):
+class ModelCall(Sampled):
     """A sampled response.
 
     Args:
@@ -99,21 +100,21 @@ class Counts:
     unserved: set[str] = field(default_factory=set)
 
 
-def turns_of(calls: Sequence[Call]) -> tuple[list[Turn], ContextMode]:
+def turns_of(calls: Sequence[ModelCall]) -> tuple[list[Turn], ContextMode]:
     """Return the turns of calls, in order, and the meaning of their context tokens.
 
-    If each call extends the one before it, the turns are those of an appended context. Otherwise, the tokens
-    of each turn are its whole prompt.
+    If each call extends the one before it, the turns are those of an appended context.
     """
-    appended = all(
-        call.draft.parent is (calls[index - 1] if index else None) for index, call in enumerate(calls)
-    )
+    indices: dict[int, int] = {}
     turns = []
-    for call in calls:
-        parent = call.draft.parent if appended else None
+    for index, call in enumerate(calls):
+        indices[id(call)] = index
+        parent = call.draft.parent
+        parent_index = None if parent is None else indices.get(id(parent))
+        shared = 0 if parent is None or parent_index is None else len(parent.tokens)
         turns.append(
             Turn(
-                context_ids=call.draft.prompt_ids[0 if parent is None else len(parent.tokens) :],
+                context_ids=call.draft.prompt_ids[shared:],
                 response_ids=list(call.generation.token_ids),
                 logprobs=None if call.generation.logprobs is None else list(call.generation.logprobs),
                 reward=call.reward,
@@ -121,12 +122,14 @@ def turns_of(calls: Sequence[Call]) -> tuple[list[Turn], ContextMode]:
                 action=_action(call),
                 finish_reason=call.reply.finish_reason,
                 info=call.info,
+                parent=-1 if not index else None if parent_index is None else parent_index - index,
             )
         )
+    appended = all(turn.parent == -1 for turn in turns[1:])
     return turns, "append" if appended else "rebuild"
 
 
-def _action(call: Call) -> str:
+def _action(call: ModelCall) -> str:
     if call.action is not None:
         return call.action
     calls = [json.dumps({"name": one.name, "arguments": dict(one.arguments)}) for one in call.message.calls]

@@ -22,9 +22,9 @@ LAYERS = (
       ("tools", "graders", "data", "sandbox", "serving"))),
     ("gem_chat", "#e6edf8", "#2c5fa8", (("chat templates and contexts", "calls"),)),
     ("gem_core", "#eceff3", "#5b6470",
-     (("trainers",), ("rollout", "advantages", "vector"), ("tasks", "multiagent", "wrappers", "tools"),
-      ("registration", "wrapper", "observations", "images"),
-      ("workers", "core", "thoughts", "spec", "errors", "_util"))),
+     (("trainers",), ("rollout", "advantages", "vector", "workers"),
+      ("tasks", "multiagent", "wrappers", "tools"), ("registration", "wrapper", "observations", "images"),
+      ("core", "thoughts", "spec", "errors", "_util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""
 LANES = ("environment", "episode runner", "policy")

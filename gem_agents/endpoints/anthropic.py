@@ -11,14 +11,14 @@ from gem_agents.api import (
     Request,
     arguments_text,
     bad,
-    call_of,
     event,
     function,
     named,
     objects,
     positive,
+    requested_call,
+    stop_strings,
     text_of,
-    texts,
     unserved,
 )
 from gem_chat.histories import ChatMessage
@@ -52,7 +52,7 @@ class AnthropicMessages:
             ),
             bool(body.get("stream")),
             positive(body.get("max_tokens"), "max_tokens"),
-            texts(body.get("stop_sequences"), "stop_sequences"),
+            stop_strings(body.get("stop_sequences"), "stop_sequences"),
             1,
             str(body.get("model") or ""),
             {"thinking": isinstance(thinking, dict) and thinking.get("type") in ("enabled", "adaptive")},
@@ -123,7 +123,7 @@ def _messages(entry: Mapping[str, Any]) -> list[ChatMessage]:
         thoughts = [str(block.get("thinking") or "") for block in blocks if block.get("type") == "thinking"]
         said = [block for block in blocks if block.get("type") == "text"]
         calls = tuple(
-            call_of(block.get("id"), block.get("name"), block.get("input"))
+            requested_call(block.get("id"), block.get("name"), block.get("input"))
             for block in blocks
             if block.get("type") == "tool_use"
         )

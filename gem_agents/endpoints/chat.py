@@ -12,14 +12,14 @@ from gem_agents.api import (
     Request,
     arguments_text,
     bad,
-    call_of,
     event,
     function,
     named,
     objects,
     positive,
+    requested_call,
+    stop_strings,
     text_of,
-    texts,
     unserved,
 )
 from gem_chat.histories import ChatMessage
@@ -42,7 +42,7 @@ class ChatCompletions:
             tuple(_tool(tool) for tool in tools if tool.get("type", "function") == "function"),
             bool(body.get("stream")),
             positive(body.get("max_completion_tokens", body.get("max_tokens")), "max_tokens"),
-            texts(body.get("stop"), "stop"),
+            stop_strings(body.get("stop"), "stop"),
             count,
             str(body.get("model") or ""),
             {"usage": bool((body.get("stream_options") or {}).get("include_usage"))},
@@ -137,7 +137,7 @@ def _message(entry: Mapping[str, Any]) -> ChatMessage:
         shape = call.get("function")
         if not isinstance(shape, dict):
             raise bad("a tool call needs a function")
-        calls.append(call_of(call.get("id"), shape.get("name"), shape.get("arguments")))
+        calls.append(requested_call(call.get("id"), shape.get("name"), shape.get("arguments")))
     thought = entry.get("reasoning_content") or entry.get("reasoning")
     return ChatMessage(role, content, tuple(calls), thought if isinstance(thought, str) else "")
 

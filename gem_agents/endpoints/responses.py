@@ -13,12 +13,12 @@ from gem_agents.api import (
     Request,
     arguments_text,
     bad,
-    call_of,
     event,
     function,
     named,
     objects,
     positive,
+    requested_call,
     text_of,
     unserved,
 )
@@ -156,7 +156,7 @@ def _add(messages: list[ChatMessage], items: Sequence[Mapping[str, Any]]) -> Non
         elif kind in ("function_call", "custom_tool_call"):
             said = assistant()
             given = item.get("arguments") if kind == "function_call" else {"input": item.get("input")}
-            calls = (*said.calls, call_of(item.get("call_id"), item.get("name"), given))
+            calls = (*said.calls, requested_call(item.get("call_id"), item.get("name"), given))
             messages[-1] = ChatMessage("assistant", said.content, calls, said.thought)
         else:
             open_ended = False

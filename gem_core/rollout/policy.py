@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from gem_core.core import Env
 from gem_core.rollout.messages import ChatPolicy
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 
 
 class Generation(NamedTuple):

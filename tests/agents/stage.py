@@ -131,7 +131,7 @@ class Stage:
         turns, mode = turns_of(self.session.delivered())
         episode = Episode("agent", 0, turns, True, False, "terminated", context_mode=mode)
         samples = [(*prompt, -1, *response) for prompt, response in self.policy.sampled]
-        for row in episode.turn_rows():
+        for row in episode.rows("turn"):
             prompt, response = row.prompt_ids, row.response_ids
             assert (*prompt, -1, *response) in samples
         return episode

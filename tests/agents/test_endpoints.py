@@ -147,7 +147,7 @@ def test_each_api_gives_one_exact_row(driver: str) -> None:
             assert (at.session.counts.recognized, at.session.counts.foreign) == (3, 0)
         assert len(episode.turns) == 3
         assert episode.context_mode == "append"  # each prompt extends the tokens before it
-        row = episode.episode_row()
+        (row,) = episode.rows()
         last_prompt, last_response = at.policy.sampled[-1]
         assert row.token_ids == [*last_prompt, *last_response]
         assert row.logprobs is not None

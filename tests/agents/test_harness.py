@@ -97,7 +97,7 @@ def test_a_program_plays_the_episodes_of_the_own_loop(limits: EpisodeLimits, arg
 def test_an_agent_that_forgets_has_a_row_for_each_call() -> None:
     episode = play(forgetful, 0)
     assert episode.context_mode == "rebuild"
-    assert len(episode.turn_rows()) == len(episode.turns) > 1
+    assert len(episode.rows()) == len(episode.turns) > 1
     assert episode.metadata["gateway"]["rows"] == len(episode.turns)
 
 
