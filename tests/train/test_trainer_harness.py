@@ -30,7 +30,7 @@ def test_an_agent_behind_the_gateway_trains_the_same_weights(tiny_folder: Path, 
     outcomes = []
     for name, harness in (("native", None), ("agent", "tests.agents.clients:guesser")):
         # One episode at a time: sums of floats depend on which prompts share a batch.
-        given = options(tiny_folder, tmp_path / name, env=[EASY, LONG], steps=3, max_batch=1)
+        given = options(tiny_folder, tmp_path / name, env=[EASY, LONG], steps=3, concurrency=1)
         outcomes.append(train(TrainConfig(**{**given, "harness": harness})))
     native, agent = outcomes
     assert same_weights(native.checkpoint, agent.checkpoint)
