@@ -149,6 +149,7 @@ def test_an_episode_that_ends_before_its_first_turn_has_one_span(spans):
 def test_off_by_default_without_importing_anything():
     code = (
         "import asyncio, sys\n"
+        "from gem_chat import EnvPlayer, MessagesContext\n"
         "from gem_core.rollout import *\n"
         "import gem_core\n"
         "env = gem_core.make('game:GuessTheNumber-v0-easy')\n"
