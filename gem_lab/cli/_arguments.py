@@ -70,7 +70,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class CliCommand:
     """Help of a command.
 
     Attributes:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gem_core.rollout import read_traces
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
@@ -89,12 +89,13 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     assert {e.env_id for e in traces if e.error or e.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
     played = sorted(episode.token_ids for episode in trained)
-    assert played == sorted(e.episode_row().token_ids for e in traces if e.trainable)
+    assert played == sorted(e.rows()[0].token_ids for e in traces if e.trainable)
     for made in step_episodes.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each
         assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS}
     assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(6)] * 2)
+    assert not any(e.seed in EVAL_SEEDS for e in traces)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
     last_evaluated = [e for e in evaluated if e.metadata["step"] == 2]
@@ -124,7 +125,7 @@ def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: An
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn", ddof=1)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
 
