@@ -17,7 +17,7 @@ import torch
 from gem_chat.player import EpisodePlayer
 from gem_core import advantages, register
 from gem_core.core import Env
-from gem_core.rollout import Episode, Generation, RolloutOptions, Turn, rows_of
+from gem_core.rollout import Episode, Generation, RolloutOptions, Turn
 from gem_core.tasks import TaskRow
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.facts import pack_facts, unpack_facts, unpack_outlines
@@ -54,7 +54,7 @@ def batch(
     rows: int, episode: Episode, mask_dtype: torch.dtype = torch.int64
 ) -> tuple[torch.Tensor, torch.Tensor, list[dict[str, Any]]]:
     """Return rewards, mask, and facts of a batch of such episodes, as a trainer stores them."""
-    (row,) = rows_of(episode)
+    (row,) = episode.rows()
     mask = torch.tensor(row.response_mask[row.prompt_length :], dtype=mask_dtype).expand(rows, -1)
     mask = mask.contiguous()
     generator = torch.Generator().manual_seed(0)
@@ -68,7 +68,7 @@ def from_facts(
     """Return the work of computing advantages from the facts: ours, ReBN alone, and the plain algorithm."""
     episode = episode_of(turns, tokens, adjacent)
     rewards, mask, facts = batch(rows, episode, mask_dtype)
-    (row,) = rows_of(episode)
+    (row,) = episode.rows()
     spans = [(start - row.prompt_length, stop - row.prompt_length) for start, stop in row.spans]
     keys = list(range(rows))
 
@@ -174,7 +174,7 @@ def step_seconds(quick: bool) -> list[tuple[float, float, float, float]]:
         episodes = asyncio.run(play())
         packed, tokens = [], 0
         for episode in episodes:
-            rows = rows_of(episode)
+            rows = episode.rows()
             packed.append(pack_facts(episode, "episode", rows))
             rows[0].response_mask, rows[0].logprobs_or_zeros()  # every trainer reads these
             tokens += len(rows[0])

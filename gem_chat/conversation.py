@@ -15,6 +15,7 @@ from gem_core.rollout.dialogue import Answer, Dialogue, TokenLimits
 from gem_core.rollout.messages import ChatReply
 from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import Prompts
 from gem_core.tools import Tool, ToolCall
 
 
@@ -174,6 +175,7 @@ class TokenDialogue:
         self._limits = limits
         self._request_id = request_id
         self._context_ids: list[int] = []
+        self._prompts = Prompts() if context.mode == "rebuild" else None
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
         self._images: list[str] = []
@@ -202,7 +204,7 @@ class TokenDialogue:
         generation = await self._policy.generate(
             list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **arguments
         )
-        _check_generation(generation, room)
+        check_generation(generation, room)
         self._response_ids = list(generation.token_ids)
         if not self._response_ids:
             return None
@@ -214,10 +216,15 @@ class TokenDialogue:
                     f"the policy sampled the placeholder {placeholders[token_id]!r}, but no image belongs to "
                     "it; forbid that token in the engine (vLLM: logit_bias)"
                 )
+        parent: int | None = -1
+        context_ids = self._context_ids
+        if self._prompts is not None:
+            parent, context_ids = self._prompts.add(self._prompt_ids, self._response_ids, self._images)
         return Answer(
             text=self._action(),
             finish_reason=generation.finish_reason,
-            context_ids=self._context_ids,
+            parent=parent,
+            context_ids=context_ids,
             response_ids=self._response_ids,
             logprobs=None if generation.logprobs is None else list(generation.logprobs),
             notes={},
@@ -244,7 +251,8 @@ class TokenDialogue:
         return self._limits.room(self._prompt_ids) >= 1
 
 
-def _check_generation(generation: Generation, max_tokens: int) -> None:
+def check_generation(generation: Generation, max_tokens: int) -> None:
+    """Raise a `PolicyError` for what is not a response of at most `max_tokens` tokens."""
     count = len(generation.token_ids)
     if count > max_tokens:
         raise PolicyError(f"the policy returned {count} tokens, more than max_tokens={max_tokens}")

@@ -164,7 +164,7 @@ class MessageDialogue:
         counts = {"prompt_tokens": reply.prompt_tokens, "response_tokens": reply.response_tokens}
         notes: dict[str, Any] = {name: count for name, count in counts.items() if count is not None}
         notes |= {**reply.notes, **notes_of(reply.tool_calls)}
-        return Answer(text, reply.finish_reason, [], [], None, notes, self._forged_tokens)
+        return Answer(text, reply.finish_reason, -1, [], [], None, notes, self._forged_tokens)
 
     def observe(self, observation: Observation) -> bool:
         self._forged_tokens = self._context.count_spelled(observation)

@@ -23,7 +23,7 @@ class RebuildContext(TokenContext):
     """A context that uses each observation as the whole prompt of its turn.
 
     Use it with observation wrappers that keep the history themselves, such as `concat` or a summary of the
-    history. Turns share no prefix, so such an episode can only be converted to turn rows.
+    history. A prompt that does not continue the tokens of an earlier turn begins another row.
 
     Args:
         tokenizer: As in `AppendContext`. With `raw`, only text is supported.

@@ -69,6 +69,11 @@ class TemplateToolContext(Generic[ContextT_co]):
         self._stop_ids = stop_ids
         self._ids = lru_cache(_REMEMBERED)(self._encode_results)
 
+    @property
+    def native(self) -> NativeCalls:
+        """How the template writes calls."""
+        return self._turns.native
+
     def read(self, response_ids: Sequence[int], tools: Sequence[Tool]) -> tuple[str, list[ToolCall]]:
         """Return the text of a response before its calls, and the calls."""
         length = len(response_ids) - self._turns.end.length(response_ids, self._stop_ids)

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_reset_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_envs.text import boxes, plain, undecorated
 
@@ -229,7 +229,7 @@ def check_together(**sizes: object) -> None:
 def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:
     """Return the state and the index in the options of a reset."""
     known = ("state", "index") if num_items else ("state",)
-    check_options(options, known, "a game")
+    check_reset_options(options, known, "a game")
     index = options.get("index")
     if index is None:
         return options.get("state"), None

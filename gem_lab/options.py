@@ -9,7 +9,7 @@ from gem_core._util.checks import expected
 from gem_core._util.options import Bounds
 from gem_core.errors import ConfigError
 from gem_core.registration import spec
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EnvChoice, check_labels
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,21 @@ class TrainingOptions:
     ] = None
 
 
-def check_envs(name: str, texts: Any) -> None:
-    """Check an option that lists environments.
+def check_envs(**options: Any) -> None:
+    """Check options that list environments.
 
     Raises:
-        ConfigError: The list is empty, or names an environment twice.
+        ConfigError: A list is empty, or names an environment twice, or two environments have one name.
         UnknownEnv: An environment does not exist.
     """
-    if not texts or not isinstance(texts, list | tuple):
-        raise expected(name, texts, "a list of at least one environment, such as ['game:Mastermind-v0=2']")
-    sources = [EnvChoice.parse(text) for text in texts]
-    labels = [source.label for source in sources]
-    for source in sources:
-        spec(source.env_id)
-        if labels.count(source.label) > 1:
-            raise ConfigError(f"{source.label} is listed twice; list it once and give it a weight")
+    for name, texts in options.items():
+        if not texts or not isinstance(texts, list | tuple):
+            raise expected(name, texts, "a list of at least one environment, as ['game:Mastermind-v0=2']")
+    lists = [[EnvChoice.parse(text) for text in texts] for texts in options.values()]
+    check_labels([source for sources in lists for source in sources])
+    for sources in lists:
+        labels = [source.label for source in sources]
+        for source in sources:
+            spec(source.env_id)
+            if labels.count(source.label) > 1:
+                raise ConfigError(f"{source.label} is listed twice; list it once")

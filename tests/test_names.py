@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ["gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_lab"]
+PACKAGES = ["gem_core", "gem_chat", "gem_envs", "gem_bridges", "gem_agents", "gem_lab"]
 
 SAME_THING = {
     # GEM's own names, for programs that were written for GEM
@@ -17,15 +17,14 @@ SAME_THING = {
 """Names that mean the same wherever they are defined."""
 
 IN_SEVERAL_MODULES = {
-    "Answer", "Grade", "History", "LossScale", "Row", "Rows", "absolute", "arithmetic", "as_text",
-    "best_guess", "build_env", "cancel", "change", "common_length", "compare", "describe", "direction",
-    "distances", "draw", "entries_of", "evaluate", "exchange", "expect_same", "find", "fingerprint",
-    "flags", "follow", "head", "importable", "integers", "json_value", "kill", "list_tools", "listed",
-    "load_tokenizer", "measure", "named", "names", "normalize", "number", "observation_text",
-    "open_streams", "pack", "plain", "play", "protect", "read", "read_config", "read_json", "read_task",
-    "reading", "resolved", "runs", "same", "send", "serve", "shop", "show", "solutions", "solve", "table",
-    "text_of", "tool", "turned", "unpack", "value", "value_of", "warm_up", "within", "words", "write",
-    "write_page", "write_report",
+    "absolute", "arithmetic", "as_text", "best_guess", "build_env", "cancel", "change",
+    "common_length", "compare", "describe", "direction", "distances", "draw", "entries_of", "evaluate",
+    "exchange", "expect_same", "find", "fingerprint", "flags", "follow", "head", "importable", "integers",
+    "json_value", "list_tools", "listed", "load_tokenizer", "measure", "named", "names", "normalize",
+    "number", "observation_text", "open_streams", "pack", "plain", "play", "protect", "read", "read_config",
+    "read_json", "read_task", "reading", "resolved", "runs", "same", "send", "serve", "shop", "show",
+    "solutions", "solve", "table", "text_of", "tool", "turned", "unpack", "value", "value_of", "warm_up",
+    "within", "words", "write", "write_page", "write_report",
 }  # fmt: skip
 """Functions of several modules, each used next to where it is defined. Do not add one: choose a name that
 says what it returns."""

@@ -5,16 +5,19 @@ tensors of a trainer's batch, and needs torch. `gem_core.advantages.registry` fi
 """
 
 from gem_core.advantages.baselines import rae, remax, update_role_baselines
+from gem_core.advantages.batch import with_threads
 from gem_core.advantages.critic import gae
 from gem_core.advantages.groups import dr_grpo, gdpo, grpo, maxrl, opo, reinforce_plus_plus_baseline, rloo
 from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
 from gem_core.advantages.returns import normalize, rebn, reinforce, reinforce_plus_plus, returns, to_tokens
 from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages.threads import Threads
 from gem_core.advantages.turn_groups import gigpo, mt_grpo
 
 __all__ = [
     "Estimator",
     "ReturnStats",
+    "Threads",
     "dr_grpo",
     "estimator",
     "gae",
@@ -37,4 +40,5 @@ __all__ = [
     "rloo",
     "to_tokens",
     "update_role_baselines",
+    "with_threads",
 ]

@@ -83,6 +83,7 @@ def rae(
     """
     gamma = check_fraction("gamma", gamma)
     turns = as_turns(turn_rewards, truncated)
+    turns.require_main_thread("rae", "it discounts by the number of turns that are left")
     agents = turns.ids("agent_ids", agent_ids)
     totals = turns.totals(turns.rewards)
     if role_baselines is None:

@@ -27,6 +27,7 @@ from gem_core.advantages.inputs import (
     real,
 )
 from gem_core.advantages.stats import FloatArray, ReturnStats, inverse_std
+from gem_core.advantages.threads import Threads
 from gem_core.errors import ConfigError, NonFiniteReward
 
 IntArray: TypeAlias = NDArray[np.int64]
@@ -54,6 +55,7 @@ class Turns:
         index: int64 (turns,), the index of the played episode of each turn.
         starts: int64 (played episodes,), the position of the first turn of each played episode.
         episodes: Number of episodes, including those without turns.
+        threads: The threads of the episodes that have side threads, by the index of the played episode.
 
     Raises:
         NonFiniteReward: A reward is NaN or infinite; the message names the episode and the turn.
@@ -72,8 +74,9 @@ class Turns:
         self.index: IntArray = np.cumsum(begins) - 1
         self.columns: IntArray = np.arange(len(rows)) - self.starts[self.index]
         self.episodes = episodes
+        self.threads: dict[int, Threads] = {}
         self._dropped = dropped or {}
-        self._returns: dict[float, FloatArray] = {}
+        self._returns: dict[float, tuple[FloatArray, FloatArray]] = {}
         if not (finite := np.isfinite(rewards)).all():
             turn = int(finite.argmin())
             raise NonFiniteReward(
@@ -82,6 +85,42 @@ class Turns:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def set_threads(self, threads: Sequence[Threads | None]) -> None:
+        """Set the threads of the episodes.
+
+        Args:
+            threads: One entry per episode; None for an episode that has the main thread only.
+
+        Raises:
+            ConfigError: The number of entries, or of the turns of an entry, does not match the rewards.
+        """
+        sizes = np.bincount(self.index, minlength=len(self.starts)).tolist()
+        for number, of_episode in enumerate(self.per_episode("threads", threads)):
+            if of_episode is not None and of_episode.links:
+                if len(of_episode.of) != sizes[number]:
+                    raise ConfigError(
+                        f"threads: {self.noun} {self.rows[self.starts[number]]} has threads of "
+                        f"{len(of_episode.of)} turns, but {sizes[number]} turns"
+                    )
+                self.threads[number] = of_episode
+
+    def require_main_thread(self, estimator: str, reason: str) -> None:
+        """Reject episodes with side threads.
+
+        Args:
+            estimator: Name of the estimator.
+            reason: Why it is not defined for them.
+
+        Raises:
+            ConfigError: An episode has a side thread.
+        """
+        if self.threads:
+            row = self.rows[self.starts[min(self.threads)]]
+            raise ConfigError(
+                f"{estimator}: {self.noun} {row} has side threads, but {reason}; use an estimator of returns "
+                "or of episodes, such as rebn, rloo, or grpo"
+            )
 
     # -- arguments of estimators --------------------------------------------------------------
 
@@ -232,24 +271,25 @@ class Turns:
         Raises:
             ConfigError: An argument does not match the rewards, or the result is not one number per turn.
         """
+        name = getattr(estimator, "__name__", type(estimator).__name__)
+        self.require_main_thread(name, "it takes lists of rewards, which have no threads")
         per_turn: dict[str, Callable[[str, Any], NDArray[Any]]] = {
             "values": self.per_turn,
             "reward_components": self.components,
             "state_keys": self.keys_per_turn,
         }
         given = dict(arguments)
-        for name, value in arguments.items():
-            if name in IDS and value is not None:
-                given[name] = self.ids(name, value)
-            elif name in PER_EPISODE and value is not None:
-                given[name] = self.per_episode(name, value)
-            elif name in per_turn:
-                given[name] = np.split(per_turn[name](name, value), self.starts[1:])
+        for argument, value in arguments.items():
+            if argument in IDS and value is not None:
+                given[argument] = self.ids(argument, value)
+            elif argument in PER_EPISODE and value is not None:
+                given[argument] = self.per_episode(argument, value)
+            elif argument in per_turn:
+                given[argument] = np.split(per_turn[argument](argument, value), self.starts[1:])
         if "lengths" in inspect.signature(estimator).parameters:
             given["lengths"] = np.split(self.lengths(arguments.get("lengths")), self.starts[1:])
         rewards = np.split(self.rewards, self.starts[1:]) if len(self) else []
         result = estimator(rewards, **given) if rewards else []
-        name = getattr(estimator, "__name__", type(estimator).__name__)
         return checked_advantages(name, result, [len(of_episode) for of_episode in rewards])
 
     # -- computations -------------------------------------------------------------------------
@@ -257,29 +297,59 @@ class Turns:
     def returns(self, gamma: float) -> FloatArray:
         """Return ``G_t = r_t + gamma * G_(t+1)`` of each turn, with 0 after the last turn.
 
+        In an episode with side threads, the return is that of `gem_core.advantages.threads`.
+
         Raises:
             ConfigError: `gamma` is not in [0, 1].
             NonFiniteReward: A return overflows.
         """
-        gamma = check_fraction("gamma", gamma)
-        if gamma not in self._returns:
-            self._returns[gamma] = self.suffix_sums(self.rewards, gamma)
-        return self._returns[gamma]
+        return self._returns_and_scores(gamma)[0]
 
     def scores(self, gamma: float) -> FloatArray:
-        """Return ``G_0`` of each played episode."""
-        return self.returns(gamma)[self.starts]
+        """Return ``G_0`` of each played episode, in which every reward of its threads counts once."""
+        return self._returns_and_scores(gamma)[1]
+
+    def _returns_and_scores(self, gamma: float) -> tuple[FloatArray, FloatArray]:
+        gamma = check_fraction("gamma", gamma)
+        if gamma not in self._returns:
+            self._returns[gamma] = self.returns_of(self.rewards, gamma)
+        return self._returns[gamma]
+
+    def returns_of(self, rewards: FloatArray, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """Return the returns of turns and the scores of played episodes, of other rewards than `rewards`.
+
+        Args:
+            rewards: float64 (turns,), such as a component of the rewards.
+            gamma: Discount per turn, from 0 to 1.
+
+        Raises:
+            NonFiniteReward: A return overflows.
+        """
+        sums = self._suffix_sums(rewards, gamma)
+        scores = sums[self.starts]
+        for number, threads in self.threads.items():
+            turns = slice(self.starts[number], self.starts[number] + len(threads.of))
+            with np.errstate(over="ignore", invalid="ignore"):
+                sums[turns], scores[number] = threads.returns(rewards[turns], gamma)
+        self._check_returns(sums)
+        return sums, scores
 
     def totals(self, values: FloatArray) -> FloatArray:
         """Return the sum over the turns of each played episode."""
         return np.asarray(np.bincount(self.index, values, minlength=len(self.starts)), dtype=np.float64)
 
     def suffix_sums(self, values: FloatArray, factor: float) -> FloatArray:
-        """Return ``s_t = x_t + factor * s_(t+1)`` within each episode, in log2(turns) passes over all turns.
+        """Return ``s_t = x_t + factor * s_(t+1)`` within each episode.
 
         Raises:
+            ConfigError: An episode has side threads, which `returns_of` follows.
             NonFiniteReward: A sum overflows.
         """
+        self.require_main_thread("suffix_sums", "it adds up the turns in their order")
+        return self._suffix_sums(values, factor)
+
+    def _suffix_sums(self, values: FloatArray, factor: float) -> FloatArray:
+        """Return the sums in log2(turns) passes over all turns."""
         sums = np.array(values, dtype=np.float64)
         step, longest = 1, int(self.columns.max(initial=-1)) + 1
         with np.errstate(over="ignore", invalid="ignore"):
@@ -287,12 +357,15 @@ class Turns:
                 same_row = self.rows[step:] == self.rows[:-step]
                 sums[:-step] += np.where(same_row, factor * sums[step:], 0.0)
                 step, factor = 2 * step, factor * factor
+        self._check_returns(sums)
+        return sums
+
+    def _check_returns(self, sums: FloatArray) -> None:
         if not (finite := np.isfinite(sums)).all():
             raise NonFiniteReward(
                 f"{self.noun} {self.rows[int(finite.argmin())]}: the return overflows float64; "
                 "rescale the rewards"
             )
-        return sums
 
     def following(self, values: FloatArray, last: FloatArray) -> FloatArray:
         """Return the value of the next turn; after the last turn, the played episode's entry in `last`."""
@@ -338,6 +411,29 @@ def as_turns(turn_rewards: TurnRewards, truncated: Sequence[bool] | None = None)
     sizes = [len(array) for array in kept]
     rewards = np.concatenate(kept) if kept else np.zeros(0)
     return Turns(rewards, np.repeat(np.arange(len(arrays)), sizes), len(arrays), dropped)
+
+
+def with_threads(
+    turn_rewards: TurnRewards,
+    threads: Sequence[Threads | None],
+    truncated: Sequence[bool] | None = None,
+) -> Turns:
+    """Return the turn rewards of episodes with side threads, as the first argument of an estimator.
+
+        rloo(with_threads(rewards, threads), group_ids=groups)
+
+    Args:
+        turn_rewards: One sequence of floats per episode, in the order in which its turns were sampled.
+        threads: The threads of each episode; None for an episode that has the main thread only.
+        truncated: The argument of that name, which the estimator then does not take.
+
+    Raises:
+        ConfigError: The numbers of episodes or turns differ; or as in `as_turns`.
+        NonFiniteReward: A reward is NaN or infinite.
+    """
+    turns = as_turns(turn_rewards, truncated)
+    turns.set_threads(threads)
+    return turns
 
 
 def deviations(

@@ -49,6 +49,7 @@ def gae(
     """
     gamma, lam = check_fraction("gamma", gamma), check_fraction("lam", lam)
     turns = as_turns(turn_rewards, truncated)
+    turns.require_main_thread("gae", "the values of a critic are along one sequence of states")
     value = turns.per_turn("values", values)
     last = np.zeros(len(turns.starts))
     if bootstrap is not None:

@@ -327,7 +327,7 @@ def gdpo(
             raise ConfigError(f"component_weights: {len(weights)} weights for {len(components)} components")
     sums = np.zeros(len(turns.starts))
     for weight, rewards in zip(weights, components, strict=True):
-        scores = turns.suffix_sums(rewards, gamma)[turns.starts]
+        _, scores = turns.returns_of(rewards, gamma)
         sums += weight * standardized(scores, groups, ddof=ddof, eps=eps, min_std=min_std)
     scaled = normalized(sums, None, stats, ddof=ddof, eps=eps, min_std=min_std)
     return turns.split(scaled[turns.index])

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from gem_core._util.checks import check_number
 from gem_core.errors import ConfigError
 
-PER_EPISODE = ("group_ids", "env_ids", "agent_ids", "baselines", "bootstrap", "truncated")
+PER_EPISODE = ("group_ids", "env_ids", "agent_ids", "baselines", "bootstrap", "truncated", "threads")
 """Arguments of estimators with one entry per episode."""
 IDS = ("group_ids", "env_ids", "agent_ids")
 """Those that are ids."""

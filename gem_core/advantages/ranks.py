@@ -82,7 +82,7 @@ def pack(turns: Turns, arguments: Mapping[str, Any], *, with_lengths: bool) -> d
         arguments: Arguments of the estimator.
         with_lengths: Whether the estimator takes the lengths of turns.
     """
-    part: dict[str, Any] = {"rewards": turns.rewards, "index": turns.index}
+    part: dict[str, Any] = {"rewards": turns.rewards, "index": turns.index, "threads": turns.threads}
     for name, value in arguments.items():
         if value is None:
             continue
@@ -117,8 +117,10 @@ def unpack(parts: Sequence[Mapping[str, Any]]) -> tuple[Turns, dict[str, Any], l
     firsts = np.cumsum([0, *sizes])
     index = np.concatenate([part["index"] + first for part, first in zip(parts, firsts, strict=False)])
     turns = Turns(np.concatenate([part["rewards"] for part in parts]), index, int(firsts[-1]))
+    for part, first in zip(parts, firsts, strict=False):
+        turns.threads |= {int(first) + number: threads for number, threads in part["threads"].items()}
     arguments: dict[str, Any] = {}
-    for name in parts[0].keys() - {"rewards", "index"}:
+    for name in parts[0].keys() - {"rewards", "index", "threads"}:
         columns = [part[name] for part in parts if len(part["index"])]
         if name == "reward_components" and len({column.shape[1] for column in columns}) > 1:
             raise ConfigError(f"{name}: the ranks of the process group have different numbers of components")

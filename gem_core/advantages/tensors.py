@@ -14,8 +14,8 @@ Arguments differ from the numpy form as follows:
 
 - `token_rewards` and `response_mask`, both (rows, tokens), and optionally `turn_ids` replace `turn_rewards`.
 - Arguments with one entry per episode (`group_ids`, `env_ids`, `agent_ids`, `baselines`, `bootstrap`,
-  `truncated`) are sequences or (rows,) tensors. All rows of a group must be in the batch, or in the batches
-  of the process group.
+  `truncated`, `threads`) are sequences or (rows,) tensors. All rows of a group must be in the batch, or in
+  the batches of the process group.
 - `values` is (rows, tokens), read at the first response token of each turn: the value of the state in which
   the response began. Other positions are ignored.
 - `reward_components` is (rows, tokens, components), summed over each turn like `token_rewards`.
@@ -78,7 +78,7 @@ def compute(
         arguments: Needs and options of the estimator.
     """
     arguments = dict(arguments)
-    truncated = arguments.pop("truncated", None)
+    truncated, threads = arguments.pop("truncated", None), arguments.pop("threads", None)
     options = {name: arguments[name] for name in arguments.keys() - {"stats", *PER_EPISODE, *PER_TURN}}
     ids = sorted(name for name in IDS if arguments.get(name) is not None)
     ranks = Ranks(process_group, (estimator.name, sorted(options.items()), ids))
@@ -93,6 +93,8 @@ def compute(
     try:
         check_tensor("token_rewards", token_rewards)
         layout = TurnLayout(_masked(response_mask, truncated), turn_ids, token_rewards)
+        if threads is not None:
+            layout.set_threads(threads)
         if together:  # a group may be spread over the ranks
             if stats_argument is not None:
                 raise ConfigError(f"{estimator.name}: stats cannot be combined with ids and a process group")

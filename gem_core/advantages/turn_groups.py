@@ -69,6 +69,7 @@ def mt_grpo(
     check_choice("compared", compared, ("reward", "return"))
     turns = as_turns(turn_rewards, truncated)
     groups = turns.keys("group_ids", group_ids)
+    turns.require_main_thread("mt_grpo", "it compares the turns of a group by their index")
     gs = turns.returns(gamma)
     cells = paired(groups[turns.index], turns.columns)
     if compared == "return":
@@ -129,6 +130,7 @@ def gigpo(
     weight = real("step_weight", step_weight, 0)
     turns = as_turns(turn_rewards, truncated)
     groups = turns.keys("group_ids", group_ids)
+    turns.require_main_thread("gigpo", "it compares returns from states, which a side thread does not have")
     anchors = paired(groups[turns.index], turns.keys_per_turn("state_keys", state_keys))
 
     def relative(values: FloatArray, keys: IntArray) -> FloatArray:

@@ -2,7 +2,8 @@
 
     context = gem_chat.AppendContext(tokenizer)
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
-    row = episode.episode_row()
+    for row in episode.rows():
+        print(row.token_ids, row.response_mask)
 
 A trainer supplies a `Policy` that wraps its inference engine; this package provides the rest.
 """
@@ -20,11 +21,12 @@ from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
 from gem_core.rollout.policy import EnvPolicy, Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
-from gem_core.rollout.rows import RowKind, rows_of
+from gem_core.rollout.rows import Row, RowSplit
 from gem_core.rollout.runner import run_episode
 from gem_core.rollout.telemetry import disable_otel, enable_otel
 from gem_core.rollout.traces import TraceWriter, read_token_texts, read_traces
-from gem_core.rollout.trajectory import Episode, Row, Turn
+from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.turn import Thread, Turn
 
 __all__ = [
     "ChatPolicy",
@@ -41,7 +43,8 @@ __all__ = [
     "RolloutOptions",
     "RequestRejected",
     "Row",
-    "RowKind",
+    "RowSplit",
+    "Thread",
     "TraceWriter",
     "Turn",
     "describe_failures",
@@ -54,7 +57,6 @@ __all__ = [
     "read_token_texts",
     "read_traces",
     "reported_finish",
-    "rows_of",
     "run_agents",
     "run_episode",
     "set_env_threads",

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 from gem_core.core import Env, Observation
 from gem_core.errors import GemError, ServiceError
-from gem_core.rollout.trajectory import ContextMode, FinishReason
+from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import FinishReason
 
 
 class ContextFull(GemError, ValueError):
@@ -47,6 +48,8 @@ class Answer(NamedTuple):
 
     text: str
     finish_reason: FinishReason
+    parent: int | None
+    """`Turn.parent`."""
     context_ids: list[int]
     response_ids: list[int]
     logprobs: list[float] | None

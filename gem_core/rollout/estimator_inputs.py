@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_core.rollout.trajectory import Episode, reported_components, tabulate_components
+from gem_core.rollout.turn import Thread
 from gem_core.tasks import EnvChoice
 
 
@@ -22,6 +23,8 @@ class EpisodeTurns:
         truncated: Whether the episode was truncated.
         state_keys: Key of the state in which each turn began; empty if no estimator needs it.
         reward_components: Components of the reward of each turn by name; empty if no estimator needs them.
+        turn_threads: Thread of each turn; empty if all are in the main thread.
+        threads: The side threads; see `Episode.threads`.
     """
 
     rewards: list[float]
@@ -31,6 +34,8 @@ class EpisodeTurns:
     truncated: bool = False
     state_keys: list[str] = field(default_factory=list)
     reward_components: list[dict[str, float]] = field(default_factory=list)
+    turn_threads: tuple[int, ...] = ()
+    threads: dict[int, Thread] = field(default_factory=dict)
 
     @classmethod
     def of(cls, episode: Episode, needs: Collection[str]) -> EpisodeTurns:
@@ -49,6 +54,8 @@ class EpisodeTurns:
             episode.truncated,
             episode.state_keys() if turns and "state_keys" in needs else [],
             reported_components(episode) if turns and "reward_components" in needs else [],
+            tuple(turn.thread for turn in turns) if episode.threads else (),
+            episode.threads if turns else {},
         )
 
 

@@ -52,6 +52,6 @@ def restore_images(turns: list[dict[str, Any]], images: dict[str, str]) -> None:
 
 def _image_parts(turns: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for turn in turns:
-        for observation in (turn["observation"], turn["info"].get("final_obs")):
+        for observation in (turn.get("observation"), turn.get("info", {}).get("final_obs")):
             if isinstance(observation, list):
                 yield from (part for part in observation if part.get("type") == "image_url")

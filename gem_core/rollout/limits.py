@@ -67,6 +67,16 @@ class EpisodeLimits:
         "maximum further attempts per episode with retry; the last one counts even if it failed",
         Bounds(1),
     ] = 2
+    harness: Annotated[
+        str | None,
+        "program that owns the loop of the agent: a registered name, `module:attribute`, or a command line; "
+        "if not set, gem-core's own loop",
+    ] = None
+    harness_timeout: Annotated[
+        float | None,
+        "maximum seconds for the harness, without the time of its model calls; unlimited if not set",
+        Bounds(above=0),
+    ] = None
 
     def check_limits(self, prefix: str = "") -> None:
         """Check the values.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 
 Message: TypeAlias = dict[str, Any]
 """``{"role": ..., "content": ...}`` as in the OpenAI API; see `gem_chat.native_tools` for calls."""

@@ -19,6 +19,7 @@ from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.agents import AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, close_env, jsonable, start_closing
 from gem_core.rollout.dialogue import Context
+from gem_core.rollout.harness import harness_runner
 from gem_core.rollout.limits import EpisodeLimits
 from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
@@ -236,8 +237,11 @@ class EnvPool:
                 playing = run_agents(
                     env, policies, contexts, limits, wrappers=self._wrappers, **how, **arguments
                 )
-            else:
+            elif limits.harness is None:
                 playing = run_episode(env, policy, context, limits, **how, **arguments)
+            else:
+                run_harness = harness_runner()
+                playing = run_harness(limits.harness, env, policy, context, limits, **how, **arguments)
         except BaseException:  # such as an argument that does not exist
             await close_env(env, limits.step_timeout)
             raise

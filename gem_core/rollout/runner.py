@@ -24,7 +24,8 @@ from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout.messages import ChatPolicy
 from gem_core.rollout.policy import EnvPolicy, Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
-from gem_core.rollout.trajectory import Episode, StopReason, Turn
+from gem_core.rollout.trajectory import Episode, StopReason
+from gem_core.rollout.turn import Turn
 from gem_core.thoughts import without_thoughts
 
 logger = logging.getLogger(__name__)
@@ -216,6 +217,7 @@ async def _play(
                 action=action,
                 finish_reason=answer.finish_reason,
                 info=info,
+                parent=answer.parent,
             )
         )
         if on_turn is not None:

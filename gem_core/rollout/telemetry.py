@@ -79,7 +79,7 @@ class EpisodeSpans:
         self._tracer = tracer
         self._episode = episode
         self._model = str(episode.metadata.get("model", ""))
-        self._history = 0
+        self._ends: list[int] = []
         self._span = tracer.start_span(
             f"invoke_agent {episode.env_id}".strip(),
             attributes=_attributes(
@@ -127,9 +127,9 @@ class EpisodeSpans:
 
     def count_tokens(self, answer: Answer) -> dict[str, AttributeValue]:
         """Return the attributes of a generation."""
-        appended = self._episode.context_mode == "append"
-        prompt = len(answer.context_ids) + (self._history if appended else 0)
-        self._history = prompt + len(answer.response_ids)
+        before = 0 if answer.parent is None or not self._ends else self._ends[answer.parent]
+        prompt = before + len(answer.context_ids)
+        self._ends.append(prompt + len(answer.response_ids))
         return _attributes(
             {
                 "gen_ai.usage.input_tokens": prompt or answer.notes.get("prompt_tokens"),

@@ -1,8 +1,6 @@
-"""The result of a rollout: `Turn`, `Episode`, and its `Row`s, which trainers consume.
+"""The result of a rollout: an `Episode`, which `Episode.rows` lays out for trainers.
 
-An episode holds the sampled token ids, which are never decoded and encoded again. `Episode.episode_row`
-returns the episode as one row, `Episode.turn_rows` returns one row per turn. Both contain the same response
-tokens, log-probs, and rewards.
+An episode holds the sampled token ids, which are never decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -15,121 +13,25 @@ import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
+from gem_core._util.checks import check_choice
 from gem_core._util.urls import data_without_secrets
-from gem_core.core import Observation
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
 from gem_core.images import image_urls
 from gem_core.rollout.images import extract_images, has_images, restore_images
+from gem_core.rollout.rows import Row, RowSplit, lay_out, masked_row
+from gem_core.rollout.turn import Thread, Turn, parents_of, whole_prompts
 
-SCHEMA_VERSION = 1
-"""Schema version of a record without images."""
-IMAGES_VERSION = 2
-"""Schema version of a record that stores its images separately; see `gem_core.rollout.images`."""
+SCHEMA_VERSION = 3
+"""Schema version of the records that `Episode.to_dict` returns."""
+_OLD_VERSIONS = (1, 2)
+"""Versions without `Turn.parent`: every prompt continued the previous turn, or no turn in rebuild mode."""
 
-FinishReason: TypeAlias = Literal["stop", "length"]
 StopReason: TypeAlias = Literal[
     "terminated", "truncated", "max_turns", "token_budget", "empty_response", "policy_error", "env_error"
 ]
 ContextMode: TypeAlias = Literal["append", "rebuild", "messages"]
-
-
-@dataclass
-class Turn:
-    """One response of the policy and its result in the environment.
-
-    Attributes:
-        context_ids: Prompt tokens. In append mode, the tokens added since the previous response (turn 0: the
-            whole prompt); in rebuild mode, the whole prompt of this turn; in messages mode, empty.
-        response_ids: Sampled token ids, at least one; empty in messages mode.
-        logprobs: Log-probability of each response token under the sampling policy, same length as
-            `response_ids`; None if the engine did not report them.
-        reward: Reward that `Env.step` returned for this turn.
-        observation: The observation to which the model responded.
-        action: The text sent to the environment; empty for a response cut by the length limit, unless
-            `EpisodeLimits.on_length_cut` is "pass".
-        finish_reason: Why generation stopped.
-        info: The info dict of this step, reduced to values that JSON can represent.
-        advantage: Advantage of this turn; None (not 0) until it is assigned.
-    """
-
-    context_ids: list[int]
-    response_ids: list[int]
-    logprobs: list[float] | None
-    reward: float
-    observation: Observation
-    action: str
-    finish_reason: FinishReason
-    info: dict[str, Any] = field(default_factory=dict)
-    advantage: float | None = None
-
-
-Span: TypeAlias = tuple[int, int]
-"""Start and end (exclusive) of a response in its row, as token indices."""
-
-
-@dataclass
-class Row:
-    """One row of a training batch. Every list has one entry per token.
-
-    Attributes:
-        token_ids: The prompt and all tokens after it.
-        turn_ids: Index of the turn within this row on response tokens, -1 elsewhere. All -1 in the row of
-            an episode that is not trainable.
-        rewards: Reward of each turn on its last response token, 0.0 elsewhere.
-        logprobs: Log-probability of each response token under the sampling policy, 0.0 elsewhere. None if
-            the engine did not report them.
-        prompt_length: Number of tokens before the first response.
-        turns: Indices within the episode of the turns in this row.
-        images: Data URLs of the images whose placeholders are in the row, in order.
-    """
-
-    token_ids: list[int]
-    turn_ids: list[int]
-    rewards: list[float]
-    logprobs: list[float] | None
-    prompt_length: int
-    turns: range
-    images: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def response_mask(self) -> list[int]:
-        """1 on response tokens, 0 elsewhere."""
-        return [int(turn >= 0) for turn in self.turn_ids]
-
-    @property
-    def spans(self) -> list[Span]:
-        """Start and end of the response of each turn in the row."""
-        lengths, starts = [0] * len(self.turns), [-1] * len(self.turns)
-        for position, turn in enumerate(self.turn_ids):
-            if turn >= 0:
-                starts[turn] = position if starts[turn] < 0 else starts[turn]
-                lengths[turn] += 1
-        spans: list[Span] = []
-        end = self.prompt_length
-        for start, length in zip(starts, lengths, strict=True):
-            start = end if start < 0 else start  # an empty response has no token to find
-            end = start + length
-            spans.append((start, end))
-        return spans
-
-    @property
-    def prompt_ids(self) -> list[int]:
-        """The tokens before the first response."""
-        return self.token_ids[: self.prompt_length]
-
-    @property
-    def response_ids(self) -> list[int]:
-        """The tokens from the first response on, including the observations in between."""
-        return self.token_ids[self.prompt_length :]
-
-    def logprobs_or_zeros(self) -> list[float]:
-        """Return `logprobs`, or zeros if the engine did not report them."""
-        return [0.0] * len(self) if self.logprobs is None else self.logprobs
 
 
 @dataclass
@@ -147,10 +49,13 @@ class Episode:
             nothing failed.
         trainable: Whether statistics and loss include the episode. False if the environment failed or the
             episode has no turns.
-        context_mode: Meaning of `Turn.context_ids`.
+        context_mode: What an observation shows: what is new since the parent of the turn ("append"), or
+            everything again ("rebuild"); "messages" if the turns hold no tokens.
         env_kwargs: Keyword arguments of the environment, from its spec.
         metadata: Arbitrary data that JSON can represent, such as group, training step, or policy version.
         env_retries: Number of failed attempts at this episode before this one (`EnvPool.play`).
+        threads: The side threads by number, such as sub-agents and calls that summarize the history, with the
+            turns that they belong to. Empty if all turns are in the main thread, 0.
     """
 
     env_id: str
@@ -165,6 +70,7 @@ class Episode:
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     env_retries: int = 0
+    threads: dict[int, Thread] = field(default_factory=dict)
 
     @property
     def rewards(self) -> list[float]:
@@ -207,76 +113,54 @@ class Episode:
             keys.append(digest.hexdigest() if reported is None else str(reported))
         return keys
 
-    def episode_row(self) -> Row:
-        """Return the episode as one row.
+    def rows(self, split: RowSplit = "auto", *, pad_id: int | None = None) -> list[Row]:
+        """Return the episode as rows of a training batch, in the order of their first turns.
 
-        Raises:
-            ConfigError: The turns share no prefix (context mode "rebuild"), or the episode holds no tokens.
-        """
-        if self.context_mode != "append":
-            instead = "use turn rows" if self.context_mode == "rebuild" else "it holds no tokens"
-            raise ConfigError(
-                f"an episode in context mode {self.context_mode!r} is not a single row; {instead}"
-            )
-        token_ids: list[int] = []
-        turn_ids: list[int] = []
-        logprobs: list[float] = []
-        rewards: list[float] = []
-        for number, turn in enumerate(self.turns):
-            context, response = len(turn.context_ids), len(turn.response_ids)
-            token_ids += turn.context_ids + turn.response_ids
-            turn_ids += [-1] * context + [number] * response
-            logprobs += [0.0] * context + (turn.logprobs or [0.0] * response)
-            rewards += [0.0] * (context + response - 1) + [turn.reward]
-        return Row(
-            token_ids,
-            turn_ids,
-            rewards,
-            None if any(turn.logprobs is None for turn in self.turns) else logprobs,
-            len(self.turns[0].context_ids) if self.turns else 0,
-            range(len(self.turns)),
-            self.images(),
-        )
-
-    def turn_rows(self) -> list[Row]:
-        """Return one row per turn, in context mode "append" or "rebuild".
-
-        Raises:
-            ConfigError: The episode holds messages, not tokens.
-        """
-        if self.context_mode == "messages":
-            raise ConfigError("an episode in context mode 'messages' holds no tokens to train on")
-        rows = []
-        history: list[int] = []
-        for number, turn in enumerate(self.turns):
-            prompt_ids = history + turn.context_ids if self.context_mode == "append" else turn.context_ids
-            prompt, response = len(prompt_ids), len(turn.response_ids)
-            history = [*prompt_ids, *turn.response_ids]
-            rows.append(
-                Row(
-                    history,
-                    [-1] * prompt + [0] * response,
-                    [0.0] * (prompt + response - 1) + [turn.reward],
-                    None if turn.logprobs is None else [0.0] * prompt + list(turn.logprobs),
-                    prompt,
-                    range(number, number + 1),
-                    self.images(number),
-                )
-            )
-        return rows
-
-    def images(self, turn: int | None = None) -> tuple[str, ...]:
-        """Return the images whose placeholders are in a row, in order, each as a data URL.
+        A turn whose prompt continues the tokens of a row is in that row, any other turn begins a row, so an
+        episode whose prompts only grow is one row. Every split has the same response tokens, log-probs, and
+        rewards.
 
         Args:
-            turn: Index of the turn, for its turn row; None for the episode row.
+            split: "auto" for as few rows as the prompts allow, "turn" for one row per turn, for trainers that
+                take a single response per row.
+            pad_id: Token of the masked row that represents an episode that is not trainable, for trainers
+                that expect a row from every episode. None returns no row for such an episode.
+
+        Raises:
+            ConfigError: The episode holds messages instead of tokens.
         """
-        end = len(self.turns) if turn is None else turn + 1
-        start = end - 1 if self.context_mode == "rebuild" else 0
-        return tuple(url for shown in self.turns[start:end] for url in image_urls(shown.observation))
+        check_choice("split", split, get_args(RowSplit))
+        if not self.trainable:
+            return [] if pad_id is None else [masked_row(pad_id)]
+        return lay_out(self._with_tokens(), split, self.images)
+
+    def prompts(self) -> list[list[int]]:
+        """Return the whole prompt of each turn.
+
+        Raises:
+            ConfigError: The episode holds messages instead of tokens.
+        """
+        return whole_prompts(self._with_tokens())
+
+    def _with_tokens(self) -> list[Turn]:
+        if self.context_mode == "messages":
+            raise ConfigError("an episode in context mode 'messages' holds no tokens to train on")
+        return self.turns
+
+    def images(self, turn: int) -> tuple[str, ...]:
+        """Return the images in the prompt of a turn, in the order of their placeholders, each as a data URL.
+
+        Args:
+            turn: Index of the turn.
+        """
+        parents, path = parents_of(self.turns), [turn]
+        # The observation of a rebuilt context shows everything again.
+        while self.context_mode != "rebuild" and (parent := parents[path[-1]]) is not None:
+            path.append(parent)
+        return tuple(url for shown in reversed(path) for url in image_urls(self.turns[shown].observation))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the episode as data for JSON; the schema version is `IMAGES_VERSION` if it has images.
+        """Return the episode as data for JSON; images are stored once, under "images".
 
         Without images, the data shares token lists and infos with the episode, because copying them would
         take most of the time. URLs in `env_kwargs` have no passwords and keys.
@@ -286,11 +170,11 @@ class Episode:
         if not has_images(turns):
             return {"schema_version": SCHEMA_VERSION, **vars(self), "turns": turns, "env_kwargs": env_kwargs}
         fields = {**asdict(self), "env_kwargs": env_kwargs}
-        return {"schema_version": IMAGES_VERSION, **fields, "images": extract_images(fields["turns"])}
+        return {"schema_version": SCHEMA_VERSION, **fields, "images": extract_images(fields["turns"])}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], *, check_types: bool = True) -> Episode:
-        """Create an episode from the output of `to_dict`.
+        """Create an episode from the output of `to_dict`, also of the older schema versions 1 and 2.
 
         Args:
             data: The output of `to_dict`, also after a round trip through JSON.
@@ -298,33 +182,40 @@ class Episode:
                 process of the same run has just written.
 
         Raises:
-            TraceError: The schema version is not supported, keys are missing or unknown, or a value has the
-                wrong type.
+            TraceError: The schema version is not supported, keys are missing or unknown, a value has the
+                wrong type, or the parent of a turn is not an earlier one.
         """
         fields = dict(data)
         version = fields.pop("schema_version", None)
-        if version not in (SCHEMA_VERSION, IMAGES_VERSION):
+        if version not in (*_OLD_VERSIONS, SCHEMA_VERSION):
             raise TraceError(
-                f"trace schema version {version!r} is not supported: expected {SCHEMA_VERSION} or "
-                f"{IMAGES_VERSION}"
+                f"trace schema version {version!r} is not supported: expected 1 to {SCHEMA_VERSION}"
             )
         try:
             turns = fields.pop("turns")
-            if version == IMAGES_VERSION:
-                turns = copy.deepcopy(turns)
-                restore_images(turns, fields.pop("images"))
             if check_types:
                 for turn in turns:
                     _require_kinds(turn, _TURN_KINDS)
                 _require_kinds(fields, _EPISODE_KINDS)
-            return cls(turns=[Turn(**turn) for turn in turns], **fields)
-        except (TypeError, KeyError, AttributeError) as error:
+            if has_images(turns):
+                turns = copy.deepcopy(turns)
+                restore_images(turns, fields.pop("images", {}))
+            if version in _OLD_VERSIONS and fields.get("context_mode") == "rebuild":
+                turns = [{**turn, "parent": None} for turn in turns]
+            fields["threads"] = {
+                int(number): Thread(*thread) for number, thread in fields.get("threads", {}).items()
+            }
+            episode = cls(turns=[Turn(**turn) for turn in turns], **fields)
+            if check_types:
+                parents_of(episode.turns)
+            return episode
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise TraceError(f"not an episode of schema version {version}: {error}") from None
 
 
 _TURN_KINDS: dict[str, Any] = {
     "context_ids": (list, Collection), "response_ids": (list, Collection), "reward": (float, int, Real),
-    "observation": (str, list), "action": str, "info": dict,
+    "observation": (str, list), "action": str, "info": dict, "parent": (int, type(None)),
 }  # fmt: skip
 """Concrete types come first, because checks against abstract ones are slow."""
 _EPISODE_KINDS: dict[str, Any] = {"env_id": str, "env_kwargs": dict, "metadata": dict, "env_retries": int}

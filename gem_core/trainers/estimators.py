@@ -12,6 +12,7 @@ import numpy as np
 
 from gem_core._util.checks import check_choice
 from gem_core._util.messages import unknown
+from gem_core.advantages.batch import with_threads
 from gem_core.advantages.declaration import NEEDS, Need
 from gem_core.advantages.inputs import checked_advantages, real
 from gem_core.advantages.registry import (
@@ -25,8 +26,8 @@ from gem_core.advantages.registry import (
     get_estimator,
     names_in_trainer,
 )
-from gem_core.advantages.returns import returns
 from gem_core.advantages.stats import FloatArray, ReturnStats
+from gem_core.advantages.threads import Threads
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout.estimator_inputs import EpisodeTurns, estimator_inputs
 
@@ -125,21 +126,21 @@ class EstimatorChoice:
         *,
         turn_ids: torch.Tensor | None = None,
         episodes: Sequence[Hashable] | None = None,
-        turns: Sequence[int] | None = None,
+        turns: Sequence[Sequence[int]] | None = None,
         group_ids: Sequence[Hashable] | None = None,
         played: Sequence[EpisodeTurns | None] | None = None,
         **arguments: Any,
     ) -> Advantages:
-        """Compute the advantages of a batch of episode rows or turn rows.
+        """Compute the advantages of a batch of rows.
 
         Args:
             token_rewards: (rows, tokens), any float dtype. The reward of a turn is the sum from its first
                 token up to the next turn.
             response_mask: (rows, tokens), 1 on response tokens. A row of zeros is ignored.
-            turn_ids: For episode rows, (rows, tokens): index of the turn in its row, -1 outside of responses.
-                None treats each run of ones in the mask as a turn.
-            episodes: For turn rows, the episode of each row; None for episode rows.
-            turns: For turn rows, the index of each row within its episode.
+            turn_ids: (rows, tokens), index of the turn in its row, -1 outside of responses. None treats each
+                run of ones in the mask as a turn.
+            episodes: The episode of each row; None if every row is an episode.
+            turns: The indices within their episode of the turns in each row; given together with `episodes`.
             group_ids: Group of each row; used by estimators that compare the episodes of a task.
             played: Data about the episode of each row, for estimators that need more than rewards and mask,
                 and for ``truncation="mask"``; None for a row that GEM did not play.
@@ -170,11 +171,17 @@ class EstimatorChoice:
             response_mask = response_mask * response_mask.new_tensor(kept)[:, None]
         if episodes is None:
             return self.estimator.tensors(token_rewards, response_mask, turn_ids, **arguments)
-        from gem_core.advantages.turn_rows import by_episode
+        from gem_core.advantages.rows import by_episode
 
         assert turns is not None
         return by_episode(
-            self.estimator, token_rewards, response_mask, episodes=episodes, turns=turns, **arguments
+            self.estimator,
+            token_rewards,
+            response_mask,
+            episodes=episodes,
+            turns=turns,
+            turn_ids=turn_ids,
+            **arguments,
         )
 
     def compute_turns(
@@ -207,14 +214,26 @@ class EstimatorChoice:
                 if not math.isfinite(reward):
                     raise NonFiniteReward(f"episode {number}, turn {turn}: reward {reward}")
         advantages: list[FloatArray] = [np.zeros(len(one.rewards)) for one in episodes]
+        stats = ReturnStats()
         if numbers:
             groups = [group_ids[number] for number in numbers]
-            inputs = estimator_inputs([episodes[number] for number in numbers], self.needs, groups)
-            computed = self.estimator(rewards, gamma=self.gamma, **self.options, **inputs, **further)
+            kept = [episodes[number] for number in numbers]
+            inputs = estimator_inputs(kept, self.needs, groups)
+            turns = with_threads(rewards, threads_of(kept))
+            if turns.threads and not self.estimator.takes_turns:
+                turns.require_main_thread(self.name, "it takes lists of rewards, which have no threads")
+            batch = turns if turns.threads else rewards
+            computed = self.estimator(batch, gamma=self.gamma, **self.options, **inputs, **further)
             checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
             for number, of_turns in zip(numbers, checked, strict=True):
                 advantages[number] = of_turns
-        return advantages, ReturnStats.from_returns(returns(rewards, self.gamma))
+            stats = ReturnStats.from_returns(turns.returns(self.gamma))
+        return advantages, stats
+
+
+def threads_of(episodes: Sequence[EpisodeTurns]) -> list[Threads | None]:
+    """Return the threads of each episode; None for one with the main thread only."""
+    return [Threads(one.turn_threads, one.threads) if one.threads else None for one in episodes]
 
 
 def _inputs_of_rows(
@@ -222,19 +241,21 @@ def _inputs_of_rows(
     needs: Collection[Need],
     response_mask: torch.Tensor,
     turn_ids: torch.Tensor | None,
-    turns: Sequence[int] | None,
+    turns: Sequence[Sequence[int]] | None,
 ) -> dict[str, Any]:
     """Return inputs for the rows of a batch; see `EstimatorChoice.compute`."""
     of_rows = [row or EpisodeTurns([], []) for row in played]
     # The mask determines lengths, and the trainer its groups.
     known = [need for need in needs if need not in ("lengths", "group_ids")]
     inputs: dict[Any, Any] = {**estimator_inputs(of_rows, known)}
-    if turns is not None:  # a row holds one turn of its episode
-        turn_ids = (response_mask != 0).int() - 1
+    if any(row.threads for row in of_rows):
+        inputs["threads"] = threads_of(of_rows)
+    if turns is not None:  # a row holds some turns of its episode
         for need in {"state_keys", "reward_components"} & inputs.keys():
-            inputs[need] = [entry[turn : turn + 1] for entry, turn in zip(inputs[need], turns, strict=True)]
-        if "state_keys" in inputs:
-            inputs["state_keys"] = [keys[0] if keys else None for keys in inputs["state_keys"]]
+            inputs[need] = [
+                [entry[turn] for turn in of_row] if entry else []
+                for entry, of_row in zip(inputs[need], turns, strict=True)
+            ]
     if "reward_components" in inputs:
         inputs["reward_components"] = _on_first_tokens(inputs["reward_components"], response_mask, turn_ids)
     return inputs

@@ -1,10 +1,10 @@
 """Facts about the rows of a batch that a trainer's own columns cannot hold; they travel with the rows.
 
-    facts = pack_facts(episode, "turn", rows)                       # in the worker that played the episode
+    facts = pack_facts(episode, rows)                               # in the worker that played the episode
     batch = unpack_facts(facts, keys, indices, read_mask)           # in the process that trains
     metrics = batch_metrics(unpack_outlines(facts))                 # of gem_core.trainers.failures
 
-Estimators need to know which rows are turns of the same episode and which turn each token belongs to; the
+Estimators need to know which turns of which episode are in a row and which turn each token belongs to; the
 metrics need the outlines of the episodes.
 """
 
@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gem_core.advantages.declaration import Need
+from gem_core.advantages.inputs import number_keys
 from gem_core.advantages.stats import ReturnStats
-from gem_core.rollout import Episode, Row, RowKind, without_tokens
+from gem_core.rollout import Episode, Row, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.rows import Spans, turn_ids_of
 
@@ -31,10 +32,10 @@ class BatchFacts:
     """Facts about the rows of a batch.
 
     Attributes:
-        turn_ids: For episode rows, integers (rows, tokens), -1 outside of responses. None if the runs of 1s
-            in the response mask are the turns.
-        episodes: For turn rows, the number of each row's episode; None for episode rows.
-        turns: For turn rows, the index of each row within its episode; None for episode rows.
+        turn_ids: Index of the turn within its row, (rows, tokens), -1 outside of responses. None if the runs
+            of 1s in the response mask are the turns.
+        episodes: Number of each row's episode; None if every row is an episode.
+        turns: Indices within their episode of the turns in each row; None if every row is an episode.
         played: Data about the episode of each row, for the estimator; None if no row has any.
         values: Values that the trainer's critic predicts at each token, (rows, tokens), if the estimator
             needs them.
@@ -43,29 +44,25 @@ class BatchFacts:
 
     turn_ids: torch.Tensor | None = None
     episodes: list[int] | None = None
-    turns: list[int] | None = None
+    turns: list[list[int]] | None = None
     played: list[EpisodeTurns | None] | None = None
     values: torch.Tensor | None = None
     stats: ReturnStats = field(default_factory=ReturnStats)
 
 
-def pack_facts(
-    episode: Episode, kind: RowKind, rows: Sequence[Row], needs: Collection[Need] = ()
-) -> list[dict[str, Any]]:
+def pack_facts(episode: Episode, rows: Sequence[Row], needs: Collection[Need] = ()) -> list[dict[str, Any]]:
     """Return the facts about each row of an episode, as objects that JSON can represent.
 
     Args:
         episode: The episode.
-        kind: Kind of its rows.
-        rows: The rows, as returned by `rows_of`.
+        rows: The rows, as returned by `Episode.rows`.
         needs: What the estimator needs.
     """
-    facts: list[dict[str, Any]] = [{"rows": kind} for _ in rows]
+    facts: list[dict[str, Any]] = [{"turns": list(row.turns)} for row in rows]
     # Once, because its size grows with the number of turns.
     facts[0]["episode"] = without_tokens(episode, needs).to_dict()
     for row, of_row in zip(rows, facts, strict=True):
-        if any(not episode.turns[turn].context_ids for turn in row.turns[1:]):
-            # Adjacent turns are one run in the mask.
+        if row.has_adjacent_turns:
             of_row |= {"spans": row.spans, "prompt_length": row.prompt_length}
     return facts
 
@@ -81,23 +78,44 @@ def unpack_facts(
     Args:
         facts: Result of `pack_facts` for each row; None for a row that GEM did not play.
         keys: Key of the episode of each row.
-        indices: Index of each row among the rows of its episode.
-        read_mask: Returns the response mask, (rows, tokens); called only if the runs of 1s in the mask are
-            not the turns.
+        indices: Index of each row among the rows of its episode. A row that GEM did not play has the turns
+            that follow those of the rows with smaller indices.
+        read_mask: Returns the response mask, (rows, tokens); called only if the facts do not tell the turns.
     """
-    played = [of_row for of_row in facts if of_row is not None]
     batch = BatchFacts()
-    if any(of_row["rows"] == "turn" for of_row in played):
-        numbers: dict[Hashable, int] = {}
-        batch.episodes = [numbers.setdefault(key, len(numbers)) for key in keys]
-        batch.turns = list(indices)
-    elif any("spans" in of_row for of_row in played):
+    whole = [of_row is None or of_row["turns"] == list(range(len(of_row["turns"]))) for of_row in facts]
+    if len(set(keys)) < len(keys) or not all(whole):
+        batch.episodes = number_keys(keys).tolist()
+        listed = [None if of_row is None else list(of_row["turns"]) for of_row in facts]
+        batch.turns = _with_counted_turns(listed, batch.episodes, indices, read_mask)
+    if any(of_row and "spans" in of_row for of_row in facts):
         spans = [
             (of_row["spans"], of_row["prompt_length"]) if of_row and "spans" in of_row else None
             for of_row in facts
         ]
         batch.turn_ids = batch_turn_ids(spans, read_mask())
     return batch
+
+
+def _with_counted_turns(
+    turns: Sequence[list[int] | None],
+    episodes: Sequence[int],
+    indices: Sequence[int],
+    read_mask: Callable[[], torch.Tensor],
+) -> list[list[int]]:
+    """Return the turns of each row; where they are not known, the runs of 1s in its mask."""
+    if None not in turns:
+        return [of_row or [] for of_row in turns]
+    from gem_core.advantages.tensors import turn_ids_from_mask
+
+    runs = (turn_ids_from_mask(read_mask()).amax(1) + 1).tolist()
+    counted: list[list[int]] = [[] for _ in turns]
+    following: dict[int, int] = {}
+    for row in sorted(range(len(turns)), key=indices.__getitem__):
+        of_row, first = turns[row], following.get(episodes[row], 0)
+        counted[row] = list(range(first, first + runs[row])) if of_row is None else of_row
+        following[episodes[row]] = first + len(counted[row])
+    return counted
 
 
 def unpack_outlines(facts: Iterable[Mapping[str, Any] | None]) -> list[Episode]:

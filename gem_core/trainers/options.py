@@ -8,40 +8,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_origin
+from typing import Annotated, Any, ClassVar, NamedTuple, get_origin
 
 from gem_core._util.options import Bounds, list_options
 from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions, RowKind
+from gem_core.rollout import RolloutOptions, RowSplit
 from gem_core.rollout.options import OptionsType
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.plugin import SupportedTrainer
 
-RowOption: TypeAlias = Literal["auto", "episode", "turn"]
-"""Kind of rows of a training batch; "auto" selects episode rows if the context allows it."""
-
 
 @dataclass(frozen=True)
 class RowOptions(RolloutOptions):
-    """Options of a rollout from which a trainer can make either kind of rows."""
+    """Options of a rollout of which a trainer takes several rows per episode."""
 
     rows: Annotated[
-        RowOption,
-        "rows of a batch: an episode, or a turn; auto makes turn rows only with rebuilt contexts",
+        RowSplit,
+        "how an episode is split into rows: auto makes as few as the prompts allow, turn one for each turn",
     ] = "auto"
 
-    def _check(self, prefix: str) -> None:
-        super()._check(prefix)
-        if self.context == "rebuild" and self.rows == "episode":
-            raise ConfigError(
-                f"{prefix}rows=episode needs {prefix}context=append: the turns of a rebuilt context share no "
-                "prefix"
-            )
-
     @property
-    def row_kind(self) -> RowKind:
-        """Kind of the rows on which a run trains."""
-        return "turn" if self.rows == "turn" or self.context == "rebuild" else "episode"
+    def has_several_rows(self) -> bool:
+        """Whether an episode may have more than one row."""
+        return self.rows == "turn" or self.context == "rebuild"
 
 
 @dataclass(frozen=True)
@@ -159,7 +148,7 @@ def reject_listed(
 ) -> None:
     """Reject settings that the plugin's ``unsupported.json`` lists, as `reject_changed` does.
 
-        {"turn rows": {"adv.norm": [false, "has no effect on $estimator; leave it at false"]}}
+        {"several updates": {"adv.norm": [false, "has no effect on $estimator; leave it at false"]}}
 
     The file, in the folder of the plugin's package, maps sections to settings: the option's path, and a list
     of its neutral value and the reason. A list holds several neutral values, an empty list none except None.

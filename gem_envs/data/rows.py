@@ -11,7 +11,7 @@ from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_envs.data.split import is_eval_item
 
-Row: TypeAlias = dict[str, Any]
+DataRow: TypeAlias = dict[str, Any]
 DataSplit: TypeAlias = Literal["train", "test"]
 _DRAWS = 1000
 
@@ -31,7 +31,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Return row `index` as a new dict.
 
         Raises:
@@ -56,8 +56,8 @@ class ChosenRows:
     def __len__(self) -> int:
         return len(self._indices)
 
-    def __getitem__(self, index: int) -> Row:
-        row: Row = self._rows[self._indices[index]]
+    def __getitem__(self, index: int) -> DataRow:
+        row: DataRow = self._rows[self._indices[index]]
         return row
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
@@ -94,14 +94,14 @@ class GeneratedRows:
         self.size, self.seed = check_int("size", size, 1), check_int("seed", seed, 0)
         self.name = f"{type(self).__name__}({split})"
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         """Return a row drawn with `random` as the only source of randomness."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         random = derive_rng(self.seed, index)
         for _ in range(_DRAWS):
             row = self.draw(random)

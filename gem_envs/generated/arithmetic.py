@@ -6,7 +6,7 @@ from random import Random
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
@@ -33,7 +33,7 @@ class ArithmeticRows(GeneratedRows):
         super().__init__(split, size, seed)
         self.operations, self.terms, self.max_number = operations, terms, max_number
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         numbers = [random.randint(0, self.max_number) for _ in range(self.terms)]
         signs = [random.choice(self.operations) for _ in numbers[1:]]
         value = _value(numbers, signs)

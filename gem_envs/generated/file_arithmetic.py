@@ -7,7 +7,7 @@ from typing import Any
 
 from gem_core._util.checks import check_int
 from gem_core.core import Observation
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
@@ -26,7 +26,7 @@ class FileArithmeticRows(GeneratedRows):
         super().__init__(split, size, seed)
         self.numbers, self.modulus = numbers, modulus
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         numbers = [random.randint(10, 99) for _ in range(self.numbers)]
         quantity = random.choice(list(_FUNCTIONS))
         value = {"sum": sum(numbers), "max": max(numbers), "min": min(numbers)}[_FUNCTIONS[quantity]]
@@ -83,10 +83,10 @@ class FileArithmeticEnv(LiteralEnv):
         self.modulus = modulus
         self.use_rows(FileArithmeticRows(numbers, modulus, split, size, seed))
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         return f"{row['problem']} Answer with \\boxed{{number}}, for example \\boxed{{7}}."
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         return f"\\boxed{{{random.randrange(self.modulus)}}}"
 
     def second_answer(self) -> int | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypedDict
 from gem_core._util.checks import check_int
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 
@@ -142,7 +142,7 @@ class MultiHopRows(GeneratedRows):
             paths = [[*path, r.object] for path in paths for r in _RELATIONS if r.subject == path[-1]]
         return len(_ASK) * len(paths)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         while True:
             start = here = random.choice(self.world.names[random.choice(list(_SIZES))])
             phrase, titles = start, [start]
@@ -202,14 +202,14 @@ class MultiHopEnv(QaEnv):
         self.use_rows(MultiHopRows(hops, split, size, seed))
         self.world = world(seed)
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         question = super().question(row)
         if not self.documents:
             return f"{_SEARCH}\n\n{question}"
         pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
         return f"{pages}\n\n{question}"
 
-    def shown(self, row: Row) -> list[str]:
+    def shown(self, row: DataRow) -> list[str]:
         """Return the titles of the pages in the question: the required ones and distractors, shuffled.
 
         The first distractors are pages that a required page mentions in place of the next one (the city where
@@ -249,7 +249,7 @@ class MultiHopEnv(QaEnv):
         names = named(self.row["question"], pages)
         return len(names) == 1 and answer.casefold().split() == names.pop().casefold().split()
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return a name that the shown pages mention, or any name of this world."""
         shown = self.shown(row) if self.documents else []
         names = [name for title in shown for name in self.world.objects(title)]

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 from gem_envs.text import boxed_answer
@@ -50,7 +50,7 @@ class ProofRows(GeneratedRows):
         self.depth = depth
         self.distractors = distractors
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         theory = self._two_chains if self.distractors else self._one_chain
         while True:  # one or two theories on average
             facts, rules, who, true, false = theory(random)
@@ -152,7 +152,7 @@ class ProofEnv(QaEnv):
         self.set_form("boxed")
         self.use_rows(ProofRows(depth, split, size, seed, distractors))
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         return (
             f"{row['question']}\nWhat cannot be derived is false. "
             "Answer with \\boxed{True} or \\boxed{False}."
@@ -166,7 +166,7 @@ class ProofEnv(QaEnv):
         answer = boxed_answer(action)
         return (answer == "True") == follows(self.row["question"]) if answer in ("True", "False") else None
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return true or false."""
         return random.choice(["\\boxed{True}", "\\boxed{False}"])
 

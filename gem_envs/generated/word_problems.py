@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
@@ -215,7 +215,7 @@ class WordProblemRows(GeneratedRows):
     key = "problem"
     templates = len(_TEMPLATES)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         template = random.choice(_TEMPLATES)
         a, b, c, d = (
             random.randint(low, high) for low, high in zip(template.low, template.high, strict=True)

@@ -11,7 +11,7 @@ from gem_core._util.messages import suggest
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
-from gem_envs.data import GeneratedRows, Row
+from gem_envs.data import DataRow, GeneratedRows
 from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.images import ask_with_images
 from gem_envs.datasets.math import MathEnv
@@ -45,7 +45,7 @@ class GeometryRows(GeneratedRows):
         super().__init__(split, size, seed)
         self.kinds = list(kinds)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         kind = random.choice(self.kinds)
         item = KINDS[kind](random)
         upright = item.problem.startswith("Each small square")
@@ -103,7 +103,7 @@ class GeometryEnv(MathEnv):
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
         self.use_rows(GeometryRows(chosen, split, size, seed))
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         return ask_with_images(
             row["problem"], [image_part(draw(row["shapes"], self.pixels))], self.instruction
         )

@@ -70,7 +70,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class CliCommand:
     """Help of a command.
 
     Attributes:
@@ -195,7 +195,7 @@ def _flag(option: Option) -> dict[str, Any]:
             text += f" (default {', '.join(option.default)})"
         return {**LIST, "metavar": _LIST_ITEMS[option.name], "help": text}
     if typing.get_origin(option.kind) is dict:
-        return {"type": json_object, "metavar": "JSON", "help": text}
+        return {"type": parse_json_object, "metavar": "JSON", "help": text}
     if option.default not in (None, ""):
         text += f" (default {option.default})"
     if typing.get_origin(option.kind) is typing.Literal:
@@ -223,7 +223,7 @@ _LIST_ITEMS: dict[str, str | tuple[str, str]] = {
 """Maps options that are lists to the form of an item."""
 
 
-def json_object(text: str) -> dict[str, Any]:
+def parse_json_object(text: str) -> dict[str, Any]:
     """Parse the value of a flag that is a JSON object."""
     try:
         value = read_json(text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, listed
+from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.trainers.plugin import Recorder
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STEPS, RUNS = "runs/consistency/records", "runs/consistency/learning.jsonl"
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "compare what every trainer computes with gem_core",
     examples=[
         "",

@@ -14,7 +14,7 @@ import gem_core
 from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 from gem_lab.cli.template import page
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class TrainerStatus:
         return "broken" if self.installed or not self.plugin_imports else "absent"
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "report what is installed and check the trainer plugins",
     examples=["", "--trainer acme", "--trainer acme --model Qwen/Qwen3-0.6B -- --gamma 0.9"],
     details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag, add_option_flags, given_options, is_pattern
+from gem_lab.cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options, is_pattern
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
     from gem_lab.eval.run import EvalOutcome, EvalReporter
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "evaluate a model on environments",
     examples=[
         "--model random --env game:GuessTheNumber-v0-easy game:Mastermind-v0-easy",

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import ENV_CHOICE, LIST, Command, build_env, positive_int, seed
+from gem_lab.cli._arguments import ENV_CHOICE, LIST, CliCommand, build_env, positive_int, seed
 
 if TYPE_CHECKING:
     from gem_core.core import Split
     from gem_core.tasks import EnvChoice
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "write task rows for a trainer",
     examples=[
         "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",

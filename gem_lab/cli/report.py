@@ -10,12 +10,12 @@ from gem_core._util.files import check_page
 from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError, GemError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 
 if TYPE_CHECKING:
     from gem_lab.eval.report import EvalRun
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "compare evaluations on a web page",
     examples=[
         "runs/random runs/oracle --out report.html",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, listed
+from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.trainers.plugin import RecipeWriter
@@ -17,7 +17,7 @@ REFERENCE = "reference"
 """Name of the reference trainer, `gem-core train`, in the list of trainers."""
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "write the same run for every trainer",
     examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
     details=(

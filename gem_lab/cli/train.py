@@ -6,9 +6,9 @@ import argparse
 
 from gem_envs.working_directory import import_torch
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag, add_option_flags, given_options
+from gem_lab.cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "train a language model on environments",
     examples=[
         "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",

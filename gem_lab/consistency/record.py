@@ -57,7 +57,7 @@ class Played:
         played = cls(episode.env_id, episode.seed or 0, episode.trainable)
         played.copy_outcome(episode)
         if episode.trainable:
-            row = episode.episode_row()
+            (row,) = episode.rows()
             played.token_ids, played.turn_ids = row.token_ids, row.turn_ids
             played.advantages = [turn.advantage or 0.0 for turn in episode.turns]
         return played

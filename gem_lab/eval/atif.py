@@ -53,12 +53,12 @@ def to_atif(
     if system_prompt is not None:
         steps.append({"source": "system", "message": system_prompt})
     steps.append({"source": "user", "message": _content(episode.turns[0].observation)})
-    history: list[int] = []
+    prompts: list[list[int]] = (
+        [[]] * len(episode.turns) if episode.context_mode == "messages" else episode.prompts()
+    )
     totals = [0, 0]
-    for index, turn in enumerate(episode.turns):
+    for index, (turn, prompt) in enumerate(zip(episode.turns, prompts, strict=True)):
         reply = turn.info.get("reply") or {}
-        prompt = history + turn.context_ids if episode.context_mode == "append" else turn.context_ids
-        history = [*prompt, *turn.response_ids]
         metrics: dict[str, Any] = {
             "prompt_tokens": len(prompt) or reply.get("prompt_tokens"),
             "completion_tokens": len(turn.response_ids) or reply.get("response_tokens"),
@@ -77,6 +77,7 @@ def to_atif(
                 "finish_reason": turn.finish_reason,
                 "advantage": turn.advantage,
                 "info": turn.info,
+                "parent": turn.parent,
             },
         }
         if reply.get("reasoning"):
@@ -259,22 +260,26 @@ def _restored(own: Mapping[str, Any], steps: list[dict[str, Any]]) -> Episode:
     """Return the episode that `to_atif` wrote."""
     first = next(index for index, step in enumerate(steps) if step["source"] == "agent")
     observation = _observation(steps[first - 1]["message"])
-    history: list[int] = []
+    ends: list[int] = []
     turns = []
     for step in steps[first:]:
         metrics = step.get("metrics") or {}
-        prompt = metrics.get("prompt_token_ids") or []
         response = metrics.get("completion_token_ids") or []
+        prompt = metrics.get("prompt_token_ids") or []
+        # Files of earlier versions name no parent.
+        parent = step["extra"].get("parent", None if own["context_mode"] == "rebuild" else -1)
+        start = 0 if parent is None or not ends else ends[parent]
+        ends.append(len(prompt) + len(response))
         turns.append(
             {
                 **step["extra"],
-                "context_ids": prompt[len(history) :] if own["context_mode"] == "append" else prompt,
+                "parent": parent,
+                "context_ids": prompt[start:],
                 "response_ids": response,
                 "logprobs": metrics.get("logprobs"),
                 "observation": observation,
             }
         )
-        history = [*prompt, *response]
         results = (step.get("observation") or {}).get("results")
         observation = _observation(results[0]["content"]) if results else ""
     return Episode.from_dict({**own, "schema_version": SCHEMA_VERSION, "turns": turns})

@@ -16,7 +16,7 @@ from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core.errors import ConfigError
 from gem_core.rollout.limits import EpisodeLimits, TokenLimit
 from gem_core.rollout.options import ContextOptions
-from gem_core.tasks import EVAL_SEEDS, EnvChoice, check_labels
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from gem_lab.engines.endpoint import SILENCE, check_extra_body
 from gem_lab.options import LocalOptions, RunOptions, check_envs
 
@@ -119,10 +119,11 @@ class EvalConfig(TokenLimit, EpisodeLimits, ContextOptions, EndpointOptions, Loc
     )
 
     def __post_init__(self) -> None:
-        check_envs("env", self.env)
+        check_envs(env=self.env)
+        if any(source.weight != 1 for source in self.sources):
+            raise ConfigError("an evaluation weighs all environments equally; omit the weights")
         if not self.model:
             raise expected("model", self.model, "a folder, or the name of a model")
-        check_labels(self.sources)
         check_options(self)
         if self.give_up_after is not None and self.give_up_after <= self.timeout:
             raise expected(
@@ -166,14 +167,6 @@ class EvalConfig(TokenLimit, EpisodeLimits, ContextOptions, EndpointOptions, Loc
         """Name of the model without the prefix for its kind."""
         prefix, colon, rest = self.model.partition(":")
         return rest if colon and prefix in ("hf", "vllm", "endpoint") else self.model
-
-    @property
-    def sources(self) -> list[EnvChoice]:
-        """Environments with their arguments."""
-        sources = [EnvChoice.parse(text) for text in self.env]
-        if any(source.weight != 1 for source in sources):
-            raise ConfigError("an evaluation weighs all environments equally; omit the weights")
-        return sources
 
     def identity(self) -> dict[str, Any]:
         """Return all options that affect the results; a folder holds the episodes of one identity only."""

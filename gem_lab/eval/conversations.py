@@ -8,7 +8,8 @@ from typing import Any
 
 from gem_core.core import Observation
 from gem_core.images import text_part
-from gem_core.rollout.trajectory import ContextMode, Episode, Turn
+from gem_core.rollout.trajectory import ContextMode, Episode
+from gem_core.rollout.turn import Prompts, Turn
 
 
 class TurnCollector:
@@ -120,16 +121,11 @@ class TurnCollector:
             for turn in self._turns:
                 turn.logprobs = None
             return "messages"
-        history: list[int] = []
-        appended = True
-        for prompt, response in pairs:
-            appended = appended and prompt[: len(history)] == history
-            history = [*prompt, *response]
-        known = 0
+        prompts = Prompts()
         for turn, (prompt, response) in zip(self._turns, pairs, strict=True):
-            turn.context_ids, turn.response_ids = prompt[known:] if appended else prompt, response
-            known = len(prompt) + len(response) if appended else 0
-        return "append" if appended else "rebuild"
+            turn.parent, turn.context_ids = prompts.add(prompt, response)
+            turn.response_ids = response
+        return "append" if all(turn.parent == -1 for turn in self._turns[1:]) else "rebuild"
 
 
 def _joined(observations: Sequence[Observation]) -> Observation:

@@ -133,9 +133,8 @@ def _tokens(episodes: Iterable[Episode], name: str) -> int | None:
     total = 0
     for episode in episodes:
         if episode.context_mode != "messages":
-            rows = episode.turn_rows()
-            ids = (row.prompt_ids if name == "prompt_tokens" else row.response_ids for row in rows)
-            total += sum(map(len, ids))
+            prompts, responses = episode.prompts(), [turn.response_ids for turn in episode.turns]
+            total += sum(map(len, prompts if name == "prompt_tokens" else responses))
             continue
         for turn in episode.turns:
             count = turn.info.get("reply", {}).get(name)

@@ -21,11 +21,12 @@ from typing import Any
 from gem_core._util.files import write_atomically
 from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core._util.visible import visible
-from gem_core.advantages import returns
+from gem_core.advantages import Threads, returns, with_threads
 from gem_core.core import Observation
 from gem_core.images import image_urls
 from gem_core.observations import readable_text
-from gem_core.rollout.trajectory import Episode, Turn
+from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.turn import Turn
 from gem_lab.eval import markup
 
 
@@ -150,7 +151,8 @@ def _turn_entries(
 ) -> list[dict[str, Any]]:
     to_go: Iterable[float | None] = [None] * len(episode.turns)
     if all(map(math.isfinite, episode.rewards)):  # otherwise only the rewards are shown, without returns
-        to_go = returns([episode.rewards], gamma)[0].tolist()
+        threads = Threads(tuple(turn.thread for turn in episode.turns), episode.threads)
+        to_go = returns(with_threads([episode.rewards], [threads]), gamma)[0].tolist()
     return [
         {
             "context_ids": turn.context_ids,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +15,9 @@ from transformers import DynamicCache
 from gem_chat.vision import ImageProcessor
 from gem_chat.vision_model import image_inputs
 from gem_core.errors import ConfigError
-from gem_core.rollout.rows import rows_of
-from gem_core.rollout.trajectory import Episode, Row
+from gem_core.rollout.rows import Row, RowSplit
+from gem_core.rollout.trajectory import Episode
 from gem_lab.engines.sampling import cache_layers, full_attention
-
-Rows: TypeAlias = Literal["auto", "episode", "turn"]
 
 _MIN_SAVED = 128
 """Minimum number of tokens that sharing a prompt must save, because it adds a forward pass."""
@@ -124,14 +122,13 @@ class TokenScores(NamedTuple):
 
 
 def make_batch(
-    episodes: Iterable[Episode], *, rows: Rows = "auto", image_processor: ImageProcessor | None = None
+    episodes: Iterable[Episode], *, rows: RowSplit = "auto", image_processor: ImageProcessor | None = None
 ) -> Batch:
     """Lay out the trainable episodes as rows, on the CPU.
 
     Args:
         episodes: Episodes; untrainable ones are skipped. A turn without an advantage counts as 0.
-        rows: "episode" for one row per episode, "turn" for one row per turn, "auto" for episode rows
-            if the context mode allows them. All give the same gradient.
+        rows: How to split the episodes into rows; see `Episode.rows`. Both give the same gradient.
         image_processor: `AppendContext.image_processor` of the context, for episodes with images.
 
     Returns:
@@ -142,11 +139,9 @@ def make_batch(
     turn_ids: list[list[int]] = []
     turns = 0
     for episode in trainable:
-        kind = ("episode" if episode.context_mode == "append" else "turn") if rows == "auto" else rows
-        for row in rows_of(episode, kind):
-            first = turns + row.turns.start
+        for row in episode.rows(rows):
             laid_out.append(row)
-            turn_ids.append([first + turn if turn >= 0 else -1 for turn in row.turn_ids])
+            turn_ids.append([turns + row.turns[turn] if turn >= 0 else -1 for turn in row.turn_ids])
         turns += len(episode.turns)
     lengths = np.array([len(row) for row in laid_out], dtype=np.int64)
     width = int(lengths.max(initial=0))
@@ -269,7 +264,7 @@ def policy_gradient(
     episodes: Iterable[Episode],
     *,
     temperature: float = 1.0,
-    rows: Rows = "auto",
+    rows: RowSplit = "auto",
     max_tokens: int = 16384,
     image_processor: ImageProcessor | None = None,
 ) -> dict[str, torch.Tensor]:

@@ -17,7 +17,7 @@ from gem_core.advantages.registry import Supply
 from gem_core.errors import ConfigError
 from gem_core.rollout.limits import EpisodeLimits, TokenLimit
 from gem_core.rollout.options import ContextOptions
-from gem_core.tasks import EVAL_SEEDS, EnvChoice, check_labels
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.options import AdvantageOptions
 from gem_lab.options import LocalOptions, RunOptions, TrainingOptions, check_envs
@@ -133,9 +133,7 @@ class TrainConfig(
             )
 
     def _check_environments(self) -> None:
-        check_envs("env", self.env)
-        check_envs("eval_env", self.env if self.eval_env is None else self.eval_env)
-        check_labels((*self.sources, *self.eval_sources))
+        check_envs(env=self.env, eval_env=self.env if self.eval_env is None else self.eval_env)
         for text in self.agent_model or ():
             agent, _, model = text.partition("=")
             if not re.fullmatch(r"[\w.-]*\w", agent) or not model:

@@ -229,7 +229,7 @@ async def random_play(
         if not episode.trainable:
             raise ConfigError(f"{episode.env_id} cannot be played at random: {episode.error}")
         played.append(episode)
-        tokens -= len(episode.episode_row().token_ids)
+        tokens -= sum(map(len, episode.rows()))
     return played
 
 
@@ -238,7 +238,7 @@ def _draw(episodes: Sequence[Episode], tokens: int, random: Random) -> list[Epis
     sample = []
     while tokens > 0:
         sample.append(random.choice(episodes))
-        tokens -= len(sample[-1].episode_row().token_ids)
+        tokens -= sum(map(len, sample[-1].rows()))
     return sample
 
 

@@ -270,42 +270,60 @@ def test_the_torch_form_equals_the_numpy_form_on_cuda(name: str, options: dict[s
         compare_with_tensors(name, options, "cuda", dtype)
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_turn_rows_get_the_advantages_of_episode_rows(name: str, options: dict[str, Any]) -> None:
+def test_advantages_do_not_depend_on_the_rows(name: str, options: dict[str, Any], seed: int) -> None:
+    """Cut the episodes into random rows, shuffle these, and put pads between them."""
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages.turn_rows import by_episode
+    from gem_core.advantages.rows import by_episode
 
-    data = batch(2)
-    turns = [(row, turn) for row in range(ROWS) for turn in range(len(data["rewards"][row]))]
-    turns = [turns[at] for at in np.random.default_rng(0).permutation(len(turns))]
-    rewards = torch.zeros(len(turns), 8, dtype=torch.float64)
-    values, components = torch.zeros_like(rewards), torch.zeros(len(turns), 8, 2, dtype=torch.float64)
-    mask = torch.zeros(len(turns), 8)
+    data, random = batch(seed), np.random.default_rng(seed)
+    rows: list[tuple[int, list[int]]] = []
+    for episode in range(ROWS):
+        turns = random.permutation(len(data["rewards"][episode])).tolist()
+        cuts = np.flatnonzero(random.random(len(turns) - 1) < 0.4) + 1
+        rows += [(episode, list(part)) for part in np.split(turns, cuts)]
+    rows += [(episode, []) for episode in random.integers(0, ROWS, 5)]
+    rows = [rows[at] for at in random.permutation(len(rows))]
+    assert len(rows) > ROWS + 5
+    assert max(len(turns) for _, turns in rows) > 1
+
+    width = 2 + max(sum(int(data["lengths"][episode][turn]) + 1 for turn in turns) for episode, turns in rows)
+    rewards = torch.zeros(len(rows), width, dtype=torch.float64)
+    values, components = torch.zeros_like(rewards), torch.zeros(len(rows), width, 2, dtype=torch.float64)
+    turn_ids = torch.full((len(rows), width), -1)
     per_row = {need: [] for need in ("group_ids", "env_ids", "agent_ids", "baselines", "state_keys")}
-    for at, (row, turn) in enumerate(turns):
-        length = int(data["lengths"][row][turn])
-        mask[at, 2 : 2 + length] = 1
-        rewards[at, 1 + length] = float(data["rewards"][row][turn])
-        values[at, 2] = float(data["values"][row][turn])
-        components[at, 1 + length] = torch.from_numpy(data["reward_components"][row][turn])
+    for at, (episode, turns) in enumerate(rows):
+        start = 2
+        for index, turn in enumerate(turns):
+            end = start + int(data["lengths"][episode][turn])
+            turn_ids[at, start:end] = index
+            rewards[at, end - 1] = float(data["rewards"][episode][turn])
+            values[at, start] = float(data["values"][episode][turn])
+            components[at, end - 1] = torch.from_numpy(data["reward_components"][episode][turn])
+            start = end + int(random.integers(0, 2))  # 0: the next turn is adjacent
         for need, entries in per_row.items():
-            entries.append(data[need][row][turn] if need == "state_keys" else data[need][row])
+            of_episode = data[need][episode]
+            entries.append([of_episode[turn] for turn in turns] if need == "state_keys" else of_episode)
     given = {**per_row, "values": values, "reward_components": components}
     needs = [need for need in get_estimator(name).needs_with(options) if need != "lengths"]
     result = by_episode(
         get_estimator(name),
         rewards,
-        mask,
-        episodes=[row for row, _ in turns],
-        turns=[turn for _, turn in turns],
+        turn_ids >= 0,
+        episodes=[episode for episode, _ in rows],
+        turns=[turns for _, turns in rows],
+        turn_ids=turn_ids,
         gamma=0.9,
         **{need: given[need] for need in needs},
         **options,
     )
     expected = numpy_form(name, data, 0.9, **options)
-    for at, (row, turn) in enumerate(turns):
-        assert float(result.advantages[at, 2]) == pytest.approx(expected[row][turn], abs=1e-5)
-        assert not result.advantages[at, :2].any()
+    for at, (episode, turns) in enumerate(rows):
+        for index, turn in enumerate(turns):
+            found = result.advantages[at][turn_ids[at] == index]
+            assert found.tolist() == pytest.approx([expected[episode][turn]] * len(found), abs=1e-5)
+    assert not result.advantages[turn_ids < 0].any()
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)

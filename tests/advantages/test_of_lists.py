@@ -1,4 +1,4 @@
-"""An estimator that takes lists works on tensors and on turn rows, and the critic's target is declared."""
+"""An estimator that takes lists works on tensors and on several rows of an episode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core import advantages  # noqa: E402
 from gem_core.advantages.registry import Estimator  # noqa: E402
-from gem_core.advantages.turn_rows import by_episode  # noqa: E402
+from gem_core.advantages.rows import by_episode  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 
 MASK = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 1, 0]])
@@ -87,7 +87,7 @@ def test_every_input_reaches_the_estimator_as_lists_of_the_rows_with_turns() -> 
     assert result.advantages[0, 1] == result.advantages[0, 0]
 
 
-def test_turn_rows() -> None:
+def test_several_rows_of_an_episode() -> None:
     def weighted(turn_rewards: Any, *, gamma: float = 1.0, group_ids: Any, lengths: Any) -> Any:
         return [
             [10 * len(group_ids) + length * reward for reward, length in zip(*one, strict=True)]

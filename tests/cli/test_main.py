@@ -39,8 +39,8 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
 
 def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
     (tmp_path / "acme_command.py").write_text(
-        "from gem_lab.cli._arguments import Command\n"
-        "COMMAND = Command('say hello', examples=('',))\n"
+        "from gem_lab.cli._arguments import CliCommand\n"
+        "COMMAND = CliCommand('say hello', examples=('',))\n"
         "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
         "def run(args):\n    print('hello', args.name)\n    return 0\n"
     )

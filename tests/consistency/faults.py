@@ -148,7 +148,7 @@ def subsampled(function: Any) -> Any:
 
 
 def estimator_patches(module: Any) -> dict[str, Patch]:
-    """Return the faults of an estimator that a module looks up by name and applies to episode rows."""
+    """Return the faults of an estimator that a module looks up by name and applies to whole episodes."""
     return {
         "discount per token": estimator_patch(module, per_token),
         "sample standard deviation": estimator_patch(module, sample_std),

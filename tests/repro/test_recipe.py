@@ -111,11 +111,11 @@ def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], 
             for trainer in WRITERS
             if trainer not in ("oat", "verl")
         ),
-        ("verl", {"estimator": "gae", "context": "rebuild"}, ["context: gae needs episode rows"]),
+        ("verl", {"estimator": "gae", "context": "rebuild"}, ["context: gae needs one row per episode"]),
         (
             "openrlhf",
             {"context": "rebuild", "raw": True},
-            ["context: OpenRLHF trains on episode rows", "raw: "],
+            ["context: OpenRLHF trains on one row", "raw: "],
         ),
         ("oat", {"turns_per_step": None}, ["episodes_per_step: a step of Oat is a number of turns"]),
         ("oat", {"turns_per_step": 45, "minibatches": 2}, ["turns_per_step: 45 is not a multiple of 2"]),
@@ -127,7 +127,7 @@ def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], 
         (
             "trl",
             {"context": "rebuild", "group_size": 1},
-            ["context: TRL trains on episode rows", "group_size: TRL needs at least 2 episodes"],
+            ["context: TRL trains on one row", "group_size: TRL needs at least 2 episodes"],
         ),
         ("roll", {"env": [f"{GUESS}=2", MASTERMIND]}, ["env: ROLL gives each environment a whole number"]),
     ],

@@ -73,7 +73,7 @@ def test_an_episode_for_each_agent():
         assert (episode.env_id, episode.env_kwargs) == ("multi:TicTacToe-v0", {"opponent": "self"})
         assert (episode.seed, episode.terminated, episode.trainable) == (5, True, True)
         assert episode.metadata == {"step": 1, "agent": agent}
-        assert sum(episode.episode_row().rewards) == episode.total_reward
+        assert sum(episode.rows()[0].rewards) == episode.total_reward
     assert {request[2] for request in one.requests} == {"r/player_1"}
 
 

@@ -124,9 +124,9 @@ def test_an_error_of_the_model_is_passed_on():
 def test_there_is_nothing_to_train_on(tmp_path):
     episode = play(Script("a", "b", "c"))
     with pytest.raises(ConfigError, match="holds no tokens"):
-        episode.episode_row()
+        episode.rows()[0]
     with pytest.raises(ConfigError, match="holds no tokens"):
-        episode.turn_rows()
+        episode.rows("turn")
     with TraceWriter(tmp_path / "t.jsonl", decode=lambda ids: str(ids)) as traces:
         traces.write(episode)
     assert list(read_traces(tmp_path / "t.jsonl")) == [episode]

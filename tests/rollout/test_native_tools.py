@@ -270,7 +270,7 @@ def test_the_command_records_what_rescoring_replays(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["scored"], result["differences"], result["unscored"]) == (2, [], [])
     assert main(["eval", "--model", "random", "--native-tools", *words]) == 2
-    assert "native_tools is for the requests to an endpoint" in capsys.readouterr().err
+    assert "native_tools is for a model in a folder or at an endpoint" in capsys.readouterr().err
 
 
 def test_a_call_that_no_format_can_hold_is_still_written():

@@ -94,9 +94,9 @@ def test_turns_are_reported_one_by_one() -> None:
 def test_the_prompt_of_each_turn_is_all_that_came_before() -> None:
     policy = ScriptedPolicy([tokens("one"), tokens("two"), tokens("three")])
     episode = play(ScriptedEnv(), policy, request_id="r")
-    assert [prompt for prompt, _, _ in policy.requests] == [row.prompt_ids for row in episode.turn_rows()]
+    assert [prompt for prompt, _, _ in policy.requests] == [row.prompt_ids for row in episode.rows("turn")]
     assert {request_id for _, _, request_id in policy.requests} == {"r"}
-    row = episode.episode_row()
+    row = episode.rows()[0]
     assert row.token_ids == policy.requests[-1][0] + tokens("three")
 
 
@@ -135,8 +135,39 @@ def test_rebuild_mode_prompts_with_the_observation_alone() -> None:
     assert episode.context_mode == "rebuild"
     texts = [CONTEXT.decode(prompt) for prompt, _, _ in policy.requests]
     assert texts == [turn.observation for turn in episode.turns]
-    with pytest.raises(ConfigError, match="turn rows"):
-        episode.episode_row()
+    assert episode.prompts() == [prompt for prompt, _, _ in policy.requests]
+    assert [row.turns for row in episode.rows()] == [(index,) for index in range(len(episode.turns))]
+
+
+class Transcript(ScriptedEnv):
+    """Shows the whole conversation, with the answers as they were given."""
+
+    def __init__(self, *args: Any, forget: int, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.forget, self.shown = forget, ""
+
+    def reset(self, seed: int | None = None, **options: Any) -> Any:
+        observation, info = super().reset(seed, **options)
+        self.shown = f"{observation}>"
+        return self.shown, info
+
+    def step(self, action: str) -> Any:
+        observation, *rest = super().step(action)
+        self.shown = ">" if self.turn == self.forget else f"{self.shown}{action}\n{observation}>"
+        return self.shown, *rest
+
+
+def test_rebuilt_prompts_that_only_grow_are_stored_and_trained_once() -> None:
+    policy = ScriptedPolicy([Generation([*map(ord, "one")], None, "stop")])  # without a token at its end
+    env = Transcript([0.0] * 5 + [1.0], forget=3)
+    episode = play(env, policy, RebuildContext(CharTokenizer(), raw=True))
+    asked = [prompt for prompt, _, _ in policy.requests]
+    assert episode.prompts() == asked
+    assert [turn.parent for turn in episode.turns] == [None, -1, -1, None, -1, -1]
+    first, second = episode.rows()
+    assert (first.turns, second.turns) == ((0, 1, 2), (3, 4, 5))
+    assert first.token_ids == asked[2] + episode.turns[2].response_ids
+    assert second.token_ids == asked[5] + episode.turns[5].response_ids
 
 
 @settings(max_examples=60)
@@ -157,7 +188,7 @@ def test_both_views_carry_the_same_tokens_log_probs_and_rewards(
         for n, ids in enumerate(script)
     ]
     episode = play(ScriptedEnv(rewards), ScriptedPolicy(generations))
-    row, turns = episode.episode_row(), episode.turn_rows()
+    row, turns = episode.rows()[0], episode.rows("turn")
     assert (
         len(
             {
@@ -178,7 +209,7 @@ def test_both_views_carry_the_same_tokens_log_probs_and_rewards(
     assert row.token_ids == turns[-1].prompt_ids + turns[-1].response_ids
     assert not any(row.response_mask[: row.prompt_length])
     for index, turn in enumerate(turns):
-        assert turn.turns == range(index, index + 1)
+        assert turn.turns == (index,)
         places = [place for place, number in enumerate(row.turn_ids) if number == index]
         assert places[0] == len(turn.prompt_ids)
         assert [row.token_ids[place] for place in places] == turn.response_ids
@@ -248,7 +279,7 @@ def test_the_episode_ends_when_the_next_context_leaves_no_room() -> None:
         ScriptedEnv(), ScriptedPolicy([tokens("x"), [65]]), seed=0, max_total_tokens=full + 1
     )
     assert len(one_token_more.turns) == 2
-    assert len(one_token_more.episode_row().token_ids) == full + 1
+    assert len(one_token_more.rows()[0].token_ids) == full + 1
 
 
 def test_a_first_prompt_that_is_too_long_says_how_long_it_is() -> None:
@@ -375,7 +406,7 @@ def test_a_policy_that_breaks_its_contract_is_an_error(generation: Generation, m
 def test_log_probs_may_be_absent() -> None:
     episode = play(ScriptedEnv([1.0]), ScriptedPolicy([Generation([65], None, "stop")]))
     assert episode.turns[0].logprobs is None
-    assert episode.episode_row().logprobs is None
+    assert episode.rows()[0].logprobs is None
 
 
 def test_images_are_rejected_with_the_reason() -> None:
@@ -683,13 +714,13 @@ def test_the_response_part_has_a_length_of_its_own() -> None:
     def endless(**options: Any) -> Episode:
         return play(ScriptedEnv([0.0] * 50), ScriptedPolicy([tokens("one")]), seed=7, **options)
 
-    whole = endless(max_turns=3).episode_row()
+    whole = endless(max_turns=3).rows()[0]
     length = len(whole.token_ids) - whole.prompt_length
     limited = endless(max_response_tokens=length)
     assert limited.stop_reason == "token_budget"
-    assert len(limited.episode_row().token_ids) - limited.episode_row().prompt_length == length
+    assert len(limited.rows()[0].token_ids) - limited.rows()[0].prompt_length == length
     both = endless(max_response_tokens=10_000, max_total_tokens=len(whole.token_ids))
-    assert len(both.episode_row().token_ids) == len(whole.token_ids)
+    assert len(both.rows()[0].token_ids) == len(whole.token_ids)
     with pytest.raises(ConfigError, match="max_response_tokens=0: expected a whole number of at least 1"):
         endless(max_response_tokens=0)
 

@@ -38,7 +38,7 @@ def test_an_episode_with_tool_turns_is_token_exact_and_paid_turn_by_turn() -> No
     shown = TOKENIZER.decode(episode.turns[1].context_ids, skip_special_tokens=True)
     assert "Result of python:\n42" in shown
     assert (episode.terminated, episode.trainable) == (True, True)
-    sequence = episode.episode_row()
+    sequence = episode.rows()[0]
     trained = [id for id, mask in zip(sequence.token_ids, sequence.response_mask, strict=True) if mask]
     assert trained == [*tokens(CALL), *tokens(WRONG), *tokens(ANSWER)]
     metrics = episode_metrics([episode])

@@ -6,7 +6,8 @@ import hashlib
 
 import pytest
 
-from gem_core.rollout.trajectory import Episode, Turn
+from gem_core.rollout.trajectory import Episode
+from gem_core.rollout.turn import Turn
 
 
 def episode(*observations: str, reported: str | None = None) -> Episode:

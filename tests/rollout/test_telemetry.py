@@ -149,7 +149,8 @@ def test_an_episode_that_ends_before_its_first_turn_has_one_span(spans):
 def test_off_by_default_without_importing_anything():
     code = (
         "import asyncio, sys\n"
-        "from gem_core.rollout import *\n"
+        "from gem_chat import EnvPlayer, MessagesContext\n"
+        "from gem_core.rollout import run_episode\n"
         "import gem_core\n"
         "env = gem_core.make('game:GuessTheNumber-v0-easy')\n"
         "asyncio.run(run_episode(env, EnvPlayer('oracle'), MessagesContext(), seed=0))\n"

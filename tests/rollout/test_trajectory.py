@@ -7,7 +7,9 @@ from dataclasses import asdict
 import pytest
 
 from gem_core.errors import ConfigError, NonFiniteReward, TraceError
-from gem_core.rollout import Episode, Turn
+from gem_core.images import image_part
+from gem_core.rollout import Episode, Thread, Turn, without_tokens
+from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.trajectory import trainable_reward_components, trainable_turn_rewards
 
 
@@ -19,42 +21,9 @@ def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Ep
     return Episode("env", 3, turns, True, False, "terminated", trainable=trainable, context_mode=mode)  # type: ignore[arg-type]
 
 
-def test_the_row_of_a_small_episode() -> None:
-    row = episode(0.25, 1.0).episode_row()
-    assert row.token_ids == [10, 11, 20, 11, 11, 21, 21]
-    assert row.response_mask == [0, 0, 1, 0, 0, 1, 1]
-    assert row.turn_ids == [-1, -1, 0, -1, -1, 1, 1]
-    assert row.logprobs == [0.0, 0.0, -0.5, 0.0, 0.0, -0.5, -0.5]
-    assert row.rewards == [0.0, 0.0, 0.25, 0.0, 0.0, 0.0, 1.0]
-    assert row.prompt_length == 2
-
-
-def test_the_turn_rows_of_a_small_episode() -> None:
-    rows = episode(0.25, 1.0).turn_rows()
-    assert [row.prompt_ids for row in rows] == [[10, 11], [10, 11, 20, 11, 11]]
-    assert [row.response_ids for row in rows] == [[20], [21, 21]]
-    assert [(row.turns, row.rewards[-1]) for row in rows] == [(range(1), 0.25), (range(1, 2), 1.0)]
-    rebuilt = episode(0.25, 1.0, mode="rebuild").turn_rows()
-    assert [row.prompt_ids for row in rebuilt] == [[10, 11], [11, 11]]
-
-
-def test_rebuilt_episodes_are_not_one_row() -> None:
-    with pytest.raises(ConfigError, match="turn rows"):
-        episode(1.0, mode="rebuild").episode_row()
-
-
-def test_an_episode_without_turns_is_an_empty_row() -> None:
-    row = episode().episode_row()
-    assert (row.token_ids, row.response_mask, row.rewards, row.prompt_length) == ([], [], [], 0)
-    assert episode().turn_rows() == []
+def test_an_episode_without_turns_has_no_rows() -> None:
+    assert episode().rows() == episode().rows("turn") == episode().prompts() == []
     assert (episode().total_reward, episode().success) == (0.0, False)
-
-
-def test_one_turn_without_log_probs_leaves_the_row_without() -> None:
-    partly = episode(0.0, 1.0)
-    partly.turns[1].logprobs = None
-    assert partly.episode_row().logprobs is None
-    assert partly.turn_rows()[0].logprobs == [0.0, 0.0, -0.5]
 
 
 def test_totals() -> None:
@@ -70,10 +39,45 @@ def test_dict_round_trip_through_json() -> None:
     assert Episode.from_dict(json.loads(json.dumps(before.to_dict()))) == before
 
 
+def test_threads_survive_a_record_and_an_outline() -> None:
+    played = episode(0.0, 0.5, 1.0)
+    played.turns[1].thread, played.turns[1].parent, played.turns[2].parent = 1, None, -2
+    played.threads = {1: Thread(called_by=0, returns_to=2, independent=True)}
+    for one in (played, without_tokens(played)):
+        again = Episode.from_dict(json.loads(json.dumps(one.to_dict())))
+        assert again == one
+        assert again.threads[1].returns_to == 2
+    turns = EpisodeTurns.of(without_tokens(played), ())
+    assert (turns.turn_threads, turns.threads) == ((0, 1, 0), played.threads)
+    assert EpisodeTurns.of(episode(1.0), ()).turn_threads == ()
+    for wrong in ({"1": [0]}, {"x": [0, 2, True]}, [1], {"1": 5}):
+        with pytest.raises(TraceError, match="not an episode"):
+            Episode.from_dict({**played.to_dict(), "threads": wrong})
+
+
+@pytest.mark.parametrize("mode", ["append", "rebuild"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_of_older_versions_are_read(version: int, mode: str) -> None:
+    """They have no parents: the prompts of a rebuilt context are whole."""
+    parts = [image_part(b"GIF89a")] if version == 2 else "o"
+    before = episode(0.25, 1.0, mode=mode)
+    for turn in before.turns:
+        turn.observation = parts
+        turn.parent = -1 if mode == "append" else None
+    record = json.loads(json.dumps(before.to_dict()))
+    record["schema_version"] = version
+    for turn in record["turns"]:
+        del turn["parent"]
+    again = Episode.from_dict(record)
+    assert again == before
+    prompts = [[10, 11], [10, 11, 20, 11, 11] if mode == "append" else [11, 11]]
+    assert again.prompts() == prompts
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": 2}, "schema version 2"),
+        ({"schema_version": 4}, "schema version 4"),
         ({"schema_version": None}, "schema version None"),
         ({"unknown": 1}, "unknown"),
         ({"turns": [{}]}, "context_ids"),
@@ -122,14 +126,14 @@ def test_both_views_give_the_same_policy_gradient() -> None:
             loss = loss - (logprobs * torch.tensor(weights[1:], dtype=torch.float64)).sum()
         return list(torch.autograd.grad(loss, parameters))
 
-    whole = played.episode_row()
+    whole = played.rows()[0]
     one_row = [(whole.token_ids, [advantages[turn] if turn >= 0 else 0.0 for turn in whole.turn_ids])]
     turn_rows = [
         (
             row.prompt_ids + row.response_ids,
-            [0.0] * len(row.prompt_ids) + [advantages[row.turns.start]] * len(row.response_ids),
+            [0.0] * len(row.prompt_ids) + [advantages[row.turns[0]]] * len(row.response_ids),
         )
-        for row in played.turn_rows()
+        for row in played.rows("turn")
     ]
     for ours, theirs in zip(gradient(one_row), gradient(turn_rows), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)

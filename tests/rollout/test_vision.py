@@ -286,7 +286,7 @@ def episodes(model, context):
 
 def test_log_probs_of_sampling_match_training(model, context, episodes):
     """Positions, images, and padding agree between the cached, left-padded sampler and one full pass."""
-    for rows in ("episode", "turn"):
+    for rows in ("auto", "turn"):
         batch = make_batch(episodes, rows=rows, image_processor=context.image_processor)
         with torch.no_grad():
             found = compute_logprobs(model, batch)
@@ -312,7 +312,7 @@ def test_both_kinds_of_rows_have_the_same_gradient_and_it_reaches_the_images(mod
             turn.advantage = 1.0 - index
     found = [
         policy_gradient(model, episodes, rows=rows, image_processor=context.image_processor)
-        for rows in ("episode", "turn")
+        for rows in ("auto", "turn")
     ]
     seen = {name: gradient for name, gradient in found[0].items() if "visual" in name}
     assert max(float(gradient.abs().max()) for gradient in seen.values()) > 0

@@ -50,7 +50,7 @@ def by_hand(model, episodes, temperature=1.0):
     """Return the gradient, computed one response token at a time from plain logits of one turn at a time."""
     loss, tokens = 0.0, 0
     for one in episodes:
-        for index, row in enumerate(one.turn_rows()):
+        for index, row in enumerate(one.rows("turn")):
             prompt, response = row.prompt_ids, row.response_ids
             ids = torch.tensor([prompt + response])
             logprobs = (model(input_ids=ids).logits[0] / temperature).log_softmax(-1)
@@ -69,7 +69,7 @@ def assert_same(first, second):
         torch.testing.assert_close(first[name], second[name], rtol=1e-4, atol=1e-6 * largest + 1e-7, msg=name)
 
 
-@pytest.mark.parametrize("rows", ["auto", "episode", "turn"])
+@pytest.mark.parametrize("rows", ["auto", "turn"])
 @pytest.mark.parametrize("max_tokens", [1, 30, 100_000])
 def test_gradient_is_the_one_written_by_hand(model, rows, max_tokens):
     assert_same(policy_gradient(model, EPISODES, rows=rows, max_tokens=max_tokens), by_hand(model, EPISODES))
@@ -79,10 +79,14 @@ def test_gradient_matches_the_tempered_distribution(model):
     assert_same(policy_gradient(model, EPISODES, temperature=0.7), by_hand(model, EPISODES, 0.7))
 
 
-def test_rebuilt_contexts_have_a_row_for_each_turn(model):
-    rebuilt = [episode((4, 3, 1.0), (2, 5, -0.5), seed=1, mode="rebuild")]
-    assert len(make_batch(rebuilt)) == 2
-    assert_same(policy_gradient(model, rebuilt), by_hand(model, rebuilt))
+def test_rows_that_take_turns_have_the_gradient_of_their_turns(model):
+    rebuilt = [episode((4, 3, 1.0), (2, 5, -0.5), (3, 2, 0.75), (0, 1, 2.0), seed=1, mode="rebuild")]
+    rebuilt[0].turns[1].parent, rebuilt[0].turns[2].parent = None, -2  # and turn 3 adds no token
+    rebuilt.append(EPISODES[0])
+    assert [row.turns for row in rebuilt[0].rows()] == [(0, 2, 3), (1,)]
+    assert len(make_batch(rebuilt)) == 3
+    for rows in ("auto", "turn"):
+        assert_same(policy_gradient(model, rebuilt, rows=rows), by_hand(model, rebuilt))
 
 
 def test_untrainable_episodes_and_padding_contribute_nothing(model):
@@ -192,7 +196,7 @@ def test_a_model_that_fails_is_left_as_it_was(model):
 
 def test_a_batch_has_one_row_per_episode_with_numbered_turns():
     batch = make_batch([EPISODES[1], EPISODES[2]])
-    first, second = EPISODES[1].episode_row(), EPISODES[2].episode_row()
+    first, second = EPISODES[1].rows()[0], EPISODES[2].rows()[0]
     assert batch.token_ids.tolist() == [first.token_ids + [0] * 3, second.token_ids]
     assert batch.attention_mask.tolist() == [[1] * 11 + [0] * 3, [1] * 14]
     assert batch.turn_ids.tolist() == [

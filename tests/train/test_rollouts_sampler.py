@@ -90,6 +90,21 @@ def test_seed_and_request_decide_the_response(make_policy, prompts):
     assert len({tuple(g.token_ids) for g in first}) > 1  # each request has its own random numbers
 
 
+def test_requests_of_one_episode_are_samples_of_their_own(make_policy, prompts):
+    policy = make_policy()
+
+    async def four():
+        asked = [policy.generate(prompts[0], max_tokens=6, request_id="episode") for _ in range(4)]
+        return await asyncio.gather(*asked)
+
+    at_once = asyncio.run(four())
+    assert len({tuple(generation.token_ids) for generation in at_once}) > 1
+    later = asyncio.run(four())
+    assert [g.token_ids for g in later] != [g.token_ids for g in at_once]
+    policy.forget_request("episode")
+    assert asyncio.run(four()) == at_once
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 @pytest.mark.parametrize("max_batch", [512, 7])
 def test_reported_logprobs_match_the_objective(model, tokenizer, tmp_path, temperature, max_batch):
@@ -309,6 +324,8 @@ def test_errors_of_the_model_reach_every_waiting_caller_and_later_requests_work(
     failures = asyncio.run(everything())
     assert [str(failure) for failure in failures] == ["out of memory"] * len(prompts)
     hook.remove()
+    for number in range(len(prompts)):  # their episodes end
+        policy.forget_request(str(number))
     assert_same(ask(policy, prompts), ask(make_policy(), prompts))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import Episode, RowKind, Turn
+from gem_core.rollout import Episode, RowSplit, Turn
 from gem_core.tasks import EnvChoice
 from gem_lab.train.batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
@@ -60,15 +60,35 @@ class Played:
             (prompt, response)
         )
 
-    def episode(self, advantages: list[float], *, rebuilt: bool) -> Episode:
-        """Return an episode of gem_core for the reference gradient."""
-        turns, seen = [], 0
-        for request, reward, advantage in zip(self.requests, self.rewards, advantages, strict=True):
-            context, response = request["prompt"][0 if rebuilt else seen :], request["response"]
-            turns.append(Turn(context, response, None, reward, "", "", "stop", {}, advantage))
-            seen = len(request["prompt"]) + len(response)
-        mode = "rebuild" if rebuilt else "append"
-        return Episode("", None, turns, True, False, "terminated", context_mode=mode)
+    def episode(self, advantages: list[float]) -> Episode:
+        """Return an episode of gem_core for the reference gradient, with one row per turn."""
+        turns = [
+            Turn(request["prompt"], request["response"], None, reward, "", "", "stop", {}, advantage, None)
+            for request, reward, advantage in zip(self.requests, self.rewards, advantages, strict=True)
+        ]
+        return Episode("", None, turns, True, False, "terminated", context_mode="rebuild")
+
+    def count_rows(self, split: RowSplit) -> int:
+        """Return the number of rows if each prompt that extends the end of a row continues that row."""
+        ends: list[list[int]] = []
+        for request in self.requests:
+            whole = [*request["prompt"], *request["response"]]
+            found = [n for n, end in enumerate(ends) if request["prompt"][: len(end)] == end]
+            if found and split == "auto":
+                ends[max(found, key=lambda n: len(ends[n]))] = whole
+            else:
+                ends.append(whole)
+        return len(ends)
+
+    def turns_in(self, row: Row) -> list[int]:
+        """Return the turn of each token after the prompt of a row, -1 elsewhere."""
+        ids, on = [*row.prompt, *row.response], [0] * len(row.prompt) + [int(m) for m in row.mask]
+        turns = [-1] * len(ids)
+        for turn, request in enumerate(self.requests):
+            start, whole = len(request["prompt"]), [*request["prompt"], *request["response"]]
+            if ids[: len(whole)] == whole and all(on[start : len(whole)]):
+                turns[start : len(whole)] = [turn] * (len(whole) - start)
+        return turns[len(row.prompt) :]
 
 
 @dataclass
@@ -215,7 +235,7 @@ def assert_update_is_right(
     tokenizer: Any,
     model: Any,
     *,
-    row_kind: RowKind = "episode",
+    split: RowSplit = "auto",
     gamma: float = GAMMA,
     ddof: int = 0,
     kl_coef: float = 0.0,
@@ -230,12 +250,12 @@ def assert_update_is_right(
         episodes: All played episodes, by name.
         tokenizer: Tokenizer of the model.
         model: Model of the same architecture, in float32; it receives the weights of `update`.
-        row_kind: "turn" if each row is one turn, with everything before it as the prompt (rebuilt contexts).
+        split: How the trainer splits an episode into rows; see `Episode.rows`.
         gamma: Discount per turn.
         ddof: Option of ReBN.
         kl_coef: Weight of a KL penalty in the reward (verl's estimate "kl").
-        collected: For turn rows, the names of the episodes of this update, if the trainer dropped some of
-            their turns after collecting them; None if each turn has a row.
+        collected: With one turn per row, the names of the episodes of this update, if the trainer dropped
+            some of their turns after collecting them; None if each turn has a row.
         on_policy: Whether the engine sampled all rows with the weights of this update. False in asynchronous
             modes.
         others: The episodes of rows that no spy environment named, by the `id` of the row.
@@ -252,11 +272,15 @@ def assert_update_is_right(
             penalize(rewards[name], row, mine[name], kl_coef)
     wanted = dict(zip(mine, oracle(list(rewards.values()), gamma, ddof), strict=True))
     if collected is None:
-        assert len(rows) == sum(
-            len(episode.rewards) if row_kind == "turn" else 1 for episode in mine.values()
-        )
+        assert len(rows) == sum(episode.count_rows(split) for episode in mine.values())
+    trained: dict[str, list[int]] = {name: [] for name in mine}
     for row, name in zip(rows, names, strict=True):
-        assert_row_is_right(row, mine[name], wanted[name], row_kind, on_policy)
+        assert_row_is_right(row, mine[name], wanted[name], on_policy)
+        trained[name] += sorted({turn for turn in mine[name].turns_in(row) if turn >= 0})
+    if collected is None:  # every sampled token is in the loss once
+        assert {name: sorted(turns) for name, turns in trained.items()} == {
+            name: list(range(len(episode.rewards))) for name, episode in mine.items()
+        }
     for row in update.rows:
         if row.is_pad:
             assert not any(row.advantages)
@@ -265,7 +289,7 @@ def assert_update_is_right(
         kept = {(n, mine[n].turn_of(row.prompt, row.response)) for n, row in zip(names, rows, strict=True)}
         assert len(kept) == len(rows)
         wanted = {n: [a * ((n, t) in kept) for t, a in enumerate(wanted[n])] for n in mine}
-    made = [mine[name].episode(wanted[name], rebuilt=row_kind == "turn") for name in mine]
+    made = [mine[name].episode(wanted[name]) for name in mine]
     gradient = list(policy_gradient(model, made).values())
     assert_same_direction(update.gradients, gradient)
     return list(mine.values())
@@ -279,16 +303,14 @@ def assert_same_direction(gradient: list[torch.Tensor | None], wanted: list[torc
         assert all(part is None or part.abs().max() < 1e-6 for part in gradient)
 
 
-def assert_row_is_right(
-    row: Row, episode: Played, advantages: list[float], row_kind: RowKind, on_policy: bool = True
-) -> None:
+def assert_row_is_right(row: Row, episode: Played, advantages: list[float], on_policy: bool = True) -> None:
     """Compare tokens, mask, log-probs, and advantages of a row with the engine's requests."""
-    if row_kind == "turn":
-        turn = episode.turn_of(row.prompt, row.response)
-        turns, requests = [turn] * len(row.response), [episode.requests[turn]]
-    else:
-        assert row.prompt + row.response == episode.token_ids
-        turns, requests = episode.turns[episode.prompt_length :], episode.requests
+    turns = episode.turns_in(row)
+    requests = [episode.requests[turn] for turn in sorted({turn for turn in turns if turn >= 0})]
+    assert requests, "no request has the tokens of the row"
+    assert len(row.response) == max(
+        len(request["prompt"]) + len(request["response"]) for request in requests
+    ) - len(row.prompt)
     assert [int(m) for m in row.mask] == [int(turn >= 0) for turn in turns]
     expected = [advantages[turn] if turn >= 0 else 0.0 for turn in turns]
     assert row.advantages == pytest.approx(expected, abs=1e-5 * max(1.0, *map(abs, advantages)))

@@ -60,20 +60,20 @@ def shift(values: list[float]) -> list[float]:
 )
 def test_a_wrong_row_is_found(damage: Callable[[Row], None]) -> None:
     made = Played(REQUESTS, [0.0, 1.0])
-    assert_row_is_right(row(), made, ADVANTAGES, row_kind="episode")
+    assert_row_is_right(row(), made, ADVANTAGES)
     wrong = row()
     damage(wrong)
     with pytest.raises(AssertionError):
-        assert_row_is_right(wrong, made, ADVANTAGES, row_kind="episode")
+        assert_row_is_right(wrong, made, ADVANTAGES)
 
 
 def test_a_row_of_a_turn_is_found_by_its_tokens() -> None:
     made = Played(REQUESTS, [0.0, 1.0])
     last = Row([1, 2, 3, 4, 9], [5], [1], [-1.0], [-0.3], None, None)
-    assert_row_is_right(last, made, ADVANTAGES, row_kind="turn")
+    assert_row_is_right(last, made, ADVANTAGES)
     last.advantages = [0.5]  # the other turn's advantage
     with pytest.raises(AssertionError):
-        assert_row_is_right(last, made, ADVANTAGES, row_kind="turn")
+        assert_row_is_right(last, made, ADVANTAGES)
 
 
 def test_requests_of_a_conversation_are_put_in_order() -> None:

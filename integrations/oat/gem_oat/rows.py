@@ -9,7 +9,7 @@ from random import Random
 from oat.types import TransitionData
 
 from gem_core.advantages import ReturnStats, returns
-from gem_core.rollout import Episode, rows_of, without_tokens
+from gem_core.rollout import Episode, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.trainers.estimators import EstimatorChoice
@@ -104,7 +104,7 @@ def pack_turns(
                 done=turn is episode.turns[-1],
                 collected=collected,
             )
-            for turn, row, value in zip(episode.turns, rows_of(episode, "turn"), of_turns, strict=True)
+            for turn, row, value in zip(episode.turns, episode.rows("turn"), of_turns, strict=True)
         ]
         for episode, of_turns in zip(trainable, values, strict=True)
     ]

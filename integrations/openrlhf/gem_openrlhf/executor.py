@@ -14,7 +14,7 @@ from gem_chat.vision import ImageProcessor, tokenizer_of
 from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
-from gem_core.rollout import Episode, Generation, rows_of
+from gem_core.rollout import Episode, Generation
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers.interface import expect
 from gem_lab.engines.vllm import vllm_generation
@@ -177,7 +177,7 @@ def lay_out(
         image_processor: Turns images into inputs of the model; None for a model without images.
         needs: What the estimator needs.
     """
-    (row,) = rows_of(episode, pad_id=pad_id)
+    (row,) = episode.rows(pad_id=pad_id)
     total = episode.total_reward if episode.trainable else 0.0
     features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)

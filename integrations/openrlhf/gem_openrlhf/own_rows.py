@@ -11,7 +11,7 @@ from openrlhf.utils import agent
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from gem_core._util.messages import error_line
-from gem_core.rollout import Episode, rows_of
+from gem_core.rollout import Episode
 from gem_core.trainers.interface import expect
 from gem_openrlhf import SUPPORTED
 from gem_openrlhf.labels import OWN_SOURCE, OwnLabel, played_label
@@ -95,7 +95,7 @@ def _number(value: Any) -> float | None:
 
 def _lost(sample: dict[str, Any], source: str, pad_id: int, cause: str) -> dict[str, Any]:
     episode = Episode(f"a row of {source}", None, [], False, True, "env_error", error=cause, trainable=False)
-    (row,) = rows_of(episode, pad_id=pad_id)
+    (row,) = episode.rows(pad_id=pad_id)
     return {
         **sample,
         "label": played_label(source, episode, row.spans),

@@ -27,7 +27,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported("RL2", recipe.images(rows.NO_IMAGES) | recipe.critic())
     parts = recipe.minibatches
     if recipe.context == "rebuild" and recipe.episodes_per_step <= (parts - 1) ** 2:
-        why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut turn rows into {parts} parts"
+        why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut their rows into {parts} parts"
         reject_unsupported("RL2", {"minibatches": why})
     folder = Path(folder)
     rows.write(recipe.tasks(), folder / "train.jsonl")
@@ -35,6 +35,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     write_script(folder / TREE, command, _overrides(recipe, "tree"), notes=[SHUFFLED])
     kept = "this version keeps the responses of a failed episode; use mask"
     reasons = dict.fromkeys(recipe.changed("on_env_error"), kept)
+    reasons |= dict.fromkeys(recipe.changed("harness"), "this version has no policy to serve")
     if recipe.max_turns is None:
         reasons["max_turns"] = "this version needs a number of turns"
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gem_core.errors import PolicyError
-from gem_core.rollout import Episode, Generation, RowKind, rows_of
+from gem_core.rollout import Episode, Generation, Row
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,9 @@ class RouterPolicy:
 def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     """Put a finished episode into an RL2 `Sample`.
 
-    The sample gets an episode row, or turn rows if contexts are rebuilt. An episode that is not trainable
-    becomes a row without an action token, so that the group keeps its number of samples; its only metric in
-    RL2 is a reward of NaN.
+    An episode that is not trainable becomes a row without an action token, so that the group keeps its number
+    of samples; its only metric in RL2 is a reward of NaN.
     """
-    kind: RowKind = "episode" if episode.context_mode == "append" else "turn"
     sample.state_dicts = [
         {
             "states": row.token_ids,
@@ -79,14 +77,13 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
             "logps": row.logprobs_or_zeros(),
             "rewards": row.rewards,
         }
-        for row in rows_of(episode, kind, pad_id=tokenizer.eos_token_id or 0)
+        for row in rows_in_order(episode, pad_id=tokenizer.eos_token_id or 0)
     ]
     sample.turn = len(episode.turns)
     sample.status = type(sample).Status.DONE
     if episode.turns:
-        last = episode.turn_rows()[-1]
-        sample.state_text = tokenizer.decode(last.prompt_ids)
-        sample.action_text = tokenizer.decode(last.response_ids)
+        sample.state_text = tokenizer.decode(episode.prompts()[-1])
+        sample.action_text = tokenizer.decode(episode.turns[-1].response_ids)
     if not episode.trainable:
         sample.metrics["rewards"].append(math.nan)
         return
@@ -94,3 +91,20 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     sample.metrics["rewards"].append(episode.total_reward)
     sample.metrics["response_length"] += [len(turn.response_ids) for turn in episode.turns]
     sample.metrics["length_clip_ratio"] += [turn.finish_reason == "length" for turn in episode.turns]
+
+
+def rows_in_order(episode: Episode, *, pad_id: int) -> list[Row]:
+    """Return rows from which the estimators can count the turns, because RL2's samples do not name them.
+
+    `gem_rl2.estimators` counts the runs of action tokens from one row to the next. Where rows take turns, or
+    a response follows another one directly, each turn is a row.
+
+    Args:
+        episode: The episode.
+        pad_id: Token of the row of an episode that is not trainable.
+    """
+    rows = episode.rows(pad_id=pad_id)
+    turns = [turn for row in rows for turn in row.turns]
+    if turns == sorted(turns) and not any(row.has_adjacent_turns for row in rows):
+        return rows
+    return episode.rows("turn")

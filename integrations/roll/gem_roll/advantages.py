@@ -16,7 +16,7 @@ from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.failures import played_rows
-from gem_roll.rows import EPISODE_JSON, TURN_IDS
+from gem_roll.rows import EPISODE_JSON, TURN_IDS, TURNS
 
 
 def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
@@ -33,7 +33,7 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
     mask = data.batch["response_mask"][:, 1:].bool()
     turn_ids, rewards = _turns(data, mask)
     columns = data.non_tensor_batch
-    turn_rows = "step" in columns
+    several = "step" in columns
     played = None
     if EPISODE_JSON in columns:
         played = played_rows(columns[EPISODE_JSON], columns["traj_id"], choice.needs)
@@ -41,8 +41,9 @@ def compute_advantages(data: Any, choice: EstimatorChoice) -> Advantages:
         rewards,
         mask,
         turn_ids=turn_ids,
-        episodes=columns["traj_id"] if turn_rows else None,
-        turns=columns["step"] if turn_rows else None,
+        episodes=columns["traj_id"] if several else None,
+        # ROLL's own managers return one row per turn.
+        turns=columns.get(TURNS, [[int(step)] for step in columns["step"]]) if several else None,
         group_ids=list(columns["traj_group_id"]) if choice.needs_groups else None,
         played=played,
     )

@@ -1,4 +1,4 @@
-"""The env managers that a ROLL config names, and the kind of rows that each of them returns."""
+"""The env managers that a ROLL config names, and whether their episodes have several rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowKind
 
 SECTION = "gem"
 """The key of ``custom_envs`` with GEM's options; all other keys are tags of environments."""
@@ -40,19 +39,21 @@ def managers_of(config: Any) -> dict[str, type]:
     return managers
 
 
-def row_kind_of(manager: type) -> RowKind | None:
-    """Return the kind of rows that an env manager returns; None if it is neither ours nor ROLL's for text.
+def has_several_rows(manager: type) -> bool | None:
+    """Return whether an episode of an env manager may have several rows.
 
-    ROLL's subclasses for other kinds of episodes may return either.
+    Returns:
+        None if the manager is neither ours nor ROLL's for text: ROLL's subclasses for other kinds of episodes
+        may return either.
     """
-    kind: RowKind | None = getattr(manager, "rows", None)
-    if kind is not None:
-        return kind
+    several: bool | None = getattr(manager, "several_rows", None)
+    if several is not None:
+        return several
     step = load_class(f"{_ROLL}.step_env_manager.StepEnvManager", "ROLL")
     if issubclass(manager, step):
-        return "turn"
+        return True
     pack = "formulate_rollouts"
-    return "episode" if getattr(manager, pack, None) is getattr(load_class(_DEFAULT, "ROLL"), pack) else None
+    return False if getattr(manager, pack, None) is getattr(load_class(_DEFAULT, "ROLL"), pack) else None
 
 
 def tag_section(config: Any, tag: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tensordict import TensorDict
 from gem_chat.player import EpisodePlayer
 from gem_core.core import Split
 from gem_core.errors import PolicyError
-from gem_core.rollout import Generation, RowKind, inferred_finish
+from gem_core.rollout import Generation, RowSplit, inferred_finish
 from gem_core.trainers.interface import expect_listed
 from gem_roll import SUPPORTED
 from gem_roll.env import register_placeholder
@@ -40,9 +40,9 @@ class Stopped(Exception):
 
 
 class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
-    """Plays episodes with gem_core and returns episode rows. ROLL passes all arguments by name."""
+    """Plays episodes with gem_core and returns one row per episode. ROLL passes all arguments by name."""
 
-    rows: RowKind = "episode"
+    several_rows = False
 
     def __init__(self, *, env_config: Any, mode: str = "train", **others: Any) -> None:
         options = GemOptions.from_config(others["pipeline_config"])  # imports modules with environments
@@ -62,6 +62,9 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             max_tokens_per_turn=min(env_config.get("max_tokens_per_step") or longest, longest),
         )
         self._needs = options.choose_estimator(others["pipeline_config"]).needs
+        # ROLL's own estimators take the rows of an episode for its turns.
+        joins = others["pipeline_config"].adv_estimator == "agentic_reinforce"
+        self._split: RowSplit = "auto" if joins or not self.several_rows else "turn"
         self._player, pad_id = EpisodePlayer(self._options, self.tokenizer), self.tokenizer.pad_token_id
         self._player.require_engine_stops(
             [pad_id], f"make it the model's eos_token, which is {self.tokenizer.eos_token!r}"
@@ -158,7 +161,8 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
             )
         return pack_episode(
             episode,
-            self.rows,
+            several=self.several_rows,
+            split=self._split,
             length=self.pipeline_config.sequence_length,
             pad_id=self.tokenizer.pad_token_id,
             with_logprobs=self._with_logprobs,
@@ -168,6 +172,6 @@ class GemTrajEnvManager(TrajEnvManager):  # type: ignore[misc]
 
 
 class GemStepEnvManager(GemTrajEnvManager):
-    """Plays episodes with gem_core and returns turn rows."""
+    """Plays episodes with gem_core and returns the rows that their contexts need; see `Episode.rows`."""
 
-    rows = "turn"
+    several_rows = True

@@ -13,7 +13,6 @@ from gem_core._util.checks import check_int
 from gem_core.advantages.declaration import Need
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowKind
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice
 from gem_core.trainers.options import (
@@ -26,7 +25,7 @@ from gem_core.trainers.options import (
 from gem_core.trainers.tasks import check_environment
 from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
-from gem_roll.kinds import OURS, SECTION, TRAJECTORY, managers_of, row_kind_of, tag_section
+from gem_roll.kinds import OURS, SECTION, TRAJECTORY, has_several_rows, managers_of, tag_section
 from gem_roll.tasks import check_every_row_is_played, table_of
 from gem_roll.updates import needs_old_logprobs
 
@@ -86,17 +85,17 @@ def check_config(config: Any) -> GemOptions:
     """
     options = GemOptions.from_config(config)
     managers = managers_of(config)
-    kinds = {row_kind_of(manager) for manager in managers.values()}
+    several = {has_several_rows(manager) for manager in managers.values()}
     choice = options.choose_estimator(config, ours=managers.keys() <= set(OURS))
-    _check_estimator(config, choice, kinds)
+    _check_estimator(config, choice, several)
     for name in ("rollout_batch_size", "val_batch_size"):  # the tasks never end
         check_int(name, option_at(config, name), 1)
-    if {"episode", "turn"} <= kinds:
+    if {False, True} <= several:
         raise ConfigError(
-            f"custom_envs mixes episode rows and turn rows ({', '.join(sorted(managers))}); a run can "
-            "have only one kind of rows"
+            f"custom_envs mixes env managers with one row and with several rows per episode "
+            f"({', '.join(sorted(managers))}); a run can have only one kind"
         )
-    reject_listed(SUPPORTED, options, {"episode rows": TRAJECTORY in managers}, prefix=PREFIX)
+    reject_listed(SUPPORTED, options, {"one row": TRAJECTORY in managers}, prefix=PREFIX)
     check_tags(config, options)
     return options
 
@@ -139,16 +138,16 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
     return source, wrappers
 
 
-def _check_estimator(config: Any, choice: EstimatorChoice, kinds: set[RowKind | None]) -> None:
+def _check_estimator(config: Any, choice: EstimatorChoice, several: set[bool | None]) -> None:
     collected = choice.scope == "collected"
     sections = {
         "estimator": True,
-        "turn rows": kinds != {"episode"},
+        "several rows": several != {False},
         "several updates": needs_old_logprobs(config),
         "all collected turns": collected,
     }
     reject_listed(SUPPORTED, config, sections, estimator=choice.name)
-    unused = "has no effect here; gamma is the discount per turn for episode rows and turn rows"
+    unused = "has no effect here; gamma is the discount per turn for rows of any kind"
     reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     section = config.train_env_manager
     choice.check_group_size("train_env_manager.group_size", section.group_size)

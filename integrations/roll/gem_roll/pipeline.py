@@ -24,7 +24,7 @@ from gem_roll import SUPPORTED
 from gem_roll.advantages import compute_advantages
 from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
 from gem_roll.options import check_config
-from gem_roll.rows import EPISODE_JSON, TURN_IDS, object_array
+from gem_roll.rows import EPISODE_JSON, TURN_IDS, TURNS, object_array
 from gem_roll.updates import needs_old_logprobs, update_size
 
 expect_listed(SUPPORTED, "pipeline")
@@ -84,7 +84,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         episodes = episodes_of(data) + failed
         if failed and "step" not in data.non_tensor_batch:
             mode = "copy"
-        for key in (TURN_IDS, EPISODE_JSON):
+        for key in (TURN_IDS, TURNS, EPISODE_JSON):
             if key in data.batch or key in data.non_tensor_batch:
                 del data[key]
         data.non_tensor_batch[_ROW] = object_array(range(len(data)))

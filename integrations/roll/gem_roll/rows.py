@@ -13,19 +13,22 @@ from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
 from gem_core.advantages.declaration import Need
-from gem_core.rollout import Episode, RowKind, episode_metrics, rows_of
+from gem_core.rollout import Episode, RowSplit, episode_metrics
 from gem_core.trainers.failures import pack_outline
 
 TURN_IDS = "gem_turn_ids"
 """Key of an int64 tensor (rows, tokens): index of the turn within its row, -1 outside of responses."""
+TURNS = "gem_turns"
+"""Key of the indices within its episode of the turns in each row, if an episode may have several rows."""
 EPISODE_JSON = "gem_episode"
 """Key of the episode's outline as JSON, which is empty except on the episode's first row."""
 
 
 def pack_episode(
     episode: Episode,
-    kind: RowKind,
     *,
+    several: bool,
+    split: RowSplit = "auto",
     length: int,
     pad_id: int,
     with_logprobs: bool,
@@ -38,14 +41,15 @@ def pack_episode(
 
     Args:
         episode: The episode.
-        kind: "episode" for one row; "turn" for one row per turn, with ROLL's ``step``.
+        several: Whether an episode may have several rows, which ROLL numbers by ``step``.
+        split: How an episode with several rows is split; see `Episode.rows`.
         length: Number of tokens to which every row is padded.
         pad_id: Padding token.
         with_logprobs: Whether the batch has log-probs of the engine.
         fields: ROLL's ``env_ids``, ``group_ids``, and ``tags``, the same for all rows.
         needs: What the estimator needs.
     """
-    rows = rows_of(episode, kind, pad_id=pad_id)
+    rows = episode.rows(split, pad_id=pad_id)
     batch = {
         "input_ids": _padded([row.token_ids for row in rows], length, pad_id),
         "attention_mask": _padded([[1] * len(row) for row in rows], length, 0),
@@ -59,13 +63,15 @@ def pack_episode(
         batch["infer_logprobs"] = _padded([row.logprobs_or_zeros() for row in rows], length, 0.0)[:, 1:]
     rewards = episode.rewards if episode.trainable else []
     columns: dict[str, list[Any]] = {name: [value] * len(rows) for name, value in fields.items()}
-    columns["step_scores"] = [rewards] if kind == "episode" else (rewards or [0.0])
+    columns["step_scores"] = [rewards]
     columns["episode_scores"] = [episode.total_reward if episode.trainable else 0.0] * len(rows)
     columns[EPISODE_JSON] = [pack_outline(episode, needs)] + [""] * (len(rows) - 1)
-    if kind == "turn":
-        observations = [turn.observation for turn in episode.turns] if episode.trainable else [""]
+    if several:
+        observations = [episode.turns[row.turns[0]].observation if row.turns else "" for row in rows]
         columns["step"] = list(range(len(rows)))
+        columns["step_scores"] = [sum(row.rewards) for row in rows]
         columns["state_hash"] = [compute_object_hash(observation) for observation in observations]
+        columns[TURNS] = [list(row.turns) for row in rows]
     metrics: dict[str, float] = {}
     for name, value in episode_metrics([episode]).items():
         metrics |= {name: value, name.replace("gem/", f"env/{fields['tags']}/", 1): value}

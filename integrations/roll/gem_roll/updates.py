@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from gem_roll.kinds import managers_of, row_kind_of
+from gem_roll.kinds import has_several_rows, managers_of
 
 
 def update_size(config: Any) -> int:
@@ -19,9 +19,9 @@ def needs_old_logprobs(config: Any) -> bool:
     """Return whether a step may have several updates, so that PPO needs the log-probs before the first one.
 
     For a single update, ROLL uses the update's own log-probs as the old ones. It counts only complete batches
-    of episodes as updates, but each turn may be a row, and copies fill the last batch.
+    of episodes as updates, but an episode may have several rows, and copies fill the last batch.
     """
-    if {row_kind_of(manager) for manager in managers_of(config).values()} != {"episode"}:
+    if {has_several_rows(manager) for manager in managers_of(config).values()} != {False}:
         return True
     filled = [config.actor_train.infer_batch_size]
     filled += [config.reference.infer_batch_size] * config.enable_reference

@@ -83,8 +83,8 @@ class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
         options = type(self).read(asdict(self), prefix)
         if options.context != "append":
             raise ConfigError(
-                f"{prefix}context={options.context}: TRL trains on episode rows, and the turns of a rebuilt "
-                "context share no prefix; use append"
+                f"{prefix}context={options.context}: TRL trains on one row per episode, and a rebuilt "
+                "context may need several; use append"
             )
         options.choose_estimator(played=True, prefix=prefix)
         return options

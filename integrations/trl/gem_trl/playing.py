@@ -13,7 +13,7 @@ from trl import GRPOTrainer
 
 from gem_chat.player import EpisodePlayer
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, Policy, Turn, rows_of
+from gem_core.rollout import Episode, Policy, Turn
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
 from gem_lab.engines.loading import context_limit
@@ -141,7 +141,7 @@ async def answer(policy: Policy, prompt_ids: list[int], max_tokens: float, reque
 
 def columns(episodes: Sequence[Episode], pad_id: int) -> dict[str, list[Any]]:
     """Return the columns of a rollout function, with one row per episode."""
-    rows = [rows_of(episode, pad_id=pad_id)[0] for episode in episodes]
+    rows = [episode.rows(pad_id=pad_id)[0] for episode in episodes]
     return {
         "prompt_ids": [row.prompt_ids for row in rows],
         "completion_ids": [row.response_ids for row in rows],

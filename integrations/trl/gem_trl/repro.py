@@ -22,7 +22,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: TRL has no equivalent of an option.
     """
-    one_row = "TRL trains on episode rows, and the turns of a rebuilt context share no prefix"
+    one_row = "TRL trains on one row per episode, and a rebuilt context may need several"
     reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
     reasons |= recipe.images("gem_trl trains on text only") | recipe.critic()
     if recipe.group_size < 2:

@@ -16,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.core import Split
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
-from gem_core.rollout import Episode, nothing_trainable, rows_of, without_tokens
+from gem_core.rollout import Episode, nothing_trainable, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.failures import batch_metrics, evaluation_logs
@@ -298,7 +298,7 @@ def _turn_ids(episodes: Sequence[Episode], mask: torch.Tensor) -> torch.Tensor:
     Raises:
         ConfigError: The mask of the loss does not cover exactly the responses.
     """
-    rows = [rows_of(episode, pad_id=0)[0] for episode in episodes]
+    rows = [episode.rows(pad_id=0)[0] for episode in episodes]
     turn_ids = [row.turn_ids[row.prompt_length :] for row in rows]
     ids = torch.tensor([of_row + [-1] * (mask.shape[1] - len(of_row)) for of_row in turn_ids])
     if not torch.equal(ids >= 0, mask.cpu() != 0):

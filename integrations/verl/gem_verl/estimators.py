@@ -4,9 +4,9 @@ They work on the rows of any agent loop: ``gem``, verl's single-turn and tool lo
 run of 1s in the response mask, and its reward is the sum of the token-level rewards from its first token up
 to the next turn, including a KL penalty in the reward.
 
-GEM's trainer modes know more than verl passes to an estimator: which rows are turns of one episode, turn ids
-where two turns are adjacent, the values of the critic, and which rows are outputs of one session. They
-provide this information in `batch_facts` and `last_rows` around the call.
+GEM's trainer modes know more than verl passes to an estimator: which rows belong to one episode or to one
+session of another agent loop, turn ids where two turns are adjacent, and the values of the critic. They
+provide this information in `batch_facts` around the call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from verl.utils.torch_functional import masked_whiten
 
-from gem_core.errors import ConfigError
 from gem_core.trainers.estimators import TurnLog
 from gem_core.trainers.facts import BatchFacts
 from gem_verl.options import estimator_names, read_algorithm
@@ -29,10 +28,6 @@ _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers h
 
 batch_facts: BatchFacts | None = None
 """Facts about the rows of the batch, which GEM's trainer modes set around the call of an estimator."""
-
-last_rows: list[int] | None = None
-"""For each row, the number of the last row of its session; None if each session has one row. verl copies the
-reward of the last one to all of them."""
 
 
 def estimate(
@@ -59,14 +54,11 @@ def estimate(
     facts = batch_facts or BatchFacts()
     values: dict[str, Any] = {} if facts.values is None else {"values": facts.values}
     source = "the runs of 1s in response_mask" if facts.turn_ids is None else "the turn ids of the agent loop"
-    source = source if facts.episodes is None else "turn rows"
-    choice, mask = read_algorithm(config, name), response_mask
-    once = last_rows is not None and choice.needs_groups
-    if once:  # a row of zeros is ignored
-        mask = mask * torch.tensor([row == last for row, last in enumerate(last_rows or ())])[:, None]
+    source = source if facts.episodes is None else f"rows that share an episode, by {source}"
+    choice = read_algorithm(config, name)
     result = choice.compute(
         token_level_rewards,
-        mask,
+        response_mask,
         turn_ids=facts.turn_ids,
         episodes=facts.episodes,
         turns=facts.turns,
@@ -76,35 +68,9 @@ def estimate(
     )
     facts.stats = result.stats
     _log_turns(name, result.stats, f"{source}; their rewards are the sums of token_level_rewards")
-    if once:
-        advantages, same = _copied(result.advantages, response_mask)
-        if not same:
-            raise ConfigError(
-                f"{name} gives the turns of an episode different advantages, but an agent loop of this run "
-                "returned several outputs for a sample; use an estimator with one advantage per episode, "
-                "such as gem_grpo"
-            )
-        return advantages, _copied(result.returns, response_mask)[0]
     if choice.estimator.name == "gae":
         return masked_whiten(result.advantages, response_mask) * response_mask, result.returns
     return result.advantages, result.returns
-
-
-def _copied(of_last: torch.Tensor, response_mask: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """Copy the value of the last row of each session to its other rows, like verl's own GRPO.
-
-    Args:
-        of_last: Values of the last rows, (rows, tokens).
-        response_mask: The mask, (rows, tokens).
-
-    Returns:
-        The values of all rows, and whether each row that was copied has one value.
-    """
-    rows = torch.tensor(last_rows)
-    others = rows != torch.arange(len(rows))
-    copied = of_last.gather(1, response_mask.int().argmax(1, keepdim=True))[rows] * response_mask
-    values = torch.where(others[:, None], copied, of_last)
-    return values, bool((copied[rows[others]] == of_last[rows[others]]).all())
 
 
 def register() -> None:

@@ -19,7 +19,7 @@ from gem_chat.player import EpisodePlayer
 from gem_core.advantages.declaration import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
-from gem_core.rollout import Episode, Generation, RowKind, episode_metrics, inferred_finish, rows_of
+from gem_core.rollout import Episode, Generation, RowSplit, episode_metrics, inferred_finish
 from gem_core.rollout.metrics import METRICS
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.facts import pack_facts
@@ -150,7 +150,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
         version = int(fields.get("global_steps", 1)) - 1
         return lay_out(
             episode,
-            rows=options.row_kind,
+            split=options.rows,
             metrics=AgentLoopMetrics(
                 generate_sequences=policy.seconds,
                 tool_calls=time.perf_counter() - start - policy.seconds,
@@ -185,7 +185,7 @@ def context_length(rollout: Any, position_limit: int) -> int:
 def lay_out(
     episode: Episode,
     *,
-    rows: RowKind,
+    split: RowSplit,
     metrics: AgentLoopMetrics,
     extra_fields: dict[str, Any],
     pad_id: int,
@@ -197,7 +197,7 @@ def lay_out(
 
     Args:
         episode: The episode.
-        rows: "episode" for one row, "turn" for one row per turn.
+        split: How the episode is split into rows; see `Episode.rows`.
         metrics: verl's metrics, the same for all rows.
         extra_fields: Fields reported by the engine; every row gets a copy with GEM's fields.
         pad_id: Token of the row of an episode that is not trainable, which validation needs.
@@ -213,16 +213,16 @@ def lay_out(
         summary = {name: torch.tensor(summary.get(name, 0.0)).item() for name in METRICS}
     values = {name: summary.get(name) for name in METRICS}
     common = {**extra_fields, "tool_rewards": [], "reward_extra_info": values}
-    laid_out = rows_of(episode, rows, pad_id=pad_id)
-    if validation and rows == "turn" and episode.trainable:
+    laid_out = episode.rows(split, pad_id=pad_id)
+    if validation and len(laid_out) > 1:
         for row in laid_out:
             row.rewards = [0.0] * len(row)
         laid_out[-1].rewards[-1] = episode.total_reward
     outputs = []
-    for row, facts in zip(laid_out, pack_facts(episode, rows, laid_out, needs), strict=True):
+    for row, facts in zip(laid_out, pack_facts(episode, laid_out, needs), strict=True):
         start = row.prompt_length
         images = {"multi_modal_data": {"images": [open_image(url) for url in row.images]}}
-        scores = [episode.rewards[turn] for turn in row.turns] if episode.trainable else []
+        scores = [episode.rewards[turn] for turn in row.turns]
         outputs.append(
             GemOutput(
                 **(images if row.images else {}),

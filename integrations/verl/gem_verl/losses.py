@@ -18,7 +18,7 @@ from verl.utils.import_utils import import_external_libs
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowKind
+from gem_core.rollout import RowSplit
 from gem_core.trainers.estimators import EstimatorChoice
 
 OPTION = "actor_rollout_ref.actor.policy_loss.loss_mode"
@@ -30,13 +30,13 @@ _LENGTHS = ((2, 3), (4, 1), (1, 3), (3, 2), (2, 2), (1, 1), (0, 0))
 """Response tokens of the two turns of each row; one token of an observation is between them."""
 
 
-def check_loss(config: Any, choice: EstimatorChoice, rows: RowKind) -> None:
+def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
     """Reject a policy loss that pushes tokens against the advantages that the estimator gives them.
 
     Args:
         config: The whole verl config.
         choice: Estimator of the run.
-        rows: Kind of the run's rows. Only episode rows have several turns.
+        rows: How episodes are split into rows; with "turn", no row has several turns.
 
     Raises:
         ConfigError: The loss is unknown, fails, or pushes a token against its advantage.
@@ -45,7 +45,7 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowKind) -> None:
     mode = config.actor_rollout_ref.actor.policy_loss.get("loss_mode", "vanilla")
     if mode not in POLICY_LOSS_REGISTRY:
         raise ConfigError(f"{OPTION}: {unknown('policy loss', mode, POLICY_LOSS_REGISTRY)}")
-    differ = rows == "episode" and _turns_differ(choice)
+    differ = rows == "auto" and _turns_differ(choice)
     of_rows = _DIFFERENT if differ else _EQUAL
     try:
         advantages, gradient = _probe(config, POLICY_LOSS_REGISTRY[mode], of_rows)

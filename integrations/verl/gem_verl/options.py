@@ -113,7 +113,7 @@ def check_config(config: Any) -> RowOptions:
         own_mode = config.trainer.v1.trainer_mode in TRAINER_MODES
         choice = read_algorithm(config.algorithm, name, own_mode=own_mode)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
-        check_loss(config, choice, options.row_kind)
+        check_loss(config, choice, options.rows)
         correction = option_at(config.algorithm, "rollout_correction", {})
         corrects = correction.get("bypass_mode") or correction.get("rollout_is")
         reject_listed(SUPPORTED, config, {"log-probs of the engine": corrects})
@@ -127,11 +127,11 @@ def check_config(config: Any) -> RowOptions:
 
         if name not in ADV_ESTIMATOR_REGISTRY:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
-    if options.row_kind == "turn":
+    if options.has_several_rows:
         groups = option_at(config.algorithm, "filter_groups", {})
         of_turns = [e for e in map(get_estimator, list_estimators()) if "values" not in e.needs]
         episodes_only = names.get(name) not in [estimator.name for estimator in of_turns]
-        sections = {"turn rows": True, "estimators of episodes": episodes_only}
+        sections = {"several rows": True, "estimators of episodes": episodes_only}
         sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
         reject_listed(SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in of_turns))
     return options

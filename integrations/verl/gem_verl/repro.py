@@ -23,7 +23,9 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     here, tokens = Path(__file__).parent, max(TOKENS_PER_GPU, recipe.max_total_tokens)
     settings = read_settings(here / "recipe.json", recipe, micro_batch_tokens=tokens)
     if recipe.with_critic:
-        reject_unsupported("verl", dict.fromkeys(recipe.changed("context", "raw"), "gae needs episode rows"))
+        reject_unsupported(
+            "verl", dict.fromkeys(recipe.changed("context", "raw"), "gae needs one row per episode")
+        )
         settings |= read_settings(here / "recipe-critic.json", recipe, micro_batch_tokens=tokens)
     write_script(Path(folder) / "run.sh", COMMAND, assignments(settings), notes=recipe.critic_notes)
     return recipe.critic_notes

@@ -1,9 +1,9 @@
 """GEM's values of ``trainer.v1.trainer_mode``: verl's three trainers, made aware of episodes.
 
 They check the config before any model is loaded, choose GEM's agent loop manager, and log the common metrics
-of gem_core. Turn rows require one of them: they know which rows make up an episode, and make as many updates
-per step as with episode rows. They keep the rows that verl adds to fill a batch, for example to replace
-failed episodes, out of the estimator and out of the means over rows.
+of gem_core. Several rows per episode require one of them: they know which rows make up an episode, and make
+as many updates per step as with one row per episode. They keep the rows that verl adds to fill a batch, for
+example to replace failed episodes, out of the estimator and out of the means over rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gem_core.core import Split
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.facts import unpack_facts, unpack_outlines, unpack_played
+from gem_core.trainers.facts import BatchFacts, unpack_facts, unpack_outlines, unpack_played
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
@@ -64,8 +64,11 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             if not agent.get("agent_loop_manager_class"):
                 agent.agent_loop_manager_class = "gem_verl.GemAgentLoopManager"
         super().__init__(config)
-        actor = config.actor_rollout_ref.actor
-        self._updates = config.data.train_batch_size / self.parameter_sync_step / actor.ppo_mini_batch_size
+        # Mini-batches in prompts, as in the config; verl multiplies them by rollout.n and cuts rows.
+        self._mini_batches = [
+            (section, int(section.ppo_mini_batch_size))
+            for section in (config.actor_rollout_ref.actor, *[config.critic] * self.use_critic)
+        ]
 
     def _reset_step(self) -> None:
         self._episodes: list[Episode] = []
@@ -108,20 +111,23 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             raise _nothing_left(lost, f"{len(self._failed_prompts)} prompts one after the other")
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
-        self._rows = len(batch.keys)
+        self._rows, self._sessions = len(batch.keys), len(set(map(_session, batch.keys)))
         batch = super()._balance_batch(batch, metrics, **options)
         batch.reorder(_spread([bool(tag.get("is_padding")) for tag in batch.tags], self._ranks))
         return batch
 
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         self._ranks = dp_size
-        if self.gem_options.row_kind == "turn":
-            # verl counts mini-batches in rows. This makes as many updates per step as episode rows would:
-            per_prompt = self.config.actor_rollout_ref.rollout.n
-            unit = math.lcm(per_prompt, *self._micro_batches()) * dp_size
-            mini = math.ceil(self._rows / max(self._updates, 1) / unit) * unit
-            with open_dict(self.config):
-                self.config.actor_rollout_ref.actor.ppo_mini_batch_size = mini // per_prompt
+        per_prompt = self.config.actor_rollout_ref.rollout.n
+        prompts = self.config.data.train_batch_size / self.parameter_sync_step
+        unit = math.lcm(per_prompt, *self._micro_batches()) * dp_size
+        for section, own in self._mini_batches:
+            size = own
+            if self._rows > self._sessions:
+                # verl counts mini-batches in rows. This makes as many updates as one row per episode would:
+                size = math.ceil(self._rows / max(prompts / own, 1) / unit) * unit // per_prompt
+            with open_dict(section):
+                section.ppo_mini_batch_size = size
         return int(super()._get_required_batch_multiple(dp_size))
 
     def _micro_batches(self) -> list[int]:
@@ -154,14 +160,13 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         )
         episodes = unpack_outlines(rows)
         facts.played = unpack_played(rows, sessions, episodes, needs)
-        last_rows = _last_rows(sessions, indices)
-        copies = [keys[row] for row, last in enumerate(last_rows) if row != last and rows[row] is None]
-        if copies and facts.episodes is not None:
-            _clear_rewards(batch, copies)
+        if choice is not None and facts.episodes is not None:
+            copied = _copied_scores(sessions, facts)
+            if foreign := [keys[row] for row in copied if rows[row] is None]:
+                _clear_rewards(batch, foreign)
         if "values" in needs:
             facts.values = _column(batch, keys, "values").to_padded_tensor(0)
-        several = last_rows if copies and facts.episodes is None else None
-        with replaced(estimators, "batch_facts", facts), replaced(estimators, "last_rows", several):
+        with replaced(estimators, "batch_facts", facts):
             computed = super()._compute_advantage(batch.select_keys(keys), metrics)
         masked = choice is not None and choice.truncation == "mask"
         turns = sum(len(one.turns) for one in episodes if not (masked and one.truncated))
@@ -207,22 +212,31 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def step_metrics(self, batch: Any) -> dict[str, float]:
         """Return the metrics of the step's episodes, and start the next step.
 
-        With turn rows, they replace means that verl computes over rows.
+        If episodes have several rows, they replace means that verl computes over rows.
         """
         metrics = batch_metrics(self._episodes, self._stats) | self._counts
         self._reset_step()
         keys, _ = _split(batch)
-        if self.gem_options.row_kind == "turn" and keys:
+        if len(set(map(_session, keys))) < len(keys):
             names = ["rm_scores"] + ["token_level_rewards"] * bool(self.config.algorithm.use_kl_in_reward)
             scores = [[float(row.sum()) for row in _column(batch, keys, name).unbind()] for name in names]
             sums = {"critic/score": scores[0], "critic/rewards": scores[-1]}
-            sums |= dict.fromkeys(("num_turns", "training/num_turns"), [2.0] * len(keys))
+            sums |= dict.fromkeys(("num_turns", "training/num_turns"), self._turns_of_rows(batch, keys))
             numbers = np.unique([_session(key) for key in keys], return_inverse=True)[1]
             for name, of_rows in sums.items():
                 totals = np.bincount(numbers, weights=of_rows)
                 for statistic in ("mean", "max", "min"):
                     metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(totals))
         return metrics
+
+    def _turns_of_rows(self, batch: Any, keys: list[str]) -> list[float]:
+        """Return the part of each row in verl's number of turns, which counts prompts and responses."""
+        facts = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
+        counts = _column(batch, keys, "num_turns").tolist()
+        return [
+            float(count if of_row is None else 2 * len(of_row["turns"]))
+            for of_row, count in zip(facts, counts, strict=True)
+        ]
 
     def _validate(self) -> Any:
         try:
@@ -305,12 +319,12 @@ def _fill(pads: list[str], computed: Any) -> None:
     tq.kv_batch_put(keys=pads, partition_id=computed.partition_id, fields=fields)
 
 
-def _last_rows(sessions: list[str], indices: list[int]) -> list[int]:
-    """Return, for each row, the number of the last row of its session."""
-    last: dict[str, int] = {}
-    for row in sorted(range(len(indices)), key=indices.__getitem__):
-        last[sessions[row]] = row
-    return [last[session] for session in sessions]
+def _copied_scores(sessions: list[str], facts: BatchFacts) -> list[int]:
+    """Return the rows whose score is a copy: those that do not hold the last turn of their session."""
+    last: dict[str, tuple[int, int]] = {}
+    for row, (session, turns) in enumerate(zip(sessions, facts.turns or (), strict=True)):
+        last[session] = max(last.get(session, (-1, row)), (max(turns, default=-1), row))
+    return [row for row, session in enumerate(sessions) if last[session][1] != row]
 
 
 def _clear_rewards(batch: Any, keys: list[str]) -> None:

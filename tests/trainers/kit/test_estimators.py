@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gem_core.advantages import ReturnStats
+from gem_core.advantages import ReturnStats, Threads, with_threads
 from gem_core.advantages.declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode, Turn, without_tokens
+from gem_core.rollout import Episode, Thread, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.trainers.estimators import (
     TurnLog,
@@ -79,7 +80,7 @@ def test_what_the_trainer_must_not_do() -> None:
         rebn.check_collected("a filter drops groups", "scope=trained")
 
 
-def test_episode_rows_and_turn_rows_have_the_same_advantages() -> None:
+def test_all_rows_of_an_episode_have_the_same_advantages() -> None:
     choice = read_estimator("rebn", {}, gamma=0.5)
     whole = choice.compute(REWARDS, MASK)
     pieces = [(1, 1, slice(2, 3)), (0, 0, slice(0, 2)), (1, 0, slice(0, 1)), (0, 1, slice(3, 4))]
@@ -88,7 +89,7 @@ def test_episode_rows_and_turn_rows_have_the_same_advantages() -> None:
         width = part.stop - part.start
         rewards[row, :width], mask[row, :width] = REWARDS[episode, part], 1
     split = choice.compute(
-        rewards, mask, episodes=[episode for episode, *_ in pieces], turns=[turn for _, turn, _ in pieces]
+        rewards, mask, episodes=[episode for episode, *_ in pieces], turns=[[turn] for _, turn, _ in pieces]
     )
     assert split.stats == whole.stats
     for row, (episode, _, part) in enumerate(pieces):
@@ -246,18 +247,18 @@ def test_masked_episodes_have_no_part_in_any_form(name: str) -> None:
         choice.compute(ROW_REWARDS, ROW_MASK, group_ids=groups)
 
 
-def test_turn_rows_of_a_masked_episode() -> None:
+def test_rows_of_a_masked_episode() -> None:
     choice = read_estimator("grpo", {"truncation": "mask"}, supplies=EVERYTHING)
     episodes = ["a", "b", "b", "c"]
     row_episodes = [TRUNCATED[0], TRUNCATED[1], TRUNCATED[1], TRUNCATED[2]]
     result = choice.compute(
         torch.tensor([[2.0], [7.0], [1.0], [1.0]]), torch.ones(4, 1),
-        episodes=episodes, turns=[0, 0, 1, 0], group_ids=["g"] * 4, played=row_episodes,
+        episodes=episodes, turns=[[0], [0], [1], [0]], group_ids=["g"] * 4, played=row_episodes,
     )  # fmt: skip
     assert result.advantages[:, 0].tolist() == [1.0, 0.0, 0.0, -1.0]
 
 
-def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
+def test_inputs_of_rows_are_those_of_their_turns() -> None:
     group_episodes = [
         EpisodeTurns([1.0, 0.0], [1, 1], "e", ("e", "x"), False, ["s", "t"], [{"p": 1.0}, {"p": 0.0}]),
         EpisodeTurns([0.0, 3.0], [1, 1], "e", ("e", "x"), False, ["s", "s"], [{"p": 0.0}, {"p": 3.0}]),
@@ -271,7 +272,7 @@ def test_inputs_of_turn_rows_are_those_of_their_turn() -> None:
             rewards,
             torch.ones(4, 1),
             episodes=[episode for episode, _ in rows],
-            turns=[turn for _, turn in rows],
+            turns=[[turn] for _, turn in rows],
             group_ids=["g"] * 4,
             played=[group_episodes[episode] for episode, _ in rows],
         )
@@ -351,3 +352,33 @@ def test_what_a_trainer_supplies_may_depend_on_the_statistics() -> None:
         read_estimator("rebn", {"statistics": "env"}, trainer=split)
     with pytest.raises(ConfigError, match=r"it supplies nothing$"):
         read_estimator("grpo", {}, trainer=supported(supplies=()))
+
+
+def test_threads_of_episodes_reach_the_estimator() -> None:
+    """An episode with a sub-agent, in two rows, beside one that GEM did not play."""
+    threads = {1: Thread(called_by=0, returns_to=0)}
+    played = EpisodeTurns([1.0, 2.0, 4.0, 8.0], [1] * 4, turn_threads=(0, 1, 1, 0), threads=threads)
+    other = EpisodeTurns([3.0, 1.0], [1, 1])
+    links = Threads((0, 1, 1, 0), threads)
+    rewards = torch.tensor([[1.0, 0, 8], [2, 0, 4], [3, 0, 1]])
+    mask = torch.tensor([[1, 0, 1]] * 3)
+    rows: dict[str, Any] = {"episodes": [0, 0, 1], "turns": [[0, 3], [1, 2], [0, 1]]}
+    for name in ("rebn", "rloo"):
+        choice = read_estimator(name, {}, gamma=0.5, supplies=EVERYTHING)
+        groups: Any = {"group_ids": ["g", "g"]} if choice.needs_groups else {}
+        wanted = choice.estimator(
+            with_threads([played.rewards, other.rewards], [links, None]), gamma=0.5, **groups
+        )
+        found, stats = choice.compute_turns([played, other], ["g", "g"])
+        assert [one.tolist() for one in found] == [one.tolist() for one in wanted]
+        result = choice.compute(rewards, mask, group_ids=["g"] * 3, played=[played, played, None], **rows)
+        assert result.advantages[:2, ::2].tolist() == pytest.approx(
+            np.array([[wanted[0][0], wanted[0][3]], [wanted[0][1], wanted[0][2]]]), abs=1e-6
+        )
+        assert stats.to_wire() == pytest.approx(result.stats.to_wire())
+        assert stats.count == 6
+    choice = read_estimator("mt_grpo", {}, supplies=EVERYTHING)
+    with pytest.raises(ConfigError, match="mt_grpo: episode 0 has side threads"):
+        choice.compute_turns([played, other], ["g", "g"])
+    with pytest.raises(ConfigError, match="mt_grpo: row 0 has side threads"):
+        choice.compute(rewards, mask, group_ids=["g"] * 3, played=[played, played, None], **rows)

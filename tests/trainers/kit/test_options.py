@@ -25,22 +25,20 @@ from tests.trainers.kit.plugin import plugin_with
 
 
 @pytest.mark.parametrize(
-    ("rows", "context", "kind"),
+    ("rows", "context", "several"),
     [
-        ("auto", "append", "episode"),
-        ("auto", "rebuild", "turn"),
-        ("episode", "append", "episode"),
-        ("turn", "append", "turn"),
-        ("turn", "rebuild", "turn"),
+        ("auto", "append", False),
+        ("auto", "rebuild", True),
+        ("turn", "append", True),
+        ("turn", "rebuild", True),
     ],
 )
-def test_rows_follow_the_context_unless_chosen(rows: Any, context: Any, kind: str) -> None:
-    assert RowOptions.read({"rows": rows, "context": context}).row_kind == kind
-
-
-def test_a_rebuilt_context_has_no_episode_rows() -> None:
-    with pytest.raises(ConfigError, match=r"--rows=episode needs --context=append: .* share no prefix"):
-        RowOptions.read({"rows": "episode", "context": "rebuild"}, prefix="--")
+def test_an_episode_has_several_rows_if_contexts_are_rebuilt_or_rows_are_turns(
+    rows: Any, context: Any, several: bool
+) -> None:
+    assert RowOptions.read({"rows": rows, "context": context}).has_several_rows == several
+    with pytest.raises(ConfigError, match="--rows"):
+        RowOptions.read({"rows": "episode"}, prefix="--")
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def through_oat(case: Case, episodes: list[Played]) -> list[list[float]]:
         }
     assert len(found) == turns
     return [
-        [found[(*row.prompt_ids, -1, *row.response_ids)] for row in episode_of(p).turn_rows()]
+        [found[(*row.prompt_ids, -1, *row.response_ids)] for row in episode_of(p).rows("turn")]
         for p in episodes
     ]
 

@@ -89,7 +89,7 @@ def assert_updates_are_right(
         names = [name for name in update.collected if trainable is None or name in trainable]
         found.append(
             assert_update_is_right(
-                update, episodes, tokenizer, model, row_kind="turn", collected=names, ddof=ddof
+                update, episodes, tokenizer, model, split="turn", collected=names, ddof=ddof
             )
         )
         assert_rewards_are_right(metrics, rewards_of(update.rows, episodes, tokenizer), ranks)
@@ -166,7 +166,7 @@ def test_three_steps_on_a_mix(
         chaos.assert_rates_are_right(metrics, [e for e in traces if e.metadata["step"] == number])
         assert metrics["actor/collected_turns"] == metrics["rebn/turns"]
     chaos.assert_every_failure_is_counted(traces, run.spy)
-    prompts = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
+    prompts = sorted(episode.rows()[0].token_ids for episode in traces if episode.trainable)
     assert prompts == sorted(episode.token_ids for episodes in collected for episode in episodes)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed for episode in evaluated) == [0, 0, 0, 0, 1, 1, 1, 1]
@@ -251,7 +251,7 @@ def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: An
             assert not kept[name][turn]
             kept[name][turn] = wanted[name][turn] / len(row.response)  # Oat takes the mean of each row
         load_weights(model, update.weights)
-        turns = [episode.episode(kept[name], rebuilt=False) for name, episode in mine.items()]
+        turns = [episode.episode(kept[name]) for name, episode in mine.items()]
         assert cosine(update.gradients, list(policy_gradient(model, turns).values())) >= 0.99
         targets = {
             tuple(request["prompt"]): credit + step.values[tuple(request["prompt"])]

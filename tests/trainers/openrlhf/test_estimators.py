@@ -26,7 +26,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.trajectory import FinishReason
+from gem_core.rollout.turn import FinishReason
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import case, episode, golden_cases, standardized, turn_returns
 from tests.trainers.openrlhf import correction

@@ -240,7 +240,7 @@ def test_in_bfloat16(
                 abs(torch.tensor([old, rollout]).exp().diff().item()) for old, rollout, on in pairs if on
             ]
         evidence.load_weights(model, update.weights)
-        made_episodes = [made.episode(a, rebuilt=False) for made, a in zip(mine, wanted, strict=True)]
+        made_episodes = [made.episode(a) for made, a in zip(mine, wanted, strict=True)]
         gradient = list(evidence.policy_gradient(model, made_episodes).values())
         alike = evidence.cosine(update.gradients, gradient)
         with capsys.disabled():

@@ -125,7 +125,7 @@ def test_three_steps_on_questions_and_games(
     assert_weights_are_synced(run)
     assert run.output.count("taken from the agent's spans") == 1
     chaos.assert_every_failure_is_counted(traces, run.spy)
-    ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
+    ids = sorted(episode.rows()[0].token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     watched = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed or 0 for episode in watched) == [0, 0, 1, 1]

@@ -27,7 +27,7 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
 
     def measure() -> float:
         start = time.perf_counter()
-        rows = [episode.episode_row() for episode in asyncio.run(play())]
+        rows = [episode.rows()[0] for episode in asyncio.run(play())]
         pad = torch.nn.utils.rnn.pad_sequence
         mask = pad([torch.tensor(row.response_mask) for row in rows], batch_first=True)
         rewards = pad([torch.tensor(row.rewards) for row in rows], batch_first=True)

@@ -126,7 +126,7 @@ def test_three_steps_on_a_mix(
     traces = [calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids, ENDLESS)
     played = [episode.token_ids for step in steps for episode in step]
-    found = [episode.episode_row().token_ids for episode in traces]
+    found = [episode.rows()[0].token_ids for episode in traces]
     if version == "index":  # its environments receive texts, so traces contain the ids of these texts
         assert sorted(map(warm_tokenizer.decode, found)) == sorted(map(warm_tokenizer.decode, played))
     else:
@@ -227,7 +227,7 @@ def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model
     run = harness.run_rl2(
         tmp_path, warm, "+gem.context=rebuild", '+gem.wrappers="spy,concat_with_action"', version=version
     ).check()
-    assert_steps_are_right(run, warm_tokenizer, model, row_kind="turn")
+    assert_steps_are_right(run, warm_tokenizer, model)
 
 
 @pytest.mark.full
@@ -263,7 +263,7 @@ def test_rebn_with_a_custom_environment_file(
             assert len(texts) == own_env.TURNS
         wanted = evidence.oracle([made.rewards for made in played], evidence.GAMMA)
         for row, made, advantages in zip(update.rows, played, wanted, strict=True):
-            evidence.assert_row_is_right(row, made, advantages, row_kind="episode")
+            evidence.assert_row_is_right(row, made, advantages)
 
 
 @pytest.mark.full

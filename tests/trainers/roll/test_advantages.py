@@ -13,17 +13,18 @@ from roll.distributed.scheduler.protocol import DataProto
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowKind
 from gem_core.trainers.estimators import read_estimator
 from tests.trainers.evidence import oracle
 
 
-def batch(rewards: list[list[float]], *, rows: RowKind, own: bool) -> Any:
+def batch(rewards: list[list[float]], *, rows: str, own: bool) -> Any:
     """Return rows with two tokens per turn; without `own` they lack the fields of our env managers."""
     packed: list[tuple[int, list[float], list[int]]] = []
     for index, turn_rewards in enumerate(rewards):
         if rows == "turn":
             packed += [(index, [reward], [turn]) for turn, reward in enumerate(turn_rewards)]
+        elif rows == "joined" and len(turn_rewards) == 3:  # turn 2 continues turn 0
+            packed += [(index, [turn_rewards[turn] for turn in turns], turns) for turns in ([0, 2], [1])]
         else:
             packed.append((index, turn_rewards, list(range(len(turn_rewards)))))
     length = 3 * max(len(turn_rewards) for _, turn_rewards, _ in packed) + 1
@@ -42,22 +43,29 @@ def batch(rewards: list[list[float]], *, rows: RowKind, own: bool) -> Any:
     columns = {
         "traj_id": object_array([f"t{number}" for number, _, _ in packed]),
         "traj_group_id": object_array([f"g{number // 2}" for number, _, _ in packed]),
-        "step_scores": object_array([r[0] if rows == "turn" else list(r) for _, r, _ in packed]),
+        "step_scores": object_array([list(r) if rows == "episode" else sum(r) for _, r, _ in packed]),
     }
     if rows == "turn":
         columns["step"] = object_array([turns[0] for _, _, turns in packed])
+    elif rows == "joined":
+        columns["step"] = object_array([int(turns == [1]) for _, _, turns in packed])
+        columns["gem_turns"] = object_array([turns for _, _, turns in packed])
     return DataProto(batch=TensorDict(tensors, batch_size=len(packed)), non_tensor_batch=columns)
 
 
 REWARDS = [[0.5, 0.0, 1.0], [0.25], [0.0, -1.0], [2.0, 0.125]]
 
 
-@pytest.mark.parametrize("rows", ["episode", "turn"])
-@pytest.mark.parametrize("own", [False, True], ids=["of-roll", "ours"])
-def test_rebn_of_either_kind_of_rows(rows: RowKind, own: bool) -> None:
+@pytest.mark.parametrize(
+    ("rows", "own"),
+    [("episode", False), ("turn", False), ("episode", True), ("turn", True), ("joined", True)],
+)
+def test_rebn_of_every_kind_of_rows(rows: str, own: bool) -> None:
     data = batch(REWARDS, rows=rows, own=own)
     result = compute_advantages(data, read_estimator("rebn", {}, gamma=0.9))
     wanted = [a for episode in oracle(REWARDS, 0.9) for a in episode]
+    if rows == "joined":
+        wanted[1], wanted[2] = wanted[2], wanted[1]
     mask = data.batch["response_mask"][:, 1:]
     assert result.advantages[mask].reshape(-1, 2).tolist() == [
         pytest.approx([a, a], abs=1e-5) for a in wanted
@@ -66,8 +74,8 @@ def test_rebn_of_either_kind_of_rows(rows: RowKind, own: bool) -> None:
     assert result.stats.count == 8
 
 
-@pytest.mark.parametrize("rows", ["episode", "turn"])
-def test_the_groups_are_rolls(rows: RowKind) -> None:
+@pytest.mark.parametrize("rows", ["episode", "turn", "joined"])
+def test_the_groups_are_rolls(rows: str) -> None:
     result = compute_advantages(batch(REWARDS, rows=rows, own=True), read_estimator("gem_rloo", {}))
     scores = [sum(episode) for episode in REWARDS]
     others = [scores[1], scores[0], scores[3], scores[2]]

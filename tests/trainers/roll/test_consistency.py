@@ -120,7 +120,7 @@ def rows_of(episodes: list[Played]) -> DataProto:
     for played in episodes:
         episode = assemble.episode_of(played)
         part = pack_episode(
-            episode, "episode", length=TOKENS, pad_id=0, with_logprobs=False, fields=fields,
+            episode, several=False, length=TOKENS, pad_id=0, with_logprobs=False, fields=fields,
         )  # fmt: skip
         part.non_tensor_batch["traj_group_id"] = object_array([f"task {played.seed}"])
         part.non_tensor_batch["traj_id"] = object_array([f"row {len(parts)}"])

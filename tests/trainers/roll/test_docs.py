@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll.kinds import managers_of, row_kind_of
+from gem_roll.kinds import has_several_rows, managers_of
 from gem_roll.options import check_config
 from gem_roll.updates import needs_old_logprobs
 from omegaconf import OmegaConf
@@ -100,5 +100,5 @@ def test_rolls_own_yaml_of_gem_needs_three_changed_lines(tmp_path: Path) -> None
     options = check_config(config)
     assert options.estimator == "rebn"
     (manager,) = managers_of(config).values()
-    assert (manager.__name__, row_kind_of(manager)) == ("StepConcatEnvManager", "turn")
+    assert (manager.__name__, has_several_rows(manager)) == ("StepConcatEnvManager", True)
     assert needs_old_logprobs(config)

@@ -94,7 +94,7 @@ def test_an_estimator_of_a_module_works_by_name(tmp_path: Path) -> None:
         ({"adv_estimator": "grpo"}, "write adv_estimator: agentic_reinforce"),
         ({"adv_estimator": "gae"}, "write adv_estimator: agentic_reinforce"),
         ({"gamma": 1.5}, "gamma=1.5: expected a number from 0 to 1"),
-        ({"step_reward_gamma": 0.5}, "gamma is the discount per turn for episode rows"),
+        ({"step_reward_gamma": 0.5}, "gamma is the discount per turn for rows of any kind"),
         ({"whiten_advantages": True}, "would change what rebn computed"),
         ({"whiten_rewards": True}, "whiten_rewards=True: has no effect on rebn"),
         ({"reward_clip": 5.0}, "clip in a wrapper"),

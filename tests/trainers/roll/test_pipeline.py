@@ -47,7 +47,7 @@ def pipeline_of(folder: Path, update: int, micro: int, mode: str) -> Any:
 
 
 def collected(count: int, failed: int) -> Any:
-    """Return episode rows as ROLL passes them to `adjust_batch`; some episodes were dropped earlier."""
+    """Return rows of episodes as ROLL passes them to `adjust_batch`; some episodes were dropped earlier."""
     data = batch([[0.5, float(number)] for number in range(count)], rows="episode", own=True)
     data.batch["input_ids"] = torch.ones_like(data.batch["gem_turn_ids"])
     data.non_tensor_batch["sample_uuid"] = object_array([f"t{number}_{number}" for number in range(count)])

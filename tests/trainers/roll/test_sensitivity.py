@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll import managers, rows
+from gem_roll import managers
 from gem_roll.failures import FAILED, played_only
 from gem_roll.managers import GemTrajEnvManager
 from gem_roll.options import GemOptions
@@ -129,8 +129,8 @@ def test_a_fault_is_found(
 ) -> None:
     patches: dict[str, Patch] = {
         **estimator_patches(estimators),
-        "mask shifted by one": argument_patch(rows, "rows_of", shifted),
-        "last reward dropped": argument_patch(rows, "rows_of", unpaid),
+        "mask shifted by one": argument_patch(managers, "pack_episode", shifted),
+        "last reward dropped": argument_patch(managers, "pack_episode", unpaid),
         "response re-tokenized": retokenized(managers.GemTrajEnvManager, shared_tokenizer),
         "group with different seeds": own_seeds,
     }

@@ -89,7 +89,7 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     assert {e.env_id for e in traces if e.error or e.env_retries} == {CHAOS}
     assert any(len(episode.rewards) > 1 for episode in trained)
     played = sorted(episode.token_ids for episode in trained)
-    assert played == sorted(e.episode_row().token_ids for e in traces if e.trainable)
+    assert played == sorted(e.rows()[0].token_ids for e in traces if e.trainable)
     for made in step_episodes.values():
         groups = {(e.env_id, e.seed): e.metadata["index"] for e in made}
         assert len(groups) == 6  # two samples each
@@ -125,7 +125,7 @@ def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: An
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn", ddof=1)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
 

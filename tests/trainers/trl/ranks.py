@@ -90,7 +90,7 @@ def main() -> None:
         (metrics,) = trainer.logged("gem/return")
         found[estimator] = {
             "rows": update.rows,
-            "episodes": [(e.seed, e.rewards, lengths(e), e.episode_row().token_ids) for e in episodes],
+            "episodes": [(e.seed, e.rewards, lengths(e), e.rows()[0].token_ids) for e in episodes],
             "metrics": metrics,
         }
     found["mix"] = mixed(folder)

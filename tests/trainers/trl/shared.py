@@ -70,7 +70,7 @@ def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> Non
 def carried(episodes: Iterable[Episode]) -> list[tuple[list[int], Episode]]:
     """Return tokens and outline of each episode, as `tests.consistency.assemble.from_rows` takes them."""
     return [
-        (episode.episode_row().token_ids if episode.trainable else [], without_tokens(episode))
+        (episode.rows()[0].token_ids if episode.trainable else [], without_tokens(episode))
         for episode in episodes
     ]
 

@@ -46,7 +46,7 @@ def test_tool_episodes(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert rewards == sorted(rewards for _, rewards in scripts)
     wanted = dict(
         zip(
-            (tuple(episode.episode_row().response_ids) for episode in episodes),
+            (tuple(episode.rows()[0].response_ids) for episode in episodes),
             oracle([episode.rewards for episode in episodes], GAMMA),
             strict=True,
         )

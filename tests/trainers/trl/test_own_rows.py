@@ -109,7 +109,7 @@ def test_a_game_beside_rows_with_reward_functions(
     }
     for episode, task in zip(episodes, trainer.gem_rollout.tasks, strict=True):
         if task is not None:
-            rewards[tuple(episode.episode_row().response_ids)] = episode.rewards
+            rewards[tuple(episode.rows()[0].response_ids)] = episode.rewards
     assert len(rewards) == 14
     wanted = dict(zip(rewards, oracle(list(rewards.values()), GAMMA), strict=True))
     for row in found:

@@ -149,7 +149,7 @@ def test_the_limit_of_a_whole_episode(tmp_path: Path, spy: Path) -> None:
     trainer = harness.train(tmp_path, "test:Endless", options=options, max_steps=1)
     episodes = [episode for rollout in trainer.rollouts for episode in rollout]
     assert {episode.stop_reason for episode in episodes} == {"token_budget"}
-    assert max(len(episode.episode_row()) for episode in episodes) <= 150
+    assert max(len(episode.rows()[0]) for episode in episodes) <= 150
 
 
 def test_a_resumed_run_plays_the_same_episodes(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_resumed_run_plays_the_same_episodes(tmp_path: Path) -> None:
     again.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
 
     def tokens(rollouts: Any) -> list[list[list[int]]]:
-        return [[episode.episode_row().token_ids for episode in episodes] for episodes in rollouts]
+        return [[episode.rows()[0].token_ids for episode in episodes] for episodes in rollouts]
 
     assert tokens(again.rollouts) == tokens(whole.rollouts[2:])
 
@@ -303,7 +303,7 @@ def test_the_shortest_limit_of_tokens_applies(
     assert made[0]["min_p"] == 0.0
     (episodes,) = trainer.rollouts
     assert {episode.stop_reason for episode in episodes} == {"token_budget"}
-    assert 100 < max(len(episode.episode_row()) for episode in episodes) <= 130
+    assert 100 < max(len(episode.rows()[0]) for episode in episodes) <= 130
 
 
 def test_an_episode_that_trl_masks_is_in_no_statistic(

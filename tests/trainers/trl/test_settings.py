@@ -54,7 +54,7 @@ def expected_rows(rollouts: list[list[Episode]], wanted: Any = oracle) -> dict[t
     for rollout in rollouts:
         trainable = [episode for episode in rollout if episode.trainable]
         for episode, turns in zip(trainable, wanted([e.rewards for e in trainable], GAMMA), strict=True):
-            row = episode.episode_row()
+            row = episode.rows()[0]
             ids = row.turn_ids[row.prompt_length :]
             rows[tuple(row.token_ids)] = [turns[turn] if turn >= 0 else 0.0 for turn in ids]
     return rows

@@ -30,9 +30,7 @@ def gem_seconds(episodes: list[Episode], tokenizer: Any) -> float:
 
     async def row_of(episode: Episode) -> Any:
         again = await play_again(episode, context, pool)
-        (row,) = lay_out(
-            again, rows="episode", metrics=metrics, extra_fields={}, pad_id=0, with_logprobs=True
-        )
+        (row,) = lay_out(again, split="auto", metrics=metrics, extra_fields={}, pad_id=0, with_logprobs=True)
         return row.as_dict()
 
     async def play() -> list[Any]:

@@ -151,7 +151,7 @@ def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
-def test_turn_rows_give_what_episode_rows_give(name: str) -> None:
+def test_rows_that_share_an_episode_give_what_one_row_gives(name: str) -> None:
     whole = trained(name, REWARDS, MASK, config(name=name))
     # The same five turns as rows, in a different order, with a pad in between.
     pieces = [(1, 1, 3, 4), (0, 0, 0, 2), (None, 0, 0, 0), (1, 2, 5, 7), (0, 1, 3, 5), (1, 0, 0, 1)]
@@ -161,7 +161,7 @@ def test_turn_rows_give_what_episode_rows_give(name: str) -> None:
             rewards[row, : end - start] = REWARDS[episode, start:end]
             mask[row, : end - start] = 1
     facts = BatchFacts(
-        episodes=[2 if e is None else e for e, *_ in pieces], turns=[turn for _, turn, *_ in pieces]
+        episodes=[2 if e is None else e for e, *_ in pieces], turns=[[turn] for _, turn, *_ in pieces]
     )
     uids = np.array(["pad" if e is None else "a" for e, *_ in pieces], dtype=object)
     with replaced(estimators, "batch_facts", facts):

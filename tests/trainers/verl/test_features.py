@@ -146,7 +146,7 @@ def recipe_words(folder: Path, model: Path) -> list[str]:
     return started_by(folder / "repro" / "verl" / "run.sh")[3:]
 
 
-@pytest.mark.parametrize(("rows", "metric"), [("episode", "reward"), ("turn", "gem/return")])
+@pytest.mark.parametrize(("rows", "metric"), [("auto", "reward"), ("turn", "gem/return")])
 def test_group_filters_with_statistics_of_the_trained_turns(
     rows: str, metric: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
@@ -175,7 +175,7 @@ def test_group_filters_with_statistics_of_the_trained_turns(
     steps = metrics_of(run)
     for update, metrics in zip(updates(run.spy), steps, strict=True):
         # The oracle's mean and standard deviation are those of the rows that remain.
-        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind=rows)
+        mine = evidence.assert_update_is_right(update, episodes, warm_tokenizer, model, split=rows)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
         trained += mine
@@ -201,7 +201,7 @@ def assert_rows_are_right(
     mine = [episodes[evidence.name_in(row.prompt, tokenizer)] for row in update.rows]
     wanted = evidence.oracle([episode.rewards for episode in mine], evidence.GAMMA)
     for row, episode, advantages in zip(update.rows, mine, wanted, strict=True):
-        evidence.assert_row_is_right(row, episode, advantages, "episode", on_policy=False)
+        evidence.assert_row_is_right(row, episode, advantages, on_policy=False)
     trained = [gradient for gradient in update.gradients if gradient is not None]
     assert any(bool(gradient.any()) for gradient in trained) == any(
         any(row.advantages) for row in update.rows

@@ -72,7 +72,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
     processor = load_processor(str(seeing))
     tokenizer, image_processor = processor.tokenizer, ImageProcessor(processor)
     played = evidence.played(run.spy, tokenizer)
-    traces = {tuple(e.episode_row().token_ids): e for e in read_traces(tmp_path / "traces" / "train.jsonl")}
+    traces = {tuple(e.rows()[0].token_ids): e for e in read_traces(tmp_path / "traces" / "train.jsonl")}
     model = load_model(str(seeing), torch.device("cpu"), "float32")
     updates = updates_of(run.spy)
     assert len(updates) == 2
@@ -82,7 +82,7 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
         advantages = evidence.oracle([played[name].rewards for name in mine], evidence.GAMMA)
         episodes = []
         for (name, row), wanted in zip(mine.items(), advantages, strict=True):
-            evidence.assert_row_is_right(row, played[name], wanted, row_kind="episode")
+            evidence.assert_row_is_right(row, played[name], wanted)
             episode = traces[tuple(played[name].token_ids)]
             assert len(episode.images()) == len(episode.turns) == episode.env_kwargs["turns"]
             for turn, advantage in zip(episode.turns, wanted, strict=True):

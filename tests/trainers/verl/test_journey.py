@@ -145,7 +145,7 @@ def test_all_rows_of_a_step_are_trained_in_three_steps(
     ).check()
     games = evidence.played(run.spy, warm_tokenizer)
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    groups = {tuple(episode.episode_row().token_ids): episode.metadata["group"] for episode in traces}
+    groups = {tuple(episode.rows()[0].token_ids): episode.metadata["group"] for episode in traces}
     before, *steps = metrics_of(run)
     assert before["val-aux/gem/played/lighteval/MATH"] == 4
     assert {f"val-core/{name}/mean@1" for name in ("lighteval/MATH/acc", f"{GUESS}/reward")} <= before.keys()

@@ -237,7 +237,7 @@ def test_each_turns_reward_is_on_its_last_token() -> None:
     assert "token_rewards" not in fields
     info = fields["extra_fields"]["reward_extra_info"]
     assert (info["gem/return"], info["gem/success"], info["gem/turns"]) == (1.5, 1.0, 3.0)
-    assert fields["extra_fields"]["gem"].keys() == {"rows", "episode"}  # the runs of the mask are the turns
+    assert fields["extra_fields"]["gem"].keys() == {"turns", "episode"}  # the runs of the mask are the turns
     assert server.calls[0][1]["max_tokens"] == 300
 
 

@@ -67,7 +67,7 @@ def assert_right(keys: list[str], queue: MemoryQueue) -> list[list[float]]:
     return rewards
 
 
-@pytest.mark.parametrize("rows", ["episode", "turn"])
+@pytest.mark.parametrize("rows", ["auto", "turn"])
 @pytest.mark.parametrize("mode", MODES)
 def test_advantages_and_metrics_of_a_step(mode: str, rows: str, queue: MemoryQueue) -> None:
     trainer = played(mode, f"+gem.rows={rows}")
@@ -75,13 +75,13 @@ def test_advantages_and_metrics_of_a_step(mode: str, rows: str, queue: MemoryQue
     rewards = assert_right(batch.keys, queue)
     turns = [len(episode) for episode in rewards]
     assert (len(rewards), max(turns)) == (12, 3)
-    assert len(batch.keys) == (12 if rows == "episode" else sum(turns))
+    assert len(batch.keys) == (12 if rows == "auto" else sum(turns))
     metrics = trainer.step_metrics(batch)
     mean = sum(map(sum, rewards)) / len(rewards)
     assert metrics["gem/return"] == pytest.approx(mean)
     assert metrics["rebn/turns"] == sum(turns)
     assert metrics["gem/error_rate"] == pytest.approx(4 / 16)
-    if rows == "turn":  # for episode rows these are verl's own
+    if rows == "turn":  # with one row per episode these are verl's own
         for name in ("critic/score", "critic/rewards"):
             assert metrics[f"{name}/mean"] == pytest.approx(mean)
             assert metrics[f"{name}/max"] == pytest.approx(max(map(sum, rewards)))
@@ -157,7 +157,8 @@ def test_a_mode_is_verls_own_with_gems_manager(mode: str, buffer: str, parts: in
     trainer = get_trainer_cls(mode)(config)
     assert type(trainer.replay_buffer).__name__ == buffer
     assert (trainer.trainer_mode, trainer.parameter_sync_step) == (mode.removeprefix("gem_"), parts)
-    assert trainer._updates == 1
+    actor = trainer.config.actor_rollout_ref.actor
+    assert trainer._mini_batches == [(actor, actor.ppo_mini_batch_size)]
     assert config.actor_rollout_ref.rollout.agent.agent_loop_manager_class == "gem_verl.GemAgentLoopManager"
 
 

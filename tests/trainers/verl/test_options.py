@@ -23,7 +23,7 @@ def check(*overrides: str, mode: str = "gem_sync") -> RowOptions:
 def test_a_stock_config_with_rebn_is_fine() -> None:
     options = check(REBN, "algorithm.gamma=0.9", mode="sync")
     assert options == RowOptions()
-    assert options.row_kind == "episode"
+    assert not options.has_several_rows
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "+gem.max_turn=3"], r"unknown option 'gem.max_turn'.*max_turns"),
         ([REBN, "+gem.max_turns=0"], "at least 1"),
         ([REBN, "+gem.context=rebuilt"], "expected append or rebuild"),
-        ([REBN, "+gem.context=rebuild", "+gem.rows=episode"], "share no prefix"),
+        ([REBN, "+gem.rows=episode"], "gem.rows='episode': expected"),
         ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would split turns"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
         ([REBN, "+algorithm.rebn.dof=1"], "of rebn. Did you mean ddof"),
@@ -61,7 +61,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
             "metric=gem/return compares its episodes",
         ),
         (["algorithm.adv_estimator=rebnn"], "unknown estimator.*rebn"),
-        (["algorithm.adv_estimator=grpo", "+gem.rows=turn"], "would treat each turn as an episode"),
+        (["algorithm.adv_estimator=grpo", "+gem.rows=turn"], "would treat each row as an episode"),
         (
             ["algorithm.adv_estimator=gem_grpo", "algorithm.norm_adv_by_std_in_grpo=False"],
             "has no effect on gem_grpo",
@@ -81,7 +81,9 @@ def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> 
             check(gae, *overrides)
     with pytest.raises(ConfigError, match="does not pass the values of the critic to gem_gae"):
         check(gae, critic, mode="sync")
-    with pytest.raises(ConfigError, match=r"critic.enable=True: gem_gae, the only .* needs episode rows"):
+    with pytest.raises(
+        ConfigError, match=r"critic.enable=True: gem_gae, the only .* needs one row per episode"
+    ):
         check(gae, critic, "+gem.rows=turn")
     check(gae, critic, mode="gem_colocate_async")
     algorithm = verl_config(gae, "algorithm.lam=0.8").algorithm
@@ -93,7 +95,7 @@ def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> 
 def test_turn_rows_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
-    assert check(REBN, "+gem.context=rebuild").row_kind == "turn"
+    assert check(REBN, "+gem.context=rebuild").has_several_rows
 
 
 @pytest.mark.parametrize("prefix", ["", "gem_"])
@@ -121,7 +123,7 @@ def test_statistics_over_all_turns_need_all_turns(mode: str, prefix: str) -> Non
 @pytest.mark.parametrize("mode", ["gem_colocate_async", "gem_separate_async"])
 def test_turn_rows_in_asynchronous_modes(mode: str) -> None:
     options = check(REBN, "+algorithm.rebn.scope=trained", "+gem.rows=turn", mode=mode)
-    assert options.row_kind == "turn"
+    assert options.has_several_rows
 
 
 @pytest.mark.parametrize("section", ["+rollout.nnodes=1", "+async_training.staleness_threshold=1"])
@@ -130,18 +132,18 @@ def test_configs_of_verls_other_programs_are_rejected(section: str) -> None:
         check(REBN, section)
 
 
-def test_a_teacher_needs_episode_rows() -> None:
+def test_a_teacher_needs_one_row_per_episode() -> None:
     check(REBN, "distillation.enabled=True")
     with pytest.raises(
-        ConfigError, match=r"distillation.enabled=True: .*last turn only; use gem.rows=episode"
+        ConfigError, match=r"distillation.enabled=True: .*for the last one only; use gem.context=append"
     ):
         check(REBN, "distillation.enabled=True", "+gem.rows=turn")
 
 
-def test_a_critic_needs_episode_rows() -> None:
+def test_a_critic_needs_one_row_per_episode() -> None:
     check(REBN, "critic.enable=True")
     check(REBN, "critic.enable=False", "+gem.rows=turn")
-    with pytest.raises(ConfigError, match=r"critic.enable=True: .* needs episode rows"):
+    with pytest.raises(ConfigError, match=r"critic.enable=True: .* needs one row per episode"):
         check(REBN, "critic.enable=True", "+gem.rows=turn")
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from gem_verl.trainer import GemTrainer
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+from verl.trainer.ppo.core_algos import get_kl_controller
 
-from gem_core.errors import ConfigError
+from gem_core.advantages.registry import get_estimator
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, play_tasks, update, use_memory_queue
@@ -82,18 +83,40 @@ def test_a_session_counts_once_as_in_verls_own_grpo(name: str, queue: MemoryQueu
     assert any(any(values) for values in found.values())
 
 
-@pytest.mark.parametrize("name", ["gem_rloo", "gem_opo", "gem_maxrl", "gem_reinforce_plus_plus_baseline"])
-def test_more_outputs_of_a_session_change_no_advantage(
-    name: str, queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = advantages(update(played(name), queue, 3).keys, queue)
-    queue.rows.clear(), queue.tags.clear()
-    for uid, sessions in SESSIONS.items():
-        monkeypatch.setitem(SESSIONS, uid, [(1, reward) for _, reward in sessions])
-    single = advantages(update(played(name), queue, 3).keys, queue)
-    assert len(single) == 9
-    for key, values in many.items():
-        assert values == pytest.approx(single[key.rsplit("_", 1)[0] + "_0"], abs=1e-6), key
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rebn",
+        "gem_rloo",
+        "gem_opo",
+        "gem_maxrl",
+        "gem_reinforce_plus_plus_baseline",
+        "mt_grpo",
+        "gem_reinforce",
+    ],
+)
+def test_the_outputs_of_a_session_are_the_turns_of_an_episode(name: str, queue: MemoryQueue) -> None:
+    """The score, which verl copies to every output, is the reward of the last turn."""
+    found = advantages(update(played(name), queue, 3).keys, queue)
+    estimator = get_estimator(name.removeprefix("gem_"))
+    sessions = [(uid, *session) for uid, listed in SESSIONS.items() for session in listed]
+    given = {
+        "group_ids": [uid for uid, *_ in sessions],
+        "lengths": [[2] * 2 * count for _, count, _ in sessions],
+    }
+    wanted = estimator(
+        [[0.0] * (2 * count - 1) + [reward] for _, count, reward in sessions],
+        **{need: given[need] for need in estimator.needs},
+    )
+    numbers = {f"{uid}_{index}": n for n, (uid, index) in enumerate(
+        (uid, index) for uid, listed in SESSIONS.items() for index in range(len(listed))
+    )}  # fmt: skip
+    assert len(found) == 18
+    for key, values in found.items():
+        session, output = key.rsplit("_", 1)
+        first, second = wanted[numbers[session]][2 * int(output) : 2 * int(output) + 2]
+        assert values == pytest.approx([first, first, 0, second, second], abs=1e-5), key
+    assert any(any(values) for values in found.values())
 
 
 def test_episodes_beside_them_are_compared_as_always(queue: MemoryQueue) -> None:
@@ -109,28 +132,53 @@ def test_episodes_beside_them_are_compared_as_always(queue: MemoryQueue) -> None
     assert advantages(keys, queue)["u1_0_2"][0] == pytest.approx(1 - 0.125)
 
 
-def test_turn_rows_count_the_copied_reward_once(queue: MemoryQueue) -> None:
+def test_a_penalty_of_every_output_counts(queue: MemoryQueue) -> None:
+    trainer = played("gem_reinforce", "algorithm.use_kl_in_reward=True")
+    trainer.kl_ctrl_in_reward = get_kl_controller(trainer.config.algorithm.kl_ctrl)
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=3)
+    for key in batch.keys:
+        row = queue.rows["train"][key]
+        row["old_log_probs"] = row["rollout_log_probs"]
+        row["ref_log_prob"] = row["rollout_log_probs"] - 1.0  # a KL of 1 per token
+    trainer._compute_advantage(batch, {})
+    coefficient = trainer.config.algorithm.kl_ctrl.kl_coef
+    found = advantages(batch.keys, queue)
+    for uid, sessions in SESSIONS.items():
+        for number, (count, reward) in enumerate(sessions):
+            for output in range(count):
+                left = 4 * (count - output)
+                first, _, _, second, _ = found[f"{uid}_{number}_{output}"]
+                assert first == pytest.approx(reward - coefficient * left, abs=1e-5)
+                assert second == pytest.approx(reward - coefficient * (left - 2), abs=1e-5)
+
+
+def test_several_outputs_make_as_many_updates_as_one(queue: MemoryQueue) -> None:
+    trainer = played("gem_rloo")
+    batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=3)
+    actor, n = trainer.config.actor_rollout_ref.actor, 3
+    trainer._rows, trainer._sessions = len(batch.keys), 9
+    multiple = trainer._get_required_batch_multiple(1)
+    padded = -(-len(batch.keys) // multiple) * multiple
+    assert (len(batch.keys), padded // (actor.ppo_mini_batch_size * n)) == (18, 1)
+    trainer._rows = 9  # in the next step, each session has one output
+    trainer._get_required_batch_multiple(1)
+    assert actor.ppo_mini_batch_size == trainer._mini_batches[0][1]
+
+
+def test_rows_of_our_loop_beside_them(queue: MemoryQueue) -> None:
     trainer = played("rebn", "+gem.rows=turn", "algorithm.gamma=0.5")
     play(trainer, {8: ["3 more", "7", "1", "2"]}, samples=3)
     batch = update(trainer, queue, 4)
-    rewards = [[0.0] * (count - 1) + [reward] for session in SESSIONS.values() for count, reward in session]
-    rewards += [[3.0, 7.0], [1.0], [2.0]]
+    rewards = [
+        [0.0] * (2 * count - 1) + [reward] for session in SESSIONS.values() for count, reward in session
+    ] + [[3.0, 7.0], [1.0], [2.0]]
     returns = [value for turns in rewards for value in turn_returns(turns, 0.5)]
     wanted = standardized(returns, returns, 0, 1e-8, 1e-6)
     found = advantages(sorted(batch.keys), queue)
     assert len(found) == 18
-    assert [values[0] for values in found.values()] == pytest.approx(wanted[:18], abs=1e-5)
+    assert [value for values in found.values() for value in (values[0], values[3])] == pytest.approx(
+        wanted[:36], abs=1e-5
+    )
     metrics = trainer.step_metrics(batch)
     assert metrics["critic/score/mean"] == pytest.approx(sum(map(sum, rewards)) / len(rewards))
-
-
-def test_turns_that_differ_cannot_be_copied(queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = played("mt_grpo")
-    queue.rows["train"]["u1_0_2"]["rm_scores"][1] = 5.0  # a reward for the first turn
-    with pytest.raises(ConfigError, match=r"mt_grpo gives the turns .*returned several outputs"):
-        update(trainer, queue, 3)
-    queue.rows.clear(), queue.tags.clear()
-    for uid, sessions in SESSIONS.items():
-        monkeypatch.setitem(SESSIONS, uid, [(1, reward) for _, reward in sessions])
-    keys = update(played("mt_grpo"), queue, 3).keys
-    assert any(any(values) for values in advantages(keys, queue).values())
+    assert metrics["num_turns/mean"] == pytest.approx((18 * 4 + 2 * 4) / 12)

@@ -63,7 +63,7 @@ def test_verl_takes_the_other_estimators_and_contexts(changed: dict[str, Any], t
     made = recipe(PLAIN, **changed)
     config = config_of(tmp_path, made)
     assert config.algorithm.adv_estimator == f"gem_{made.estimator}"
-    assert (read_options(config).row_kind == "turn") == (made.context == "rebuild")
+    assert read_options(config).has_several_rows == (made.context == "rebuild")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
     assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS, GUESS)
     assert not any(episode.seed in EVAL_SEEDS for episode in traces)
-    ids = sorted(episode.episode_row().token_ids for episode in traces if episode.trainable)
+    ids = sorted(episode.rows()[0].token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
         (watched,) = {
@@ -140,7 +140,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 
 
 @pytest.mark.full
-def test_turn_rows(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) -> None:
+def test_rebuilt_contexts(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) -> None:
     """With a base model, as above."""
     run = harness.run_verl(
         tmp_path,
@@ -156,7 +156,7 @@ def test_turn_rows(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) 
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3  # one update per step for any number of rows
     for update, metrics in zip(updates, steps, strict=True):
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, row_kind="turn")
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
         assert len(mine) == 8
         assert_metrics_are_right(metrics, mine)
     for env_id in (GUESS, MASTERMIND):
@@ -173,12 +173,12 @@ def assert_asynchronous_steps_are_right(run: harness.Run, rows: str, tokenizer: 
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3
     for index, (update, metrics) in enumerate(zip(updates, steps, strict=True)):
-        mine = assert_update_is_right(update, episodes, tokenizer, model, row_kind=rows, on_policy=index == 0)
+        mine = assert_update_is_right(update, episodes, tokenizer, model, split=rows, on_policy=index == 0)
         assert_metrics_are_right(metrics, mine)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rows", ["episode", "turn"])
+@pytest.mark.parametrize("rows", ["auto", "turn"])
 def test_a_mode_with_partial_rollouts(
     rows: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
 ) -> None:
@@ -196,7 +196,7 @@ def test_a_mode_with_partial_rollouts(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("rows", ["episode", "turn"])
+@pytest.mark.parametrize("rows", ["auto", "turn"])
 def test_the_mode_with_separate_engines(
     rows: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

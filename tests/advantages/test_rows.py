@@ -1,4 +1,5 @@
-"""In a batch of turn rows, every turn gets the same credit as in a row of its whole episode."""
+"""In a batch of several rows per episode, every turn gets the same credit as in a row of its whole
+episode."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.advantages.registry import get_estimator  # noqa: E402
-from gem_core.advantages.turn_rows import by_episode  # noqa: E402
+from gem_core.advantages.rows import by_episode  # noqa: E402
 from gem_core.errors import ConfigError, NonFiniteReward  # noqa: E402
 from tests.advantages.batches import CASE_NAMES, CASES, Rows, rows  # noqa: E402
 
@@ -140,15 +141,18 @@ def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"episodes": [0, 1, 0, 1]}, "rows 0 and 2 are both turn 0 of episode 0: expected an id per episode"),
-        ({"episodes": ["a", "a", "b", "b"]}, "rows 0 and 1 are both turn 0 of episode 'a'"),
-        ({"episodes": ["a", "a", "b", "b"], "turns": [0, 2, 0, 1]}, "row 1 is turn 2, but no row .* turn 1"),
-        ({"turns": [1, 0, 0, 0]}, "episode 'p0': row 0 is turn 1, but no row"),
+        ({"episodes": [0, 1, 0, 1]}, "rows 0 and 2 both hold turn 0 of episode 0: expected an id"),
+        ({"episodes": ["a", "a", "b", "b"]}, "rows 0 and 1 both hold turn 0 of episode 'a'"),
+        ({"episodes": ["a", "a", "b", "b"], "turns": [0, 2, 0, 1]}, "row 1 holds turn 2, but no "),
+        ({"turns": [1, 0, 0, 0]}, "episode 'p0': row 0 holds turn 1, but no row"),
         ({"turns": [0, 0, 0, -1]}, "turns: row 3 has -1: expected a whole number of at least 0"),
         ({"turns": [0, 0, 0, 0.5]}, "turns: row 3 has the id 0.5"),
         ({"turns": torch.zeros(4)}, "turns: row 0 has the id 0.0"),
         ({"turns": [0, False, 0, 0]}, "turns: row 1 has the id False"),
         ({"turns": [0, 0, 0, "0"]}, "turns: row 3 has '0': expected a whole number"),
+        ({"turns": [0, 0, 0, [0, 1]]}, r"row 3 of episode 'q1' lists .*0, 1., but .* have 1 turns"),
+        ({"turns": [0, 0, 0, []]}, r"row 3 of episode 'q1' lists .*, but .* have 1 turns"),
+        ({"turns": [0, 0, 0, [True]]}, "turns: row 3 has the id True"),
         ({"turns": [0, 0, 0]}, "turns: 3 entries for 4 rows"),
         ({"episodes": [None] * 4}, "episodes: row 0 has the id None"),
         ({"episodes": [1.0, 2.0, 3.0, 4.0]}, "episodes: row 0 has the id 1.0"),
@@ -162,7 +166,7 @@ def test_rows_of_an_episode_in_any_order_with_masked_rows_between() -> None:
         ({"group_ids": [1, 1, 2]}, "group_ids: 3 entries for 4 rows"),
         (
             {"episodes": [*"aabb"], "turns": [0, 1, 0, 1], "mask": torch.tensor([[0], [1], [1], [1]])},
-            "episode 'a': row 1 is turn 1, but no row that is not masked out is turn 0",
+            "episode 'a': row 1 holds turn 1, but no row that is not masked out holds turn 0",
         ),
     ],
 )  # fmt: skip
@@ -179,3 +183,25 @@ def test_baselines_of_an_episode_must_agree() -> None:
     assert found.advantages[:, 0].tolist() == [1.5, 0.5]
     with pytest.raises(ConfigError, match=r"baselines: rows 0 and 1 of episode 'a' have 0\.5 and 1\.0"):
         by_episode(estimator, two, two, baselines=[0.5, 1.0], **rows_of_one)
+
+
+def test_interleaved_rows_that_hold_several_turns() -> None:
+    """Episode "a" goes on in its first row after a turn in another one."""
+    mask = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 0]])
+    rewards = torch.tensor([[0.0, 0, 0, 1], [0, 2, 0, 0], [3, 4, 0, 0]])
+    arguments = {
+        "episodes": ["a", "a", "b"],
+        "turns": [(0, 2), 1, np.array([1, 0])],
+        "turn_ids": torch.tensor([[0, -1, 1, -1], [-1, 0, -1, -1], [0, 1, -1, -1]]),
+    }
+    found = by_episode(get_estimator("reinforce"), rewards, mask, **arguments)
+    assert found.advantages.tolist() == [[3, 0, 1, 0], [0, 3, 0, 0], [3, 7, 0, 0]]
+    with pytest.raises(ConfigError, match=r"row 2 of episode 'b' .* turns without a token between"):
+        by_episode(get_estimator("reinforce"), rewards, mask, **{**arguments, "turn_ids": None})
+    with pytest.raises(ConfigError, match="row 2 holds twice turn 0 of episode 'b'"):
+        by_episode(get_estimator("reinforce"), rewards, mask, **{**arguments, "turns": [(0, 2), 1, (0, 0)]})
+    with pytest.raises(ConfigError, match=r"state_keys: row 0: 1 entries for 2 turns"):
+        by_episode(
+            get_estimator("gigpo"), rewards, mask, group_ids=["g"] * 3,
+            state_keys=[["s"], ["s"], ["s", "s"]], **arguments,
+        )  # fmt: skip
