@@ -263,6 +263,7 @@ def test_packages_are_those_that_are_allowed():
 
 
 @pytest.mark.long
+@pytest.mark.once
 def test_without_ids_to_map_as_for_most_users(monkeypatch):
     monkeypatch.setattr(ForkServer, "_map_ids", lambda self: 0)
     sandbox = Namespace(workers=1)

@@ -30,6 +30,7 @@ def test_every_attack_is_blocked_at_namespace():
 
 @needs_namespace
 @pytest.mark.long
+@pytest.mark.once
 def test_the_programs_of_a_shell_open_no_way_out():
     sandbox = Namespace(programs=True, workers=1)
     outcomes = attack_level("namespace", sandbox=sandbox)
