@@ -109,13 +109,14 @@ def run(quick: bool) -> list[common.Result]:
     steps = 1 if quick else 4
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "model"
-        save_tiny(folder, TinyOptions(envs=(ENV,), warm_start_steps=10 if quick else 300))
+        save_tiny(folder, TinyOptions(env=(ENV,), warm_start_steps=10 if quick else 300))
 
         def ours() -> int:
             train(
                 TrainConfig(
                     model=str(folder), out=str(Path(temporary) / "run"), env=[ENV], gamma=GAMMA, kl=0.0,
-                    lr=LR, steps=steps, warmup_steps=0, lr_schedule="constant", episodes_per_step=EPISODES,
+                    learning_rate=LR, steps=steps, warmup_steps=0, learning_rate_schedule="constant",
+                    episodes_per_step=EPISODES,
                     minibatches=MINIBATCHES, max_tokens_per_turn=TOKENS, eval_episodes=0, trace_every=0,
                     curve=False, resume=False, device="cpu", threads=1,
                 )

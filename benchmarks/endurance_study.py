@@ -38,8 +38,9 @@ import records
 from soak_study import descendants, usage
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_core.errors import EnvError
-from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
+from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
 from gem_core.rollout.messages import Message
 from gem_envs.sandbox import close_sandboxes, open_sandbox
 

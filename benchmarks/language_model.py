@@ -37,9 +37,9 @@ from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
 from gem_lab.engines.loading import load_model, load_processor, pick_device
 from gem_lab.train import TrainConfig, train
+from gem_lab.train.batches import make_batch, score_tokens
 from gem_lab.train.checkpoint import list_checkpoints, save_processor
 from gem_lab.train.console import ConsoleReporter, quiet_transformers
-from gem_lab.train.objective import make_batch, score_tokens
 from gem_lab.train.output import replace_folder
 from gem_lab.train.tiny import random_play
 
@@ -61,7 +61,7 @@ STUDY = Study(
     options={
         "gamma": 0.9,
         "kl": 0.0,
-        "lr": 2e-5,
+        "learning_rate": 2e-5,
         "warmup_steps": 3,
         "max_tokens_per_turn": 24,
         "max_tokens_per_pass": 4096,

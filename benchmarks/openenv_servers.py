@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import gem_core
-from gem_bridges.openenv.sessions import Session
+from gem_bridges.openenv.sessions import OpenEnvSession
 from gem_envs.serving.run import run_loop
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -65,7 +65,7 @@ async def serve_websockets(port: int) -> None:
     from websockets.asyncio.server import serve
 
     async def play(socket: Any) -> None:
-        session = Session(lambda: gem_core.make(GAME), GAME)
+        session = OpenEnvSession(lambda: gem_core.make(GAME), GAME)
         async for message in socket:
             await socket.send(session.answer(message.encode()).data.decode())
 
@@ -79,7 +79,7 @@ async def serve_picows(port: int) -> None:
 
     class Listener(WSListener):  # type: ignore[misc]
         def on_ws_connected(self, transport: Any) -> None:
-            self.session = Session(lambda: gem_core.make(GAME), GAME)
+            self.session = OpenEnvSession(lambda: gem_core.make(GAME), GAME)
 
         def on_ws_frame(self, transport: Any, frame: Any) -> None:
             if frame.msg_type == WSMsgType.CLOSE:

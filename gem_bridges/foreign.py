@@ -16,7 +16,7 @@ from typing import Any
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
-from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_options
+from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_reset_options
 from gem_core.errors import EnvError, GemError
 from gem_core.observations import encodable, encodable_observation
 from gem_envs.data.split import split_by_index
@@ -77,7 +77,7 @@ class ForeignEnv(Env):
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if options and "state" in options:
-            check_options(options, self.known_options, self.name)
+            check_reset_options(options, self.known_options, self.name)
             self.begin_episode(seed)
             self.resume_episode(options["state"])
             if seed is not None:
@@ -132,7 +132,7 @@ class ForeignEnv(Env):
         Raises:
             ConfigError: An option is unknown, or there is no item with the index.
         """
-        check_options(options, self.known_options, self.name)
+        check_reset_options(options, self.known_options, self.name)
         index = (options or {}).get("index")
         if index is not None:
             check_int("index", index, 0, self.num_items - 1 if self.num_items else None)

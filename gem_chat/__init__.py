@@ -15,11 +15,17 @@ from gem_core.registration import register_wrapper
 
 if TYPE_CHECKING:
     from gem_chat.append_context import AppendContext
+    from gem_chat.messages import EnvPlayer, MessagesContext
     from gem_chat.rebuild_context import RebuildContext
 
-__all__ = ["AppendContext", "RebuildContext", "register"]
+__all__ = ["AppendContext", "EnvPlayer", "MessagesContext", "RebuildContext", "register"]
 
-_LAZY = {"AppendContext": "gem_chat.append_context", "RebuildContext": "gem_chat.rebuild_context"}
+_LAZY = {
+    "AppendContext": "gem_chat.append_context",
+    "EnvPlayer": "gem_chat.messages",
+    "MessagesContext": "gem_chat.messages",
+    "RebuildContext": "gem_chat.rebuild_context",
+}
 
 
 def register() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from gem_chat.calls.native import ProbeTool
+from gem_chat.conversation import TokenContext
 from gem_chat.encoding import PromptTexts
+from gem_chat.histories import Conversations
 from gem_chat.inputs import checked_renderer, first_prompt, split_processor
 from gem_chat.message_format import MessageFormat
-from gem_chat.template import Tokenizer
+from gem_chat.template import Render, Tokenizer
 from gem_chat.thinking import find_thinking
 from gem_chat.tool_turns import TemplateToolContext, ToolTurns
 from gem_chat.vision import Content
@@ -28,7 +30,7 @@ _REMEMBERED = 1024
 """Maximum number of first prompts, of later messages, and of decoded responses that a context caches."""
 
 
-class AppendContext:
+class AppendContext(TokenContext):
     """A context whose tokens only grow; the model's responses, including thinking, stay verbatim.
 
     A message of the environment is encoded as the text that the chat template adds for it to a neutral
@@ -47,7 +49,7 @@ class AppendContext:
             ends with one of them, or with the tokenizer's end-of-sequence token, is not ended again.
         date: Day that the template takes for today, such as ``"2026-01-31"``; None for the real one.
         parse_special: Whether a special token that an observation spells, such as ``<|im_end|>``, becomes
-            that token. By default, what an observation holds is text; see `gem_core.special_tokens`. The
+            that token. By default, what an observation holds is text; see `gem_chat.special_tokens`. The
             system prompt may always spell special tokens.
         native_tools: Whether the model calls tools as its chat template does: the template gets their
             schemas, and their results come back in tool turns. None does so where the template has tool turns
@@ -81,6 +83,7 @@ class AppendContext:
         tokenizer, chat_template, self.image_processor = split_processor(
             tokenizer, chat_template, system_prompt
         )
+        self._tokenizer, self._own_template = tokenizer, chat_template
         self._has_template = (
             chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
         )
@@ -130,29 +133,54 @@ class AppendContext:
 
     def _for_tools(self, schemas: Sequence[Mapping[str, Any]]) -> TemplateToolContext[AppendContext] | None:
         try:
-            context = AppendContext(
-                self._source,
-                chat_template=self._chat_template,
-                system_prompt=self._system_prompt,
-                template_kwargs={**self._template_kwargs, "tools": list(schemas)},
-                native_tools=False,
-                **self._options,
-            )
-            tokens = context._tokens
-            turns = ToolTurns(
-                context._render,
-                tokens.encode,
-                tokens.decode_all,
-                tokens.atomic_ids,
-                system_prompt=self._system_prompt,
-            )
+            return self._tool_context(schemas)
         except UnsupportedTemplate as error:
             if self._native_tools:
                 raise
             if not self._with_tools:
                 logger.warning("tools are called in the text of messages: %s", error)
             return None
+
+    def _tool_context(self, schemas: Sequence[Mapping[str, Any]]) -> TemplateToolContext[AppendContext]:
+        context = AppendContext(
+            self._source,
+            chat_template=self._chat_template,
+            system_prompt=self._system_prompt,
+            template_kwargs={**self._template_kwargs, "tools": list(schemas)},
+            native_tools=False,
+            **self._options,
+        )
+        tokens = context._tokens
+        turns = ToolTurns(
+            context._render,
+            tokens.encode,
+            tokens.decode_all,
+            tokens.atomic_ids,
+            system_prompt=self._system_prompt,
+        )
         return TemplateToolContext(context, turns, context._texts, context._stop_ids)
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Whole conversations in tokens, for agents that keep their own history."""
+
+        def renderer(schemas: list[dict[str, Any]]) -> Render:
+            if not schemas:
+                return self._render
+            variables = self._texts.guarded_variables({**self._template_kwargs, "tools": schemas})
+            return checked_renderer(
+                self._tokenizer, self._own_template, variables, date=self._options["date"]
+            )
+
+        return Conversations(
+            self,
+            lambda: self._tool_context([schema(ProbeTool())]),
+            renderer,
+            self._texts,
+            self._format("user").end,
+            self._stop_ids,
+            self._system_prompt,
+        )
 
     def extra_stop_id(self, known: Collection[int]) -> int | None:
         """Return the token at which an engine must stop in addition to `known`; None if it needs none.

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gem_chat.special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
 from gem_chat.template import spellings_in
 from gem_chat.vision import Content, ImageProcessor, content_of, for_template
 from gem_core.core import Observation
 from gem_core.observations import observation_text
-from gem_core.special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
 
 _OURS = "\ufdd1"
 """Precedes the special tokens of the template in a text for `_without_special_tokens`."""

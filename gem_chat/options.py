@@ -9,11 +9,11 @@ from gem_chat.append_context import AppendContext
 from gem_chat.chat_templates import read_template
 from gem_chat.rebuild_context import RebuildContext
 from gem_chat.vision import tokenizer_of
-from gem_core.rollout.options import RolloutOptions
+from gem_core.rollout.options import ContextOptions
 
 
 def make_context(
-    options: RolloutOptions,
+    options: ContextOptions,
     tokenizer: Any,
     template_kwargs: Mapping[str, Any] | None = None,
     stop_ids: Collection[int] = (),
@@ -21,7 +21,7 @@ def make_context(
     """Return the context that all episodes share.
 
     Args:
-        options: Options of the rollout.
+        options: Options of the prompts.
         tokenizer: Tokenizer or processor of the model.
         template_kwargs: Variables for the chat template.
         stop_ids: Tokens at which the engine stops by itself.

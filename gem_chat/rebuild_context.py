@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gem_chat.answer_end import AnswerEnd, find_answer_end
+from gem_chat.conversation import TokenContext
 from gem_chat.encoding import PromptTexts
 from gem_chat.inputs import checked_renderer, first_prompt, split_processor
 from gem_chat.template import Tokenizer, chat_renderer
@@ -18,7 +19,7 @@ from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.rollout.trajectory import ContextMode
 
 
-class RebuildContext:
+class RebuildContext(TokenContext):
     """A context that uses each observation as the whole prompt of its turn.
 
     Use it with observation wrappers that keep the history themselves, such as `concat` or a summary of the

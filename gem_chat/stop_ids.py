@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gem_core.rollout.conversation import Context
+from gem_chat.conversation import TokenContext
 
 
 def engine_stop_ids(tokenizer: Any) -> frozenset[int]:
@@ -44,7 +44,7 @@ class ResponseStops(NamedTuple):
         return self.known if self.extra is None else self.known | {self.extra}
 
 
-def response_stops(context: Context, tokenizer: Any) -> ResponseStops:
+def response_stops(context: TokenContext, tokenizer: Any) -> ResponseStops:
     """Return the tokens that end a response in a context.
 
     Args:

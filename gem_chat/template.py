@@ -13,8 +13,8 @@ from gem_chat.chat_templates import (
     with_today,
 )
 from gem_chat.openings import with_asked_openings
+from gem_chat.special_tokens import Spellings, spellings_of
 from gem_core.errors import ConfigError, UnsupportedTemplate
-from gem_core.special_tokens import Spellings, spellings_of
 
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
 """Dicts with "role" and "content"; the content is a text or a list of content parts."""

@@ -17,10 +17,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from gem_chat.answer_end import AnswerEnd, ends_of
 from gem_chat.calls.native import NativeCalls, ProbeTool, after_opening, find_calls
 from gem_chat.encoding import PromptTexts
+from gem_chat.native_tools import CallResult
 from gem_chat.openings import common_prefix
 from gem_chat.template import Messages, Render
 from gem_core.errors import UnknownName, UnsupportedTemplate
-from gem_core.rollout.conversation import CallResult
 from gem_core.tools import Tool, ToolCall
 
 _QUESTION = {"role": "user", "content": "first neutral question"}
@@ -68,6 +68,11 @@ class TemplateToolContext(Generic[ContextT_co]):
         self._decode = texts.encoder.decode_all
         self._stop_ids = stop_ids
         self._ids = lru_cache(_REMEMBERED)(self._encode_results)
+
+    @property
+    def native(self) -> NativeCalls:
+        """How the template writes calls."""
+        return self._turns.native
 
     def read(self, response_ids: Sequence[int], tools: Sequence[Tool]) -> tuple[str, list[ToolCall]]:
         """Return the text of a response before its calls, and the calls."""

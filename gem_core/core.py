@@ -181,7 +181,7 @@ class Env(Closing):
                 "self.begin_episode(seed) instead, or derive an environment written for GEM from "
                 "gem_bridges.compat.Env"
             )
-        check_options(options, ("state",), type(self).__name__)
+        check_reset_options(options, ("state",), type(self).__name__)
         state = None if options is None else options.get("state")
         if state is not None:
             self.resume_episode(state)
@@ -385,7 +385,7 @@ class Env(Closing):
         return f"<{type(self).__name__}{f' {self.spec.id}' if self.spec else ''}>"
 
 
-def check_options(options: ResetOptions | None, known: Sequence[str], who: str) -> None:
+def check_reset_options(options: ResetOptions | None, known: Sequence[str], who: str) -> None:
     """Check that all options of a reset are `known` to `who`.
 
     Raises:

@@ -289,9 +289,18 @@ def make_tasks(
     return _rows(sources, samplers, range(start, start + num_tasks), seed, group_size, split, seeds)
 
 
-def evaluation_tasks(source: EnvChoice, num_tasks: int) -> list[TaskRow]:
-    """Return up to `num_tasks` evaluation tasks, the same in every call; see `make_tasks`."""
-    return list(make_tasks([source], num_tasks, split="eval"))
+def evaluation_tasks(sources: Sequence[EnvChoice], num_tasks: int, *, repeat: int = 1) -> list[TaskRow]:
+    """Return the tasks of an evaluation, which are always the same; see `make_tasks`.
+
+    Args:
+        sources: Environments, among which the tasks are divided evenly.
+        num_tasks: Maximum total number of tasks; each environment gets at least one.
+        repeat: Number of episodes per task.
+    """
+    each = max(num_tasks // len(sources), 1)
+    return [
+        task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
+    ]
 
 
 def count_items(source: EnvChoice, split: Split) -> int | None:

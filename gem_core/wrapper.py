@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,11 +59,6 @@ class Wrapper(Env):
     _running: bool = _forwarded()
     _action_random: Random | None = _forwarded()
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if hasattr(cls.step, "through_hooks") and cls.on_action is Wrapper.on_action:
-            setattr(cls, "step", _step_through_hooks(cls))  # noqa: B010  # mypy rejects the assignment
-
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         self = object.__new__(cls)
         self._init_args = (args, kwargs)
@@ -104,8 +99,6 @@ class Wrapper(Env):
     def step(self, action: str) -> StepResult:
         return self.on_step(action, self.env.step(self.on_action(action)))
 
-    step.through_hooks = True  # type: ignore[attr-defined]
-
     async def areset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
         if type(self).reset is not Wrapper.reset:  # overridden without an async version
             return await super().areset(seed, options=options)
@@ -116,7 +109,7 @@ class Wrapper(Env):
         return result
 
     async def astep(self, action: str) -> StepResult:
-        if not hasattr(type(self).step, "through_hooks"):  # overridden without an async version
+        if type(self).step is not Wrapper.step:  # overridden without an async version
             return await super().astep(action)
         return self.on_step(action, await self.env.astep(self.on_action(action)))
 
@@ -185,20 +178,3 @@ class Wrapper(Env):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.env!r}>"
-
-
-def _step_through_hooks(cls: type[Wrapper]) -> Callable[[Wrapper, str], StepResult]:
-    """Return `Wrapper.step` for exactly `cls`, which does not change actions, with its hook looked up once.
-
-    Attribute lookup is slow on a class with `__getattr__` (Python 3.11): this saves a tenth of the time of a
-    fast game's step per wrapper.
-    """
-    on_step = cls.on_step
-
-    def step(self: Wrapper, action: str) -> StepResult:
-        if type(self) is not cls:  # called through super(): use the hooks of the subclass
-            return Wrapper.step(self, action)
-        return on_step(self, action, self.env.step(action))
-
-    step.through_hooks = True  # type: ignore[attr-defined]
-    return step

@@ -19,7 +19,7 @@ from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core._util.checks import check_int
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_options
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_reset_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_envs.text import boxes, plain, undecorated
 
@@ -152,30 +152,12 @@ class TurnBasedEnv(Env, Generic[Move]):
         if not isinstance(action, str):
             raise TypeError(f"an action is the response as a str, not {type(action).__name__}")
         self.turn += 1
-        content = move = None
-        for content in self.find(action):
-            content = content.strip()
-            move = self.parse(content)
-            if move is not None:
-                break
-            content = undecorated(content)
-            move = self.parse(content)
-            if move is not None:
-                break
-            content = plain(content)
-            move = self.parse(content)
-            if move is not None:
-                break
+        content, move = self._read_move(action)
         if content is None:
             return self._format_error(f"No {self.form} was found.")
         if move is None:
             return self._format_error(self.unreadable)
         text, reward, verdict = self.play(move)
-        if verdict == "continue" and self.turn < self.turn_limit:  # most steps end here
-            board, suffix = self.board(), f"Turns left: {self.turn_limit - self.turn}."  # a call less
-            return text, reward, False, False, {
-                "invalid": None, "parsed_action": content, "suffix": f"{board}\n{suffix}" if board else suffix
-            }  # fmt: skip
         illegal = verdict == "illegal"
         info: Info = {"invalid": "illegal" if illegal else None, "parsed_action": content}
         if verdict == "solved" or verdict == "lost":
@@ -196,6 +178,18 @@ class TurnBasedEnv(Env, Generic[Move]):
         return None if move is None else f"\\boxed{{{move}}}"
 
     # -- plumbing -----------------------------------------------------------------------------
+
+    def _read_move(self, action: str) -> tuple[str | None, Any]:
+        """Return the first answer that is a move and the move; without one, the last answer and None."""
+        content = None
+        for content in self.find(action):
+            content = content.strip()
+            for simplified in (str, undecorated, plain):
+                content = simplified(content)
+                move = self.parse(content)
+                if move is not None:
+                    return content, move
+        return content, None
 
     def _format_error(self, reason: str) -> StepResult:
         reward, info = self.format_error_reward, {"invalid": "format"}
@@ -235,7 +229,7 @@ def check_together(**sizes: object) -> None:
 def _read_options(options: ResetOptions, num_items: int) -> tuple[Mapping[str, Any] | None, int | None]:
     """Return the state and the index in the options of a reset."""
     known = ("state", "index") if num_items else ("state",)
-    check_options(options, known, "a game")
+    check_reset_options(options, known, "a game")
     index = options.get("index")
     if index is None:
         return options.get("state"), None

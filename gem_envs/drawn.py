@@ -1,4 +1,4 @@
-"""Groups of tasks whose names and numbers are drawn from a seed: `Drawn`, and `Choice`, a selection."""
+"""Groups of tasks whose names and numbers are drawn from a seed: `Drawn`, and `TaskChoice`, a selection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Drawn(Generic[T]):
         self.makers.setdefault(group, {})[maker.__name__] = maker
         return maker
 
-    def choose(self, names: Sequence[str] | str | None = None) -> Choice[T]:
+    def choose(self, names: Sequence[str] | str | None = None) -> TaskChoice[T]:
         """Select tasks by the names of groups or tasks; None selects all.
 
         Raises:
@@ -53,10 +53,10 @@ class Drawn(Generic[T]):
             chosen |= self.makers.get(name, {name: every[name]} if name in every else {})
         if not chosen:
             raise ConfigError("tasks=(): expected at least one name of a group or task")
-        return Choice(chosen)
+        return TaskChoice(chosen)
 
 
-class Choice(Generic[T]):
+class TaskChoice(Generic[T]):
     """A numbered selection of tasks."""
 
     def __init__(self, makers: dict[str, Callable[[Random], T]]) -> None:

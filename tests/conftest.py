@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from gem_core import registration
 from gem_core.advantages import registry as estimators
-from gem_core.trainers import discovery
+from gem_lab import discovery
 
 # Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
+from gem_chat import EnvPlayer, MessagesContext
 from gem_core.errors import ConfigError, GemError
-from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext
+from gem_core.rollout import EnvPool
 from gem_core.tasks import (
     EVAL_SEEDS,
     TRAIN_SEEDS,
@@ -211,5 +212,5 @@ def test_an_environment_is_tried_once_before_it_is_played(own_registry: None) ->
 
 
 def test_evaluation_plays_the_first_seeds() -> None:
-    tasks = evaluation_tasks(EnvChoice("game:GuessTheNumber-v0-easy"), 3)
+    tasks = evaluation_tasks([EnvChoice("game:GuessTheNumber-v0-easy")], 3)
     assert [task["seed"] for task in tasks] == list(EVAL_SEEDS[:3])

@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 import gem_core
+from gem_chat import EnvPlayer, MessagesContext
 from gem_core import registration
 from gem_core.errors import ConfigError
-from gem_core.rollout import EnvPlayer, EnvPool, MessagesContext, read_traces
+from gem_core.rollout import EnvPool, read_traces
 from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
 from gem_envs.datasets.base import DatasetEnv
 from gem_lab.cli import main
@@ -270,7 +271,7 @@ def test_a_pool_plays_the_item_of_a_task(file):
 def test_an_evaluation_plays_30_different_problems(file, tmp_path, capsys):
     bench = source("eval:AIME24", file(30))
     out = tmp_path / "run"
-    arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(out), "--json"]
+    arguments = ["eval", "--model", "oracle", "--env", bench.label, "--out", str(out), "--json"]
     assert main([*arguments, "--episodes", "50"]) == 0
     summary = json.loads(capsys.readouterr().out)["envs"][bench.label]
     assert (summary["episodes"], summary["tasks"], summary["items"]) == (30, 30, 30)
@@ -282,8 +283,8 @@ def test_an_evaluation_plays_30_different_problems(file, tmp_path, capsys):
 
 def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
     bench = source("eval:AIME24", file(5))
-    arguments = ["eval", "--model", "oracle", "--envs", bench.label, "--out", str(tmp_path / "run")]
-    assert main([*arguments, "--samples", "2"]) == 0
+    arguments = ["eval", "--model", "oracle", "--env", bench.label, "--out", str(tmp_path / "run")]
+    assert main([*arguments, "--group-size", "2"]) == 0
     shown = capsys.readouterr()
     assert "20 tasks were requested; its 5 evaluation items are played 2 times each" in shown.err + shown.out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][bench.label]

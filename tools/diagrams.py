@@ -13,6 +13,7 @@ LAYERS = (
     ("plugins", "#f8ebe4", "#b0562a", (("verl, OpenRLHF, Oat, RL2, ROLL, TRL",),)),
     ("gem_lab", "#f6f3df", "#8a7a1c",
      (("cli", "repro", "exam"), ("train", "consistency", "eval"), ("engines", "checker", "pages"))),
+    ("gem_agents", "#fbeef0", "#a3475a", (("gateway, sessions, harnesses", "endpoints"),)),
     ("gem_bridges", "#f3e9f6", "#7d4a96",
      (("gymnasium", "openenv", "pettingzoo"), ("skyrl", "textarena", "verifiers", "compat"))),
     ("gem_envs", "#e3f1ee", "#1b7f5c",
@@ -21,9 +22,9 @@ LAYERS = (
       ("tools", "graders", "data", "sandbox", "serving"))),
     ("gem_chat", "#e6edf8", "#2c5fa8", (("chat templates and contexts", "calls"),)),
     ("gem_core", "#eceff3", "#5b6470",
-     (("trainers",), ("rollout", "advantages", "vector"), ("tasks", "multiagent", "wrappers", "tools"),
-      ("registration", "wrapper", "observations", "images"),
-      ("special_tokens", "core", "thoughts", "spec", "errors", "_util"))),
+     (("trainers",), ("rollout", "advantages", "vector", "workers"),
+      ("tasks", "multiagent", "wrappers", "tools"), ("registration", "wrapper", "observations", "images"),
+      ("core", "thoughts", "spec", "errors", "_util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""
 LANES = ("environment", "episode runner", "policy")

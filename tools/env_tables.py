@@ -2,7 +2,7 @@
 
     python tools/env_tables.py measure "game:*" docs/results/games.jsonl --episodes 1000
     python tools/env_tables.py fill docs/environments/games.md docs/results/games.jsonl
-    gem-core eval --model random --envs 'game:*' --episodes 500 --out runs/random
+    gem-core eval --model random --env 'game:*' --episodes 500 --out runs/random
     python tools/env_tables.py verify runs/random docs/results/*.jsonl
 
 `measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and appends

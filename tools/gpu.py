@@ -132,7 +132,7 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     import torch
 
     from gem_core.advantages import rebn
-    from gem_lab.train.objective import policy_gradient
+    from gem_lab.train.batches import policy_gradient
     from gem_lab.train.tiny import TinyOptions, make_tiny
 
     result: dict[str, Any] = {"device": device, "torch": torch.__version__, "advantages": {}}
@@ -147,7 +147,7 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
         result["advantages"][str(dtype)] = float((computed.cpu().double() - wanted).abs().max())
 
     env_id = "game:GuessTheNumber-v0-easy"
-    model, tokenizer = make_tiny(TinyOptions(envs=(env_id,), warm_start_steps=0, corpus_episodes=20))
+    model, tokenizer = make_tiny(TinyOptions(env=(env_id,), warm_start_steps=0, corpus_episodes=20))
     episodes = _episodes(env_id, tokenizer)
     values = rebn([episode.rewards for episode in episodes], gamma=0.9)
     for episode, turn_values in zip(episodes, values, strict=True):

@@ -85,8 +85,8 @@ class Player:
         from gem_chat import AppendContext
         from gem_chat.calls.native import ProbeTool, after_opening, find_calls
         from gem_chat.inputs import checked_renderer
+        from gem_chat.native_tools import CallResult
         from gem_core.errors import UnsupportedTemplate
-        from gem_core.rollout.conversation import CallResult
         from gem_core.tools import ToolCall, schema
 
         schemas = [schema(ProbeTool())]

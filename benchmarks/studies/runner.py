@@ -248,12 +248,12 @@ def _record_path(folder: Path, run: Run) -> Path:
 
 def _make_model(item: tuple[Study, Path, str, int]) -> str:
     """Create an initial model."""
+    from gem_lab.train import TinyOptions, save_tiny
     from gem_lab.train.console import quiet_transformers
-    from gem_lab.train.tiny import TinyOptions, save_tiny
 
     quiet_transformers()
     study, folder, task, seed = item
-    options = {"envs": (study.tasks[task].env,), **study.tasks[task].tiny, "seed": seed}
+    options = {"env": (study.tasks[task].env,), **study.tasks[task].tiny, "seed": seed}
     save_tiny(model_folder(folder, study, task, seed), TinyOptions(**options))
     return f"{task}, seed {seed}"
 

@@ -25,7 +25,7 @@ class Env(core.Env):
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> Any:
         """Seed the generators; a subclass calls this first and returns its own observation and info."""
-        core.check_options(options, (), "an environment written for GEM")
+        core.check_reset_options(options, (), "an environment written for GEM")
         self.begin_episode(seed)
         if seed is not None:
             random.seed(seed)

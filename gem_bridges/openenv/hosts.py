@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gem_bridges.openenv import wire
-from gem_bridges.openenv.sessions import Session, SessionReply
+from gem_bridges.openenv.sessions import OpenEnvSession, SessionReply
 from gem_core._util.closing import Closer, Closing
 from gem_core._util.messages import error_line
 from gem_core._util.owners import calls_of
@@ -19,7 +19,7 @@ from gem_core.core import Env
 from gem_core.wrapper import Wrapper
 
 
-class Host(abc.ABC):
+class SessionHost(abc.ABC):
     """Runs the sessions of one environment. A seat is the host's side of a session.
 
     Attributes:
@@ -48,7 +48,7 @@ class Host(abc.ABC):
         """End a session, which may have an unanswered message. Environments are not closed by this thread."""
 
 
-class LocalHost(Host):
+class LocalHost(SessionHost):
     """A host whose sessions run in this process.
 
     Args:
@@ -67,13 +67,13 @@ class LocalHost(Host):
 class InlineHost(LocalHost):
     """Runs sessions on the event loop, for environments whose steps take microseconds."""
 
-    def open(self) -> Session:
-        return Session(self._make, self._env_id, self._dispose)
+    def open(self) -> OpenEnvSession:
+        return OpenEnvSession(self._make, self._env_id, self._dispose)
 
-    async def answer(self, seat: Session, payload: bytes) -> SessionReply:
+    async def answer(self, seat: OpenEnvSession, payload: bytes) -> SessionReply:
         return seat.answer(payload)
 
-    def close(self, seat: Session) -> None:
+    def close(self, seat: OpenEnvSession) -> None:
         seat.close()
 
     def _dispose(self, env: Env) -> None:
@@ -81,7 +81,7 @@ class InlineHost(LocalHost):
             self._closer.start(env.close)
 
 
-class Seat:
+class LocalSeat:
     """A session whose messages may take time.
 
     Attributes:
@@ -90,7 +90,7 @@ class Seat:
 
     __slots__ = ("session",)
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: OpenEnvSession) -> None:
         self.session = session
 
 
@@ -126,22 +126,22 @@ class TimedHost(LocalHost):
         super().__init__(make, env_id)
         self._timeout = timeout
 
-    def open(self) -> Seat:
-        return Seat(Session(self._make, self._env_id))
+    def open(self) -> LocalSeat:
+        return LocalSeat(OpenEnvSession(self._make, self._env_id))
 
-    def close(self, seat: Seat) -> None:
+    def close(self, seat: LocalSeat) -> None:
         self._closer.start(seat.session.close, owner=seat.session)
 
-    def _too_slow(self, seat: Seat) -> SessionReply:
+    def _too_slow(self, seat: LocalSeat) -> SessionReply:
         self.close(seat)
-        seat.session = Session(self._make, self._env_id)
+        seat.session = OpenEnvSession(self._make, self._env_id)
         return too_slow(self._timeout)
 
 
 class AsyncHost(TimedHost):
     """Awaits the async methods of environments on the event loop, any number of them at once."""
 
-    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
+    async def answer(self, seat: LocalSeat, payload: bytes) -> SessionReply:
         with calls_of(seat.session):
             if self._timeout is None:
                 return await seat.session.answer_async(payload)
@@ -159,7 +159,7 @@ class AsyncHost(TimedHost):
 class ThreadHost(TimedHost):
     """Runs sessions in the threads for environments, for those that wait (see `set_env_threads`)."""
 
-    async def answer(self, seat: Seat, payload: bytes) -> SessionReply:
+    async def answer(self, seat: LocalSeat, payload: bytes) -> SessionReply:
         with calls_of(seat.session):
             call = ThreadCall(functools.partial(seat.session.answer, payload))
         try:
@@ -171,7 +171,7 @@ class ThreadHost(TimedHost):
         return reply
 
 
-def local_host(make: Callable[[], Env], env_id: str, env: Env, timeout: float | None) -> Host:
+def local_host(make: Callable[[], Env], env_id: str, env: Env, timeout: float | None) -> SessionHost:
     """Return a host in this process.
 
     Args:

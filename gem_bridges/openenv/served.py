@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gem_bridges.openenv.hosts import Host, InlineHost
+from gem_bridges.openenv.hosts import InlineHost, SessionHost
 from gem_core._util.checks import check_int, check_number
 
 
@@ -43,7 +43,7 @@ class ServedEnv:
 
     name: str
     description: str
-    host: Host
+    host: SessionHost
 
     @property
     def inline(self) -> bool:

@@ -21,17 +21,17 @@ from urllib.parse import quote
 
 from gem_bridges.openenv import wire
 from gem_bridges.openenv.connection import CLOSE_SECONDS, Connection, ServerState, end_socket
-from gem_bridges.openenv.hosts import Host, local_host
-from gem_bridges.openenv.processes import ProcessHost
+from gem_bridges.openenv.hosts import SessionHost, local_host
 from gem_bridges.openenv.served import ServedEnv, ServerLimits
 from gem_bridges.openenv.sessions import no_mcp
+from gem_bridges.openenv.workers import WorkerHost
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.foreign_json import read_json
 from gem_core.core import Env, require_one_agent
 from gem_core.errors import CallOrderError, ConfigError
 from gem_core.registration import WrapperLike, make, spec
-from gem_core.spec import EnvSpec
-from gem_envs.serving.access import Access, Refusal
+from gem_core.workers import EnvRecipe
+from gem_envs.serving.access import Access, RequestRefused
 from gem_envs.serving.guard import ConnectionLimits
 from gem_envs.serving.http import HttpServer, WSCloseCode, json_response, read_body, web
 
@@ -78,23 +78,20 @@ def serve_env(
         require_one_agent(env, "the OpenEnv server")
     if workers is None and not ray:
         workers = (os.cpu_count() or 1) if env.blocking == "cpu" else 0
-    host: Host
+    host: SessionHost
     if ray or workers:
         if env.spec is None or callable(wrappers):
             raise ConfigError(f"{id}: workers need wrappers by name; a callable runs only with workers=0")
-        host = worker_host(env.spec, workers, call_timeout, ray)
+        if ray:
+            from gem_core.workers.ray_actors import cluster_cpus
+
+            cpus = cluster_cpus()
+            host = WorkerHost("ray", EnvRecipe(env.spec), workers or cpus, call_timeout)
+        else:
+            host = WorkerHost("process", EnvRecipe(env.spec), workers or 1, call_timeout)
     else:
         host = local_host(build, id, env, call_timeout)
     return ServedEnv(id, spec(id).description or id, host)
-
-
-def worker_host(env_spec: EnvSpec, workers: int | None, call_timeout: float | None, ray: bool) -> Host:
-    """Return a host whose sessions run in Ray actors or in worker processes; see `serve_env`."""
-    if not ray:
-        return ProcessHost(env_spec, workers or 1, call_timeout)
-    from gem_bridges.openenv.ray_actors import RayHost
-
-    return RayHost(env_spec, workers, call_timeout)
 
 
 class OpenEnvServer:
@@ -250,7 +247,7 @@ class OpenEnvServer:
             addresses = {id: "/" + quote(id, safe=":") for id in self.envs}
             if read and not path:
                 return json_response({"environments": addresses})
-            raise Refusal(404, f"no such page; environments: {', '.join(addresses.values())}")
+            raise RequestRefused(404, f"no such page; environments: {', '.join(addresses.values())}")
         page = self._page(env, last) if read else None
         if page is not None:
             return json_response(page)
@@ -258,8 +255,8 @@ class OpenEnvServer:
             body = await read_body(request, min(MAX_BODY, self.limits.max_message))
             return json_response(no_mcp(_decode(body)))
         if method == "POST" and last in ("reset", "step"):
-            raise Refusal(409, "plain HTTP has no session; open a WebSocket at /ws")
-        raise Refusal(404, "no such page")
+            raise RequestRefused(409, "plain HTTP has no session; open a WebSocket at /ws")
+        raise RequestRefused(404, "no such page")
 
     async def _open(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         """Play a session."""
@@ -267,9 +264,9 @@ class OpenEnvServer:
         name, _, last = path.rstrip("/").rpartition("/")
         env = self._find(name.strip("/"))
         if last != "ws" or env is None:
-            raise Refusal(404, f"no session at {path[:200]!r}; environments: {', '.join(self.envs)}")
+            raise RequestRefused(404, f"no session at {path[:200]!r}; environments: {', '.join(self.envs)}")
         if self._refuses():
-            raise Refusal(503, _SHUTDOWN)
+            raise RequestRefused(503, _SHUTDOWN)
         socket = web.WebSocketResponse(
             timeout=CLOSE_SECONDS, autoping=False, compress=False, decode_text=False,
             max_msg_size=self.limits.max_message + 1,

@@ -1,4 +1,4 @@
-"""`Session`: the episodes of one client, as answers to its messages. No I/O: a host decides where it runs."""
+"""`OpenEnvSession`: the episodes of a client, as answers to messages, without I/O; a host runs it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SessionReply(NamedTuple):
     """Whether an episode is running now."""
 
 
-class Refusal(Exception):
+class MessageRefused(Exception):
     """Raised for a message that gets an error as its answer; the episode is unaffected."""
 
     def __init__(self, message: str, code: str, **details: Any) -> None:
@@ -40,7 +40,7 @@ class Refusal(Exception):
         self.code, self.details = code, details
 
 
-class Session:
+class OpenEnvSession:
     """Episodes of one environment, one after another.
 
     Args:
@@ -81,7 +81,7 @@ class Session:
             if kind == "mcp":
                 return self._reply("mcp", {"type": "mcp", "data": no_mcp(data)})
             return SessionReply(b"", "close", self._running)
-        except (Refusal, ResetNeeded) as refusal:
+        except (MessageRefused, ResetNeeded) as refusal:
             return self._refused(refusal)
         except Exception as error:  # of the environment, or a result that JSON cannot hold
             self.close()
@@ -100,7 +100,7 @@ class Session:
                     await in_thread(self._build)  # which keeps it if the caller leaves meanwhile
                 self._running = False
                 return self._started(data, await self._build().areset(seed, options=options))
-        except (Refusal, ResetNeeded) as refusal:
+        except (MessageRefused, ResetNeeded) as refusal:
             return self._refused(refusal)
         except Exception as error:
             await in_thread(self.close)
@@ -124,7 +124,7 @@ class Session:
             try:
                 self._env = self._make()
             except Exception as error:
-                raise Refusal(error_line(error), wire.FACTORY_ERROR) from error
+                raise MessageRefused(error_line(error), wire.FACTORY_ERROR) from error
         return self._env
 
     def _started(self, data: Mapping[str, Any], result: ResetResult) -> SessionReply:
@@ -140,7 +140,7 @@ class Session:
             if not isinstance(action, str):
                 raise _invalid("message", "expected text")
         if self._env is None or not self._running:
-            raise Refusal("no episode is running; send a reset", wire.EXECUTION_ERROR)
+            raise MessageRefused("no episode is running; send a reset", wire.EXECUTION_ERROR)
         return self._env, action
 
     def _stepped(self, result: StepResult) -> SessionReply:
@@ -151,9 +151,9 @@ class Session:
     def _reply(self, event: str, message: Mapping[str, Any]) -> SessionReply:
         return SessionReply(wire.encode(message), event, self._running)
 
-    def _refused(self, error: Refusal | ResetNeeded) -> SessionReply:
+    def _refused(self, error: MessageRefused | ResetNeeded) -> SessionReply:
         code, details = (
-            (error.code, error.details) if isinstance(error, Refusal) else (wire.EXECUTION_ERROR, {})
+            (error.code, error.details) if isinstance(error, MessageRefused) else (wire.EXECUTION_ERROR, {})
         )
         return self._reply(code, wire.error_message(str(error), code, **details))
 
@@ -189,12 +189,12 @@ def read_message(payload: bytes) -> tuple[str, dict[str, Any]]:
         if end != len(text):  # white space, or an error to report
             message = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise Refusal(f"Invalid JSON: {error}", wire.INVALID_JSON) from None
+        raise MessageRefused(f"Invalid JSON: {error}", wire.INVALID_JSON) from None
     if not isinstance(message, dict):
-        raise Refusal("expected a JSON object with 'type' and 'data'", wire.VALIDATION_ERROR)
+        raise MessageRefused("expected a JSON object with 'type' and 'data'", wire.VALIDATION_ERROR)
     kind, data = message.get("type"), message.get("data")
     if kind not in MESSAGE_TYPES:
-        raise Refusal(unknown("message type", str(kind)[:80], MESSAGE_TYPES), wire.UNKNOWN_TYPE)
+        raise MessageRefused(unknown("message type", str(kind)[:80], MESSAGE_TYPES), wire.UNKNOWN_TYPE)
     if data is None:
         data = {}
     if not isinstance(data, dict):
@@ -234,6 +234,6 @@ def _whole_number(data: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _invalid(name: str, problem: str) -> Refusal:
+def _invalid(name: str, problem: str) -> MessageRefused:
     details = [{"loc": [name], "msg": problem, "type": "value_error"}]
-    return Refusal(f"Invalid message: {name}: {problem}", wire.VALIDATION_ERROR, errors=details)
+    return MessageRefused(f"Invalid message: {name}: {problem}", wire.VALIDATION_ERROR, errors=details)

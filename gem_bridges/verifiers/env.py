@@ -14,7 +14,7 @@ from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
 from gem_bridges.foreign import ForeignEnv
-from gem_bridges.verifiers.run import Run
+from gem_bridges.verifiers.run import VerifiersRun
 from gem_core._util.checks import check_dict, check_number
 from gem_core.core import ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
@@ -73,14 +73,14 @@ class VerifiersEnv(ForeignEnv):
         if not endless and not self._tasks:
             raise ConfigError(f"{name} has no tasks; check the arguments of the environment")
         super().__init__(name, max_turns, success_at, ENDLESS_ITEMS if endless else len(self._tasks))
-        self.current: Run | None = None
+        self.current: VerifiersRun | None = None
 
     def begin(self, seed: int) -> ResetResult:
         assert self.item is not None
         while len(self._tasks) <= self.item:
             self._tasks.append(next(self._source))
         self._cancel()
-        self.current = Run(self.env, self._tasks[self.item], self.timeout)
+        self.current = VerifiersRun(self.env, self._tasks[self.item], self.timeout)
         messages = self.current.next_messages()
         if messages is None:
             raise EnvError("the run ended before the agent was asked")

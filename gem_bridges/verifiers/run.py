@@ -1,4 +1,4 @@
-"""`Run`: one run of a verifiers environment that pauses whenever its agent must reply.
+"""`VerifiersRun`: one run of a verifiers environment that pauses whenever its agent must reply.
 
 The environment runs in an event loop in a thread. Instead of calling a model, it passes the conversation so
 far to the caller and receives the caller's text as the reply: there is no harness, sandbox, or endpoint.
@@ -28,7 +28,7 @@ from gem_core.errors import ConfigError, EnvError
 from gem_envs.tools.loop import background, submit
 
 
-class Run:
+class VerifiersRun:
     """One run of an environment over one task.
 
     Args:
@@ -101,7 +101,7 @@ class _Seat:
 
     trainable = True
 
-    def __init__(self, run: Run, name: str, config: Any) -> None:
+    def __init__(self, run: VerifiersRun, name: str, config: Any) -> None:
         self.owner, self.name, self.config = run, name, config
 
     @asynccontextmanager

@@ -44,7 +44,7 @@ import numpy as np
 from gem_core.advantages.stats import FloatArray
 from gem_core.errors import ConfigError
 
-Link: TypeAlias = tuple[int | None, int | None, bool]
+ThreadLink: TypeAlias = tuple[int | None, int | None, bool]
 """`called_by` and `returns_to` of a side thread, and whether it is independent, as in `rollout.Thread`."""
 
 
@@ -62,7 +62,7 @@ class Threads:
     """
 
     of: tuple[int, ...]
-    links: Mapping[int, Link] = field(default_factory=dict)
+    links: Mapping[int, ThreadLink] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         turns = range(len(self.of))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar, TypeAlias
 
-from gem_core.core import Env, Observation, ResetOptions, check_options
+from gem_core.core import Env, Observation, ResetOptions, check_reset_options
 from gem_core.errors import ConfigError
 from gem_core.multiagent.gem_names import AgentState, GemNames
 from gem_core.multiagent.selector import AgentSelector
@@ -111,7 +111,9 @@ class MultiAgentEnv(GemNames, Env):
         Returns:
             Observations and infos, each by agent.
         """
-        check_options(options, (("index", "state") if self.indexed else ("state",)), type(self).__name__)
+        check_reset_options(
+            options, (("index", "state") if self.indexed else ("state",)), type(self).__name__
+        )
         options = options or {}
         self.begin_episode(seed)
         if "state" in options:

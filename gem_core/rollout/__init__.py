@@ -1,6 +1,6 @@
 """Rollouts: play an environment with a policy and a context, and return an `Episode` of `Turn`s.
 
-    context = AppendContext(tokenizer)
+    context = gem_chat.AppendContext(tokenizer)
     episode = await run_episode(env, policy, context, EpisodeLimits(max_turns=8), seed=0)
     for row in episode.rows():
         print(row.token_ids, row.response_mask)
@@ -13,20 +13,13 @@ from __future__ import annotations
 from gem_core._util.threads import set_env_threads
 from gem_core.rollout.agents import run_agents
 from gem_core.rollout.budgets import CutTurns
-from gem_core.rollout.conversation import Context
+from gem_core.rollout.dialogue import Context, ContextFull, RequestRejected
 from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.messages import (
-    ChatPolicy,
-    ChatReply,
-    ContextFull,
-    EnvPlayer,
-    MessagesContext,
-    RequestRejected,
-)
+from gem_core.rollout.messages import ChatPolicy, ChatReply
 from gem_core.rollout.metrics import episode_metrics, without_tokens
 from gem_core.rollout.options import RolloutOptions
-from gem_core.rollout.policy import Generation, Policy, inferred_finish, reported_finish
+from gem_core.rollout.policy import EnvPolicy, Generation, Policy, inferred_finish, reported_finish
 from gem_core.rollout.pool import EnvPool
 from gem_core.rollout.rows import Row, RowSplit
 from gem_core.rollout.runner import run_episode
@@ -40,12 +33,11 @@ __all__ = [
     "Context",
     "ContextFull",
     "CutTurns",
-    "EnvPlayer",
+    "EnvPolicy",
     "EnvPool",
     "Episode",
     "EpisodeLimits",
     "Generation",
-    "MessagesContext",
     "Policy",
     "ChatReply",
     "RolloutOptions",

@@ -29,10 +29,10 @@ from gem_core.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.multiagent.one_agent import MAX_MOVES
 from gem_core.registration import WrapperLike, wrap
 from gem_core.rollout.calls import ClosedOnError, close_env, inline_calls
-from gem_core.rollout.conversation import Context
+from gem_core.rollout.dialogue import Context
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, ChatReply, EnvPlayer, Message, MessagesContext
-from gem_core.rollout.policy import Generation, Policy
+from gem_core.rollout.messages import ChatPolicy, ChatReply, Message
+from gem_core.rollout.policy import EnvPolicy, Generation, Policy
 from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.wrapper import Wrapper
@@ -40,14 +40,13 @@ from gem_core.wrapper import Wrapper
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPlayer
-AnyContext: TypeAlias = Context | MessagesContext
+AnyPolicy: TypeAlias = Policy | ChatPolicy | EnvPolicy
 
 
 async def run_agents(
     env: MultiAgentEnv,
     policies: AnyPolicy | Mapping[str, AnyPolicy],
-    contexts: AnyContext | Mapping[str, AnyContext],
+    contexts: Context | Mapping[str, Context],
     limits: EpisodeLimits = DEFAULT_LIMITS,
     *,
     seed: int | None = None,
@@ -66,8 +65,7 @@ async def run_agents(
     Args:
         env: The environment; this function resets it.
         policies: One policy for all agents, or a mapping with one per agent.
-        contexts: One context for all agents, or a mapping with one per agent. An `EnvPlayer` needs a
-            `MessagesContext`.
+        contexts: One context for all agents, or a mapping with one per agent.
         limits: Limits of each agent's episode.
         seed: Seed for the reset; None continues the environment's own stream.
         options: Options for the reset.
@@ -97,7 +95,7 @@ async def _run(
     env: MultiAgentEnv,
     closing: ClosedOnError,
     policies: AnyPolicy | Mapping[str, AnyPolicy],
-    contexts: AnyContext | Mapping[str, AnyContext],
+    contexts: Context | Mapping[str, Context],
     limits: EpisodeLimits,
     seed: int | None,
     options: ResetOptions | None,
@@ -119,7 +117,7 @@ async def _run(
 
     async def play(agent: str) -> Episode:
         policy = policy_of[agent]
-        if turn_timeout is not None and not isinstance(policy, EnvPlayer):
+        if turn_timeout is not None and not hasattr(policy, "bind"):
             policy = _TimeLimited(policy, turn_timeout)
         about = {**metadata, "agent": agent}
         request_id = None if name is None else f"{name}/{agent}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from gem_core._util.checks import check_choice, check_int, check_number
+from gem_core._util.options import Bounds, check_options
 
 MAX_TURNS = 1000
 """Turn limit of an episode that neither `EpisodeLimits.max_turns` nor a limit on its tokens ends."""
@@ -19,48 +19,64 @@ OnEnvError: TypeAlias = Literal["mask", "retry"]
 class EpisodeLimits:
     """Limits of an episode. The configs of trainers and evaluations inherit these options.
 
-    Attributes:
-        max_turns: Maximum number of turns; the environment may end the episode sooner. None for no limit if a
-            token limit ends the episode, else for `MAX_TURNS`: the prompts of a rebuilt context do not grow,
-            and messages are not counted in tokens.
-        max_tokens_per_turn: Maximum number of tokens in a response. None allows as many as the other limits
-            leave.
-        on_length_cut: What the environment receives for a response that was cut by the token limit.
-            "invalid" sends an empty text and marks the turn with ``invalid="length"``, because a cut text may
-            contain a valid move by accident; "pass" sends the text.
-        thoughts: What the environment receives of the thoughts in a response, ``<think>...</think>``. "drop"
-            sends the answer only, so nothing in a thought counts, such as a call or a box; "keep" sends the
-            thoughts, too.
-        step_timeout: Maximum number of seconds for the constructor, a reset, or a step of a blocking
-            environment, counted from the moment a thread starts the call, and for closing any environment.
-            The time in which a call waits for a place of a bounded resource, such as the sandbox, does not
-            count. None means no limit (30 s for a close). A thread cannot be stopped: the call continues in
-            it, and the environment is closed when the call returns.
-        on_env_error: What `EnvPool` does with an episode whose environment failed. "mask" returns it, and it
-            is excluded from statistics and loss; "retry" first plays it again, with the same seed and a
-            fresh environment. Masking alone favors tasks that seldom fail, which are often the short ones.
-        max_env_retries: Maximum number of further attempts with "retry"; the last attempt is returned even if
-            it failed.
+    A response that was cut by the token limit may contain a valid move by accident, so the environment gets
+    an empty text and the turn is marked with ``invalid="length"``, unless `on_length_cut` is "pass".
+
+    The clock of `step_timeout` starts when a thread starts the call; waiting for a place of a bounded
+    resource, such as the sandbox, does not count. Without it, a close may take 30 s. A thread cannot be
+    stopped: the call continues in it, and the environment is closed when the call returns.
+
+    `on_env_error` is for `EnvPool`. Masking alone favors tasks that seldom fail, which are often the short
+    ones.
     """
 
+    title: ClassVar = "limits of an episode"
+
     max_turns: Annotated[
-        int | None, "maximum turns per episode; the environment's own limit still applies"
+        int | None,
+        "maximum turns per episode; the environment and the token limits may end it earlier. If not set and "
+        "no token limit applies, as in rebuilt contexts, 1,000",
+        Bounds(1),
     ] = None
-    max_tokens_per_turn: Annotated[int | None, "maximum tokens per response"] = 512
+    max_tokens_per_turn: Annotated[
+        int | None, "maximum tokens per response; if not set, as many as the other limits leave", Bounds(1)
+    ] = 512
     on_length_cut: Annotated[
         LengthCut,
-        "what the environment receives for a response cut by the token limit: empty text, or the cut text",
+        "what the environment receives for a response cut by the token limit: an empty text (invalid), or "
+        "the cut text (pass)",
     ] = "invalid"
     thoughts: Annotated[
-        Thoughts, "what the environment receives of <think>...</think>: nothing, or the thoughts, too"
+        Thoughts,
+        "whether the environment receives the thoughts in a response, <think>...</think>; if dropped, "
+        "nothing in them counts, such as a call or a box",
     ] = "drop"
     step_timeout: Annotated[
-        float | None, "maximum seconds per environment call, including the constructor; unlimited if not set"
+        float | None,
+        "maximum seconds for the constructor, a reset, a step, or a close of a blocking environment; "
+        "unlimited if not set",
+        Bounds(above=0),
     ] = None
     on_env_error: Annotated[
-        OnEnvError, "if an environment fails: exclude the episode, or play it again first"
+        OnEnvError,
+        "if an environment fails: exclude the episode (mask), or first play it again with the same seed and "
+        "a fresh environment (retry)",
     ] = "mask"
-    max_env_retries: Annotated[int, "maximum retries per episode with 'retry'"] = 2
+    max_env_retries: Annotated[
+        int,
+        "maximum further attempts per episode with retry; the last one counts even if it failed",
+        Bounds(1),
+    ] = 2
+    harness: Annotated[
+        str | None,
+        "program that owns the loop of the agent: a registered name, `module:attribute`, or a command line; "
+        "if not set, gem-core's own loop",
+    ] = None
+    harness_timeout: Annotated[
+        float | None,
+        "maximum seconds for the harness, without the time of its model calls; unlimited if not set",
+        Bounds(above=0),
+    ] = None
 
     def check_limits(self, prefix: str = "") -> None:
         """Check the values.
@@ -71,10 +87,17 @@ class EpisodeLimits:
         Raises:
             ConfigError: A value has the wrong type or is out of range.
         """
-        check_int(f"{prefix}max_turns", self.max_turns, 1, optional=True)
-        check_int(f"{prefix}max_tokens_per_turn", self.max_tokens_per_turn, 1, optional=True)
-        check_choice(f"{prefix}on_length_cut", self.on_length_cut, get_args(LengthCut))
-        check_choice(f"{prefix}thoughts", self.thoughts, get_args(Thoughts))
-        check_number(f"{prefix}step_timeout", self.step_timeout, above=0, optional=True)
-        check_choice(f"{prefix}on_env_error", self.on_env_error, get_args(OnEnvError))
-        check_int(f"{prefix}max_env_retries", self.max_env_retries, 1)
+        check_options(self, prefix, EpisodeLimits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLimit:
+    """The limit of a whole episode, for programs whose engine has no option for it."""
+
+    title: ClassVar = EpisodeLimits.title
+
+    max_total_tokens: Annotated[
+        int | None,
+        "maximum tokens per episode, prompts and observations included (default: the model's context)",
+        Bounds(1),
+    ] = None

@@ -52,7 +52,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/tool_calls``: tool calls per episode.
         - ``gem/tool_errors``: tool calls per episode whose info has ``tool_error`` set.
         - ``gem/forged_tokens``: special tokens per episode that texts of the environment spell, such as
-            ``<|im_end|>`` on a web page; see `gem_core.special_tokens`.
+            ``<|im_end|>`` on a web page; see `gem_chat.special_tokens`.
         - ``gem/env/<name>``: mean of a number in ``info["metrics"]`` of the last turn, over the episodes
             that report it; values that are not finite numbers are ignored.
     """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from gem_core.core import Env
+from gem_core.rollout.messages import ChatPolicy
 from gem_core.rollout.turn import FinishReason
 
 
@@ -47,6 +49,10 @@ class Policy(Protocol):
     argument, ``images: Sequence[str] = ()``: the data URLs of the images whose placeholders are in the
     prompt, in order. The argument is passed only if there are images.
 
+    A policy that can stop at texts sets ``takes_stop = True``, and its `generate` has a further argument,
+    ``stop: Sequence[str] = ()``: a response ends with the first token with which it holds one of them. Only
+    the agents of a gateway ask for it.
+
     A policy that keeps state by request id, such as a KV cache, has a method ``forget_request(request_id)``,
     which is called when the episode has ended.
     """
@@ -58,6 +64,21 @@ class Policy(Protocol):
             prompt_ids: Token ids of the whole context, including all turns so far.
             max_tokens: Maximum number of tokens in this response.
             request_id: Id that is the same for all turns of an episode, so an engine can route them to the
-                replica that holds the prefix cache.
+                replica that holds the prefix cache. Several requests with one id may run at the same time,
+                and each is a sample of its own.
+        """
+        ...
+
+
+class EnvPolicy(Protocol):
+    """Interface of a player that sees the environment itself, such as `gem_chat.EnvPlayer`."""
+
+    def bind(self, env: Env, stream: str | None = None, *, named: bool = True) -> ChatPolicy:
+        """Return the policy for one episode.
+
+        Args:
+            env: The environment of the episode.
+            stream: Name of the random stream of the episode, its request id.
+            named: Whether the caller of `run_episode` chose that name.
         """
         ...

@@ -16,10 +16,12 @@ from gem_core.core import Env
 from gem_core.errors import ConfigError, EnvError
 from gem_core.multiagent.multi_agent_env import MultiAgentEnv
 from gem_core.registration import WrapperLike, wrap
-from gem_core.rollout.agents import AnyContext, AnyPolicy, run_agents
+from gem_core.rollout.agents import AnyPolicy, run_agents
 from gem_core.rollout.calls import build_env, close_all, close_env, jsonable, start_closing
+from gem_core.rollout.dialogue import Context
+from gem_core.rollout.harness import harness_runner
 from gem_core.rollout.limits import EpisodeLimits
-from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, require_images, run_episode
+from gem_core.rollout.runner import DEFAULT_LIMITS, EpisodeArguments, run_episode
 from gem_core.rollout.trajectory import Episode
 from gem_core.tasks import EnvChoice, TaskRow, reset_arguments
 
@@ -68,7 +70,7 @@ class EnvPool:
         self._unbuilt: dict[str, list[EnvError]] = {}  # by kind; failures of `reserve`
         self._closing: dict[Future[None], Env] = {}
 
-    def prepare(self, source: EnvChoice, contexts: Iterable[AnyContext] = ()) -> list[str]:
+    def prepare(self, source: EnvChoice, contexts: Iterable[Context] = ()) -> list[str]:
         """Build one environment of `source` now, to report a wrong id or argument early.
 
         Args:
@@ -87,7 +89,7 @@ class EnvPool:
         self._tried[source.call] = None
         self._idle.setdefault(source.call, []).append(env)
         for context in contexts:
-            require_images(env, None, context)
+            context.require_images(env, None)
         return env.possible_agents if isinstance(env, MultiAgentEnv) else []
 
     async def reserve(self, tasks: Iterable[TaskRow], step_timeout: float | None = None) -> None:
@@ -126,7 +128,7 @@ class EnvPool:
         self,
         task: TaskRow,
         policy: AnyPolicy,
-        context: AnyContext,
+        context: Context,
         limits: EpisodeLimits = DEFAULT_LIMITS,
         **arguments: Unpack[EpisodeArguments],
     ) -> Episode:
@@ -145,10 +147,10 @@ class EnvPool:
         self,
         task: TaskRow,
         policy: AnyPolicy,
-        context: AnyContext,
+        context: Context,
         limits: EpisodeLimits = DEFAULT_LIMITS,
         *,
-        others: Mapping[str, tuple[AnyPolicy, AnyContext]] = MappingProxyType({}),
+        others: Mapping[str, tuple[AnyPolicy, Context]] = MappingProxyType({}),
         one_agent: bool = False,
         **arguments: Unpack[EpisodeArguments],
     ) -> list[Episode]:
@@ -210,9 +212,9 @@ class EnvPool:
         self,
         task: TaskRow,
         policy: AnyPolicy,
-        context: AnyContext,
+        context: Context,
         limits: EpisodeLimits,
-        others: Mapping[str, tuple[AnyPolicy, AnyContext]],
+        others: Mapping[str, tuple[AnyPolicy, Context]],
         one_agent: bool,
         arguments: EpisodeArguments,
         *,
@@ -235,8 +237,11 @@ class EnvPool:
                 playing = run_agents(
                     env, policies, contexts, limits, wrappers=self._wrappers, **how, **arguments
                 )
-            else:
+            elif limits.harness is None:
                 playing = run_episode(env, policy, context, limits, **how, **arguments)
+            else:
+                run_harness = harness_runner()
+                playing = run_harness(limits.harness, env, policy, context, limits, **how, **arguments)
         except BaseException:  # such as an argument that does not exist
             await close_env(env, limits.step_timeout)
             raise
@@ -316,7 +321,7 @@ class EnvPool:
         close_all(envs, closing=dict(self._closing))
 
 
-def _unbuilt(task: TaskRow, context: AnyContext, error: str, arguments: EpisodeArguments) -> Episode:
+def _unbuilt(task: TaskRow, context: Context, error: str, arguments: EpisodeArguments) -> Episode:
     """Return the failed episode of a task whose environment could not be built."""
     if arguments.get("log_errors", True):
         logger.warning("episode of %s, seed %s: %s", task["env_id"], task["seed"], error)

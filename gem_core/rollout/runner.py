@@ -19,12 +19,10 @@ from gem_core._util.checks import check_int
 from gem_core.core import Env, Observation, ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, DataError, EnvError
 from gem_core.rollout.calls import ClosedOnError, EnvCalls, jsonable
-from gem_core.rollout.conversation import Context
-from gem_core.rollout.dialogue import Dialogue, MessageDialogue, TokenDialogue, TokenLimits
+from gem_core.rollout.dialogue import Context, ContextFull, Dialogue, RequestRejected, TokenLimits
 from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
-from gem_core.rollout.messages import ChatPolicy, ContextFull, EnvPlayer, MessagesContext, RequestRejected
-from gem_core.rollout.native_tools import NativeTools, hide_instructions, takes_native_calls
-from gem_core.rollout.policy import Policy
+from gem_core.rollout.messages import ChatPolicy
+from gem_core.rollout.policy import EnvPolicy, Policy
 from gem_core.rollout.telemetry import Stepping, start_spans
 from gem_core.rollout.trajectory import Episode, StopReason
 from gem_core.rollout.turn import Turn
@@ -52,8 +50,8 @@ class EpisodeArguments(TypedDict, total=False):
 
 async def run_episode(
     env: Env,
-    policy: Policy | ChatPolicy | EnvPlayer,
-    context: Context | MessagesContext,
+    policy: Policy | ChatPolicy | EnvPolicy,
+    context: Context,
     limits: EpisodeLimits = DEFAULT_LIMITS,
     *,
     seed: int | None = None,
@@ -77,8 +75,8 @@ async def run_episode(
         env: The environment; this function resets it. A blocking environment runs in a thread, unless it has
             its own `areset` and `astep`. A slow environment that runs on the event loop causes a warning,
             once per environment id (`gem_core.rollout.calls.InlineCalls`).
-        policy: Policy that samples the responses: a `ChatPolicy` or an `EnvPlayer` for a `MessagesContext`, a
-            `Policy` for every other context. Its errors propagate.
+        policy: Policy that samples the responses: a `ChatPolicy` or an `EnvPolicy` for a context in messages,
+            a `Policy` for every other context. Its errors propagate.
         context: Context that turns observations into token ids or messages.
         limits: Limits of the episode. With ``max_tokens_per_turn=None``, `max_total_tokens` or
             `max_response_tokens` must be set. `on_env_error` and `max_env_retries` affect `EnvPool` only.
@@ -90,7 +88,7 @@ async def run_episode(
             trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
             tokens in one response. None for no limit.
         request_id: Id that is the same for all turns, by which an engine routes requests and an
-            `EnvPlayer` names its random stream; None generates one.
+            `EnvPolicy` names its random stream; None generates one.
         executor: Executor for the calls of a blocking environment; None uses the threads that all episodes
             of the process share (`gem_core._util.threads`).
         metadata: Entries to copy into `Episode.metadata`.
@@ -122,7 +120,7 @@ async def run_episode(
                 "max_total_tokens and max_response_tokens count tokens, which an episode in messages does "
                 "not have; omit them, because the endpoint has its own limit"
             )
-        require_images(env, policy, context)
+        context.require_images(env, policy)
         spec = env.spec
         episode = Episode(
             env_id=spec.id if spec else "",
@@ -137,19 +135,14 @@ async def run_episode(
         )
         named = request_id is not None
         request_id = request_id or uuid.uuid4().hex
-        bound: Any = policy
-        if isinstance(policy, EnvPlayer):
-            bound = policy.bind(env, request_id if named or policy.kind == "random" else None)
+        bound: Any = policy.bind(env, request_id, named=named) if hasattr(policy, "bind") else policy
         calls = EnvCalls(env, executor, limits.step_timeout)
         token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
         spans = start_spans(episode, request_id)
         failure: BaseException | None = None
         try:
-            native = _is_native(env, context)
-            if native:
-                hide_instructions(env)
+            dialogue = context.dialogue(env, bound, token_limits, request_id)
             observation = await calls.reset(seed, options)
-            dialogue = _dialogue(env, bound, context, token_limits, request_id, native)
             steps, dialogue = spans.around(calls, dialogue) if spans else (calls, dialogue)
             grows = context.mode == "append" and not (
                 max_total_tokens is None and max_response_tokens is None
@@ -173,31 +166,6 @@ async def run_episode(
             name = episode.env_id or type(env).__name__
             logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
         return episode
-
-
-def require_images(
-    env: Env, policy: Policy | ChatPolicy | EnvPlayer | None, context: Context | MessagesContext
-) -> None:
-    """Reject an environment whose images would not reach the model.
-
-    Args:
-        env: The environment.
-        policy: The policy; None if it does not exist yet.
-        context: The context of the rollout.
-
-    Raises:
-        ConfigError: The environment shows images, but the context or the policy takes text only.
-    """
-    if not env.shows_images or isinstance(context, MessagesContext):
-        return
-    name = env.spec.id if env.spec else type(env).__name__
-    if context.image_processor is None:
-        raise ConfigError(
-            f"{name} shows images, but this context supports text only; use a vision-language model with a "
-            "processor of the Qwen2-VL family"
-        )
-    if policy is not None and not getattr(policy, "takes_images", False):
-        raise ConfigError(f"{name} shows images, but {type(policy).__name__} takes text only")
 
 
 async def _play(
@@ -272,33 +240,6 @@ async def _play(
             _end(episode, "token_budget")
         info["final_obs"] = jsonable(observation)
         return
-
-
-def _is_native(env: Env, context: Context | MessagesContext) -> bool:
-    """Return whether the model calls the tools of `env` natively."""
-    if isinstance(context, MessagesContext):
-        return context.native_tools
-    if not takes_native_calls(env):
-        return False
-    return context.with_tools(NativeTools(env, offered=True).schemas) is not None
-
-
-def _dialogue(
-    env: Env,
-    policy: Any,
-    context: Context | MessagesContext,
-    limits: TokenLimits,
-    request_id: str,
-    native: bool,
-) -> Dialogue:
-    tools = NativeTools(env, offered=native)
-    if isinstance(context, MessagesContext):
-        if not hasattr(policy, "reply"):
-            raise ConfigError(f"{type(policy).__name__} takes tokens; give it a context that produces tokens")
-        return MessageDialogue(policy, context, limits, request_id, tools)
-    if not hasattr(policy, "generate"):
-        raise ConfigError(f"{type(policy).__name__} takes messages; give it a MessagesContext")
-    return TokenDialogue(policy, context, limits, request_id, tools)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, NamedTuple, get_origin
 
-from gem_core._util.foreign_json import read_json
+from gem_core._util.options import Bounds, list_options
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions, RowSplit
 from gem_core.rollout.options import OptionsType
@@ -19,13 +20,12 @@ from gem_core.trainers.plugin import SupportedTrainer
 
 @dataclass(frozen=True)
 class RowOptions(RolloutOptions):
-    """Options of a rollout of which a trainer takes several rows per episode.
+    """Options of a rollout of which a trainer takes several rows per episode."""
 
-    Attributes:
-        rows: How an episode is split into rows; see `Episode.rows`.
-    """
-
-    rows: RowSplit = "auto"
+    rows: Annotated[
+        RowSplit,
+        "how an episode is split into rows: auto makes as few as the prompts allow, turn one for each turn",
+    ] = "auto"
 
     @property
     def has_several_rows(self) -> bool:
@@ -35,65 +35,42 @@ class RowOptions(RolloutOptions):
 
 @dataclass(frozen=True)
 class PluginOptions(RolloutOptions):
-    """GEM's section of a trainer's config, for options that the trainer's own config lacks.
+    """GEM's section of a trainer's config, for options that the trainer's own config lacks."""
 
-    Attributes:
-        template_kwargs: Variables for the chat template, such as ``{"enable_thinking": False}``.
-        modules: Modules to import first, such as modules that register your own environments.
-    """
-
-    template_kwargs: Annotated[
-        dict[str, Any], "variables for the chat template, such as '{\"enable_thinking\": false}'"
-    ] = field(default_factory=dict)
     modules: Annotated[
         tuple[str, ...], "modules to import in every process, such as one that registers environments"
     ] = ()
 
     @classmethod
-    def read(cls: type[OptionsType], values: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
+    def read(cls: type[OptionsType], section: Mapping[str, Any], prefix: str = "gem.") -> OptionsType:
         """Read the section and import its modules.
 
         Raises:
             ConfigError: An option is unknown or has an invalid value, or a module does not exist.
         """
-        values = dict(values)
-        for name, kind in get_type_hints(cls).items():
-            if get_origin(kind) is dict and name in values:
-                values[name] = read_object(values[name], f"{prefix}{name}")
-        modules = values.get("modules") or ()
-        values["modules"] = (modules,) if isinstance(modules, str) else tuple(modules)
-        import_modules(values["modules"], f"{prefix}modules")
-        return super().read(values, prefix)
-
-    def template_variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the variables of the option `template_kwargs` and those that the trainer sets.
-
-        Raises:
-            ConfigError: A variable has one value in the option and another one in `given`.
-        """
-        own, others = self.template_kwargs, given or {}
-        for name in own.keys() & others.keys():
-            if own[name] != others[name]:
-                raise ConfigError(
-                    f"template_kwargs: {name}={own[name]!r}, but the trainer's own option for the chat "
-                    f"template has {name}={others[name]!r}; set one of the two"
-                )
-        return {**own, **others}
+        modules = section.get("modules") or ()
+        modules = (modules,) if isinstance(modules, str) else tuple(modules)
+        import_modules(modules, f"{prefix}modules")
+        return super().read({**section, "modules": modules}, prefix)
 
 
-@dataclass(frozen=True)
-class EstimatorOptions(PluginOptions):
-    """GEM's section of a trainer's config, if it also names the estimator.
+@dataclass(frozen=True, kw_only=True)
+class EstimatorOptions:
+    """The estimator of a config, in trainers that select it in GEM's section."""
 
-    Attributes:
-        estimator: Name of the estimator.
-        estimator_options: Options of the estimator, such as ``{"ddof": 1}``.
-    """
+    title: ClassVar = "advantages"
 
-    estimator: str = "rebn"
-    estimator_options: dict[str, Any] = field(default_factory=dict)
+    estimator: Annotated[str, "advantage estimator: rebn, reinforce, grpo, or another registered one"] = (
+        "rebn"
+    )
+    estimator_options: Annotated[
+        dict[str, Any],
+        "options of the estimator, such as '{\"ddof\": 1}', and truncation: 'mask' gives truncated episodes "
+        "no advantage; for estimators with statistics also scope: 'trained' leaves out turns that are "
+        "dropped before training",
+    ] = field(default_factory=dict)
 
-    def read_estimator(self, prefix: str, **arguments: Any) -> EstimatorChoice:
+    def read_estimator(self, prefix: str = "", **arguments: Any) -> EstimatorChoice:
         """Return the estimator with its options.
 
         Args:
@@ -110,6 +87,18 @@ class EstimatorOptions(PluginOptions):
             option=f"{prefix}estimator",
             **arguments,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageOptions(EstimatorOptions):
+    """The estimator and the discount, in trainers that have no option of their own for either."""
+
+    gamma: Annotated[float, "discount factor per turn", Bounds(0, 1)] = 1.0
+
+    def read_estimator(self, prefix: str = "", **arguments: Any) -> EstimatorChoice:
+        """Return the estimator with its options and the discount, as in `EstimatorOptions`."""
+        own = {"gamma": self.gamma, "gamma_option": f"{prefix}gamma"}
+        return super().read_estimator(prefix, **own | arguments)
 
 
 def option_at(config: Any, path: str, default: Any = None) -> Any:
@@ -192,22 +181,15 @@ class FlagField(NamedTuple):
 
 
 def flag_fields(options: type[Any]) -> list[FlagField]:
-    """Return the fields of an options class, for a trainer whose parser reads flags into a dataclass.
-
-    Args:
-        options: A dataclass such as `PluginOptions`; the help is the text in `Annotated`.
-    """
-    hints = get_type_hints(options, include_extras=True)
+    """Return the fields of an options class, for a trainer whose parser reads flags into a dataclass."""
     flags = []
-    for item in fields(options):
-        kind, text, default = hints[item.name], "", item.default
-        if get_origin(kind) is Annotated:
-            kind, text = get_args(kind)
-        if get_origin(kind) is dict:
-            kind, default = str, "{}"
-        elif get_origin(kind) is tuple:
+    for option in list_options(options):
+        kind, default = option.kind | None if option.optional else option.kind, option.default
+        if get_origin(option.kind) is dict:
+            kind, default = str, json.dumps(default)
+        elif get_origin(option.kind) is tuple:
             kind, default = list[str] | None, None
-        flags.append(FlagField(item.name, kind, default, text))
+        flags.append(FlagField(option.name, kind, default, option.help))
     return flags
 
 
@@ -291,25 +273,6 @@ _OTHER_MODES = (
     "info",
 )  # fmt: skip
 """Flags of hydra with which a command shows something, or starts several runs."""
-
-
-def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:
-    """Read an option that maps names to values, such as the variables of a chat template.
-
-    Args:
-        value: Mapping, or a JSON object as a string. None and the empty string mean an empty mapping.
-        option: Name that a user writes for the option, for the message.
-
-    Raises:
-        ConfigError: The value is neither a mapping nor a JSON object.
-    """
-    try:
-        result = read_json(value or "{}") if isinstance(value, str) else dict(value or {})
-    except (TypeError, ValueError):
-        result = None
-    if not isinstance(result, dict):
-        raise ConfigError(f"{option}={value!r}: expected a JSON object")
-    return result
 
 
 def import_modules(names: Iterable[str], option: str) -> None:

@@ -3,7 +3,7 @@
     TRAINER = TrainerPlugin(SUPPORTED, exporter="gem_acme.export:write", recipe_writer="gem_acme.repro:write")
 
 A package registers its `TrainerPlugin` under the entry-point group ``gem_core.trainers``; see
-`gem_core.trainers.discovery`.
+`gem_lab.discovery`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from gem_core.tasks import (
     TaskRow,
     check_train_row,
     count_items,
+    evaluation_tasks,
     make_tasks,
     read_task,
     tasks_per_epoch,
@@ -199,17 +200,3 @@ def split_tasks(
         if any(count_items(source, "train") is None for source in sources):
             number = max(number, TRAIN_TASKS)
     return list(make_tasks(sources, number, seed=seed))
-
-
-def evaluation_tasks(sources: Sequence[EnvChoice], number: int, *, repeat: int = 1) -> list[TaskRow]:
-    """Return the tasks of an evaluation, which are always the same.
-
-    Args:
-        sources: Environments, among which the tasks are divided evenly.
-        number: Maximum total number of tasks; each environment gets at least one.
-        repeat: Number of episodes per task.
-    """
-    each = max(number // len(sources), 1)
-    return [
-        task for source in sources for task in make_tasks([source], each, split="eval", group_size=repeat)
-    ]

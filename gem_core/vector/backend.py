@@ -10,7 +10,7 @@ from gem_core.core import Env, StepResult
 from gem_core.errors import ConfigError
 from gem_core.vector.slot import Slot, SlotPlan, failed_reset, failed_step
 
-Call: TypeAlias = tuple[int, str, tuple[Any, ...]]
+SlotCall: TypeAlias = tuple[int, str, tuple[Any, ...]]
 """Index of a slot, name of the method (``reset`` or ``step``), and its arguments."""
 
 SlotReply: TypeAlias = tuple[int, Any]
@@ -29,7 +29,7 @@ class Backend(abc.ABC):
     name: str
 
     @abc.abstractmethod
-    def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
+    def submit(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
         """Start calls without waiting for them.
 
         Args:
@@ -66,7 +66,7 @@ class InlineBackend(Backend):
         self._slots = build_slots(plans, probes)
         self._replies: list[SlotReply] = []
 
-    def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
+    def submit(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
         self._replies += [(index, getattr(self._slots[index], name)(*args)) for index, name, args in calls]
 
     def wait(self, timeout: float | None) -> list[SlotReply]:
@@ -86,17 +86,17 @@ class InlineBackend(Backend):
             slot.close()
 
 
-class WorkerBackend(Backend):
-    """Base class of backends whose workers can be lost; tracks pending calls and slots to rebuild."""
+class LossyBackend(Backend):
+    """Base class of backends that can lose threads or workers; tracks pending calls and slots to rebuild."""
 
     def __init__(self, plans: Sequence[SlotPlan], timeout: float | None) -> None:
         self._plans = list(plans)
         self._timeout = timeout
-        self._calls: dict[int, Call] = {}  # without a reply so far
+        self._calls: dict[int, SlotCall] = {}  # without a reply so far
         self._repeated: set[int] = set()  # slots whose call was already given to a second worker
         self._replies: list[SlotReply] = []  # not returned yet
 
-    def _begin(self, calls: Sequence[Call]) -> None:
+    def _begin(self, calls: Sequence[SlotCall]) -> None:
         for call in calls:
             index, method, args = call
             self._calls[index] = call
@@ -108,7 +108,7 @@ class WorkerBackend(Backend):
         self._repeated.discard(index)
         self._replies.append((index, result))
 
-    def _lose(self, indices: Collection[int], message: str) -> list[Call]:
+    def _lose(self, indices: Collection[int], message: str) -> list[SlotCall]:
         """Cut the episodes of these slots, whose worker was lost.
 
         Returns:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gem_core.errors import CallOrderError
-from gem_core.vector.backend import Backend, Call
+from gem_core.vector.backend import Backend, SlotCall
 
 
 class Mailbox:
@@ -34,7 +34,7 @@ class Mailbox:
         self.closed = False
         self._abandoned: set[int] = set()  # slots with a call whose caller was interrupted
 
-    def start(self, calls: Sequence[Call], *, batch: bool) -> None:
+    def start(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
         """Submit calls to the backend. The caller must hold the lock."""
         self.running.update(index for index, _, _ in calls)
         self._backend.submit(calls, batch=batch)

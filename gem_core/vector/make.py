@@ -15,9 +15,10 @@ from gem_core.registration import WrapperLike
 from gem_core.registration import spec as registered_spec
 from gem_core.spec import EnvSpec
 from gem_core.vector.backend import Backend, InlineBackend
-from gem_core.vector.slot import AutoresetMode, EnvRecipe, SlotPlan
+from gem_core.vector.slot import AutoresetMode, SlotPlan
 from gem_core.vector.threads import ThreadBackend
 from gem_core.vector.vector_env import VectorEnv
+from gem_core.workers.recipe import EnvRecipe
 
 BackendName: TypeAlias = Literal["auto", "inline", "thread", "process", "ray"]
 
@@ -138,13 +139,13 @@ def _build_backend(
         return InlineBackend(plans, probes)
     if name == "thread":
         return ThreadBackend(plans, probes, timeout, min(max_workers or MAX_THREADS, len(plans)))
+    from gem_core.vector.slices import SliceBackend
+
     if name == "process":
-        from gem_core.vector.processes import ProcessBackend
+        return SliceBackend("process", plans, timeout, min(max_workers or _usable_cores(), len(plans)))
+    from gem_core.workers.ray_actors import cluster_cpus
 
-        return ProcessBackend(plans, timeout, min(max_workers or _usable_cores(), len(plans)))
-    from gem_core.vector.ray_actors import RayBackend
-
-    return RayBackend(plans, timeout, min(max_workers, len(plans)) if max_workers else None)
+    return SliceBackend("ray", plans, timeout, min(max_workers or cluster_cpus(), len(plans)))
 
 
 def _probe(plans: Sequence[SlotPlan]) -> dict[int, Env]:

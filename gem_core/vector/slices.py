@@ -1,58 +1,36 @@
-"""Base of the process and Ray backends, whose workers hold a slice of the slots each."""
+"""The process and Ray backends, whose workers hold a slice of the slots each."""
 
 from __future__ import annotations
 
-import abc
+import contextlib
+import itertools
+import os
 import pickle
+import queue
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
 
 from gem_core._util.messages import error_line
-from gem_core.errors import EnvError
-from gem_core.vector.backend import Call, SlotReply, WorkerBackend, build_slots
+from gem_core.errors import ConfigError, EnvError
+from gem_core.vector.backend import GRACE, LossyBackend, SlotCall, SlotReply, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
-
-
-@dataclass(eq=False)
-class Worker:
-    """The state of a worker in the parent process.
-
-    Attributes:
-        name: Name for messages.
-        indices: Indices of its slots.
-        ready: Whether the worker has built its slots.
-        pending: Indices of the slots with an unanswered call, oldest first.
-        since: Time at which the worker began the oldest of these calls, in seconds of `time.monotonic`.
-    """
-
-    name: str
-    indices: Sequence[int]
-    ready: bool = field(default=False, init=False)
-    pending: dict[int, None] = field(default_factory=dict, init=False)
-    since: float = field(default=0.0, init=False)
-
-
-WorkerType = TypeVar("WorkerType", bound=Worker)
-
-
-@dataclass(frozen=True)
-class Died:
-    """Event: the worker has ended. `reason` completes a sentence that starts with its name."""
-
-    reason: str
+from gem_core.workers.start import WorkerKind, start_worker
+from gem_core.workers.worker import Worker
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Event: the worker has built its slots, or failed with `error` (None if it did not fail)."""
+    """First message of a worker: it has built its slots, or failed with `error` (None if it did not fail)."""
 
     error: BaseException | None = None
 
 
-class SliceBackend(WorkerBackend, Generic[WorkerType]):
+class SliceBackend(LossyBackend):
     """Distributes the slots over workers and replaces a worker that hangs or dies.
 
     All slots of such a worker are lost with it. The episode of each slot is cut, at the running step or at
@@ -60,59 +38,48 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
     own worker.
 
     A worker runs its calls one at a time, so a slow environment delays only the other environments in its
-    slice.
+    slice. There is one message per worker and step.
     """
 
-    _start_advice = ""
-    """Advice in the error message if workers cannot start."""
-
-    def __init__(self, plans: Sequence[SlotPlan], timeout: float | None, workers: int) -> None:
+    def __init__(
+        self, kind: WorkerKind, plans: Sequence[SlotPlan], timeout: float | None, workers: int
+    ) -> None:
         super().__init__(plans, timeout)
+        self.name = self._kind = kind
+        if kind == "process":  # Ray sends more than this
+            try:
+                pickle.dumps(plans)
+            except Exception as error:
+                raise ConfigError(
+                    f"backend 'process' sends the environments' specs to other processes, which failed "
+                    f"({error_line(error)}); specify entry points as 'module:attribute' and wrappers by "
+                    f"name, or use backend='thread'"
+                ) from error
         self._closing = threading.Event()
         self._waiting = threading.Lock()  # held by wait(), so that close() does not remove workers meanwhile
         self._state = threading.Lock()  # guards workers, so that submit() never uses one being replaced
-        self._workers: list[WorkerType] = []
+        self._woken, self._wake = Pipe(duplex=False)  # close() wakes a wait() elsewhere
+        self._workers: list[Worker] = []
+        self._slices: list[range] = []  # of the workers
+        self._failure: BaseException | None = None  # of a worker that cannot be replaced
+        self._built: set[Worker] = set()  # workers that have built their slots
         try:
             # contiguous slices whose sizes differ by one at most
             bounds = [len(plans) * k // workers for k in range(workers + 1)]
-            for k in range(workers):
-                self._workers.append(self._start(range(bounds[k], bounds[k + 1])))
-            while not all(worker.ready for worker in self._workers):
-                self._handle(self._poll(None))
+            for first, end in itertools.pairwise(bounds):
+                self._slices.append(range(first, end))
+                self._workers.append(self._start(range(first, end)))
+            for worker in self._workers:
+                worker.connect()
+            while len(self._built) < workers:
+                self._poll(None)
         except BaseException:
             self.close()
             raise
-        self._holder = [k for k, worker in enumerate(self._workers) for _ in worker.indices]
+        self._holder = [k for k, indices in enumerate(self._slices) for _ in indices]
 
-    # -- implemented by subclasses ------------------------------------------------------------
-
-    @abc.abstractmethod
-    def _start(self, indices: Sequence[int]) -> WorkerType:
-        """Start a worker for these slots, without waiting for it."""
-
-    @abc.abstractmethod
-    def _post(self, worker: WorkerType, calls: Sequence[Call], batch: bool) -> None:
-        """Send calls to a worker; if it is dead, `_poll` reports it."""
-
-    @abc.abstractmethod
-    def _poll(self, timeout: float | None) -> list[tuple[WorkerType, list[SlotReply] | Ready | Died]]:
-        """Wait for events of workers, for at most `timeout` seconds, and return them."""
-
-    @abc.abstractmethod
-    def _kill(self, worker: WorkerType) -> None:
-        """Kill a worker."""
-
-    @abc.abstractmethod
-    def _stop(self, workers: Sequence[WorkerType]) -> None:
-        """Wake a `wait` in another thread, and stop the workers.
-
-        Workers have `GRACE` seconds to close their environments and end; then they are killed.
-        """
-
-    # -- Backend ------------------------------------------------------------------------------
-
-    def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
-        slices: dict[int, list[Call]] = {}
+    def submit(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
+        slices: dict[int, list[SlotCall]] = {}
         for call in calls:
             slices.setdefault(self._holder[call[0]], []).append(call)
         with self._state:
@@ -126,91 +93,177 @@ class SliceBackend(WorkerBackend, Generic[WorkerType]):
             while not (self._replies or self._closing.is_set()):
                 due = self._next_due()
                 ends = [at for at in (end, due) if at is not None]
-                events = self._poll(max(0.0, min(ends) - time.monotonic()) if ends else None)
-                if self._closing.is_set():
-                    return []
+                heard = self._poll(max(0.0, min(ends) - time.monotonic()) if ends else None)
                 now = time.monotonic()
-                with self._state:
-                    self._handle(events)
-                    if not events and due is not None and now >= due:
-                        self._replace_overdue(now)
+                if not heard and due is not None and now >= due:
+                    self._replace_overdue(now)
                 if end is not None and now >= end:
                     break
-            return self._take()
+            return [] if self._closing.is_set() else self._take()
 
     def close(self) -> None:
         self._closing.set()
-        self._stop(self._workers)
-        self._workers = []
+        self._wake.send_bytes(b"")
+        with self._waiting:
+            for worker in self._workers:
+                worker.hang_up()
+            end = time.monotonic() + GRACE
+            for worker in self._workers:
+                worker.wait(end - time.monotonic())
+                worker.kill()
+            self._workers = []
+            self._wake.close()
+            self._woken.close()
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _give(self, worker: WorkerType, calls: Sequence[Call], batch: bool) -> None:
-        if not worker.pending:
-            worker.since = time.monotonic()
-        worker.pending.update((index, None) for index, _, _ in calls)
-        # with a time limit, replies are sent individually, because each starts the clock of the next call
-        self._post(worker, calls, batch and self._timeout is None)
+    def _start(self, indices: range) -> Worker:
+        label = f"(environments {indices[0]} to {indices[-1]})"
+        return start_worker(self._kind, label, _work, ([self._plans[i] for i in indices],), GRACE)
 
-    def _handle(self, events: Sequence[tuple[WorkerType, list[SlotReply] | Ready | Died]]) -> None:
-        for worker, event in events:
-            if worker not in self._workers:  # replaced meanwhile
-                continue
+    def _give(self, worker: Worker, calls: Sequence[SlotCall], batch: bool) -> None:
+        for call in calls:
+            worker.begin(call[0], call)
+        # with a time limit, replies are sent individually, because each starts the clock of the next call
+        with contextlib.suppress(OSError):  # if the worker is dead, _poll notices
+            worker.connection.send((calls, batch and self._timeout is None))
+
+    def _poll(self, timeout: float | None) -> bool:
+        """Handle the messages of workers, for which this waits at most `timeout` seconds.
+
+        Returns:
+            Whether there was one.
+        """
+        if self._failure is not None:
+            raise self._failure
+        owners: dict[Any, Worker] = {worker.connection: worker for worker in self._workers}
+        owners |= {worker.sentinel: worker for worker in self._workers if worker.sentinel is not None}
+        ready = {owners[item] for item in wait([*owners, self._woken], timeout) if item is not self._woken}
+        if self._closing.is_set():
+            return False
+        with self._state:
+            try:
+                for worker in ready:
+                    self._receive(worker)
+            except BaseException as error:
+                self._failure = error
+                raise
+        return bool(ready)
+
+    def _receive(self, worker: Worker) -> None:
+        try:
+            message = worker.connection.recv() if worker.connection.poll() else None
+        except (EOFError, OSError):
+            message = None
+        except Exception as error:
+            self._lose_worker(worker, f"sent a message that cannot be read here ({error_line(error)})")
+            return
+        if message is None:
+            worker.wait(GRACE)
+            self._lose_worker(worker, worker.kill())
+        elif isinstance(message, Ready):
+            if message.error is not None:
+                raise message.error
             worker.since = time.monotonic()
-            if isinstance(event, Ready):
-                if event.error is not None:
-                    raise event.error
-                worker.ready = True
-            elif isinstance(event, Died):
-                message = f"{worker.name} {event.reason}"
-                if not worker.ready:
-                    raise EnvError(f"{message} before it was ready{self._start_advice}")
-                self._replace(worker, f"WorkerDied: {message}")
-            else:
-                for index, result in event:
-                    del worker.pending[index]
-                    self._finish(index, result)
+            self._built.add(worker)
+        else:
+            for index, result in message:
+                worker.answered(index)
+                self._finish(index, result)
 
     def _next_due(self) -> float | None:
         if self._timeout is None:
             return None
         with self._state:
-            since = [worker.since for worker in self._workers if worker.ready and worker.pending]
+            since = [worker.since for worker in self._workers if worker.pending and worker in self._built]
         return min(since) + self._timeout if since else None
 
     def _replace_overdue(self, now: float) -> None:
         assert self._timeout is not None
-        for worker in list(self._workers):
-            if worker.ready and worker.pending and now >= worker.since + self._timeout:
-                slow = next(iter(worker.pending))
-                self._replace(
-                    worker,
-                    f"TimeoutError: no result from environment {slow} within {self._timeout:g} s; "
-                    f"{worker.name} was killed",
-                )
+        with self._state:
+            for worker in list(self._workers):
+                if worker.pending and worker in self._built and now >= worker.since + self._timeout:
+                    slow = f"no result from environment {next(iter(worker.pending))}"
+                    late = f"{slow} within {self._timeout:g} s; {worker.name} was killed"
+                    self._replace(worker, f"TimeoutError: {late}")
 
-    def _replace(self, worker: WorkerType, message: str) -> None:
-        self._kill(worker)
-        repeat = self._lose(worker.indices, message)
-        new = self._start(worker.indices)
-        self._workers[self._workers.index(worker)] = new
+    def _lose_worker(self, worker: Worker, reason: str) -> None:
+        if worker not in self._built:
+            raise EnvError(f"{worker.name} {reason} before it was ready{worker.advice}")
+        self._replace(worker, f"WorkerDied: {worker.name} {reason}")
+
+    def _replace(self, worker: Worker, message: str) -> None:
+        worker.kill()
+        self._built.discard(worker)
+        position = self._workers.index(worker)
+        repeat = self._lose(self._slices[position], message)
+        new = self._workers[position] = self._start(self._slices[position])
+        new.connect()
         if repeat:
             self._give(new, repeat, batch=False)
 
 
-def build_slice(plans: Sequence[SlotPlan]) -> dict[int, Slot]:
-    """Build the slots of a worker, by index (runs in the worker)."""
-    return {plan.index: slot for plan, slot in zip(plans, build_slots(plans, {}), strict=True)}
+# -- in the worker ----------------------------------------------------------------------------
 
 
-def run_call(slots: dict[int, Slot], call: Call) -> SlotReply:
-    """Run one call (in the worker)."""
-    index, method, args = call
-    return index, slots[index].call(method, args)
+def _work(connection: Connection, plans: Sequence[SlotPlan]) -> None:
+    """Run calls until the connection is closed; the main function of a worker."""
+    try:
+        slots = {plan.index: slot for plan, slot in zip(plans, build_slots(plans, {}), strict=True)}
+    except BaseException as error:
+        connection.send(Ready(_portable(error)))
+        return
+    inbox: queue.SimpleQueue[tuple[Sequence[SlotCall], bool] | None] = queue.SimpleQueue()
+    finished = threading.Event()
+    # a thread always reads the connection, so the parent never blocks and its end is detected
+    threading.Thread(target=_read, args=(connection, inbox, finished), daemon=True).start()
+    try:
+        connection.send(Ready())
+        while (message := inbox.get()) is not None:
+            calls, batch = message
+            for part in [calls] if batch else [[call] for call in calls]:
+                _send(connection, slots, [(call, slots[call[0]].call(*call[1:])) for call in part])
+    except OSError:  # the parent has closed the connection
+        pass
+    for slot in slots.values():
+        slot.close()
+    finished.set()
 
 
-def portable(error: BaseException) -> BaseException:
-    """Return the error if it can be pickled, else an `EnvError` with its text (runs in the worker)."""
+def _read(
+    connection: Connection,
+    inbox: queue.SimpleQueue[tuple[Sequence[SlotCall], bool] | None],
+    finished: threading.Event,
+) -> None:
+    try:
+        while True:
+            inbox.put(connection.recv())
+    except (EOFError, OSError):
+        inbox.put(None)
+    if not finished.wait(GRACE):
+        os._exit(1)  # a hung environment must not outlive the parent
+
+
+def _send(connection: Connection, slots: dict[int, Slot], done: Sequence[tuple[SlotCall, Any]]) -> None:
+    try:
+        data = pickle.dumps([(call[0], result) for call, result in done])
+    except Exception:
+        data = pickle.dumps([(call[0], _sendable(slots[call[0]], call[1], result)) for call, result in done])
+    connection.send_bytes(data)
+
+
+def _sendable(slot: Slot, method: str, result: Any) -> Any:
+    """Return the result, or a failure of the environment if the result cannot be sent."""
+    try:
+        pickle.dumps(result)
+    except Exception as error:
+        text = f"{method}() returned a value that cannot be sent to another process ({error_line(error)})"
+        return slot.fail(method, EnvError(text))
+    return result
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error if it can be pickled, else an `EnvError` with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

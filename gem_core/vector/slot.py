@@ -9,8 +9,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -18,10 +17,9 @@ import numpy as np
 
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, require_one_agent
+from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
-from gem_core.registration import WrapperLike, make, register_wrapper, wrapper_entry_points
-from gem_core.spec import EnvSpec
+from gem_core.workers.recipe import EnvRecipe
 
 logger = logging.getLogger(__name__)
 
@@ -36,27 +34,6 @@ class AutoresetMode(enum.Enum):
     observation and info of the ended episode are in ``info["final_obs"]`` and ``info["final_info"]``."""
     DISABLED = "Disabled"
     """The environment is not reset; a step raises `ResetNeeded` until `VectorEnv.reset(mask=...)`."""
-
-
-@dataclass(frozen=True)
-class EnvRecipe:
-    """All information needed to build one environment in any process.
-
-    It contains the spec instead of the id, and the table of wrapper names, so a worker can use what the
-    program registered without running the program's code.
-    """
-
-    spec: EnvSpec
-    wrappers: WrapperLike | Sequence[WrapperLike] = ()
-    wrapper_table: dict[str, str] = field(default_factory=wrapper_entry_points)
-
-    def make(self) -> Env:
-        """Build the environment."""
-        for name, entry_point in self.wrapper_table.items():
-            register_wrapper(name, entry_point)
-        env = make(self.spec, wrappers=self.wrappers)
-        require_one_agent(env, "a vector env")
-        return env
 
 
 @dataclass

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from gem_core._util.places import Clock, GivenUp, on_clock
 from gem_core._util.threads import PoolCall, ThreadPool
 from gem_core.core import Env
-from gem_core.vector.backend import GRACE, Call, SlotReply, WorkerBackend, build_slots
+from gem_core.vector.backend import GRACE, LossyBackend, SlotCall, SlotReply, build_slots
 from gem_core.vector.slot import Slot, SlotPlan
 
 
-class ThreadBackend(WorkerBackend):
+class ThreadBackend(LossyBackend):
     """Runs each call in the next free thread, whichever slot it belongs to.
 
     A thread cannot be killed. If a call exceeds the time limit, its thread and slot are abandoned and
@@ -37,7 +37,7 @@ class ThreadBackend(WorkerBackend):
         self._clocks: dict[int, Clock] = {}  # of the running calls, by index of the slot
         self._pool_calls: dict[int, PoolCall] = {}  # the last calls, by index of the slot
 
-    def submit(self, calls: Sequence[Call], *, batch: bool) -> None:
+    def submit(self, calls: Sequence[SlotCall], *, batch: bool) -> None:
         self._begin(calls)
         self._enqueue(calls)
 
@@ -76,7 +76,7 @@ class ThreadBackend(WorkerBackend):
 
     # -- parts --------------------------------------------------------------------------------
 
-    def _call(self, slot: Slot, call: Call) -> None:
+    def _call(self, slot: Slot, call: SlotCall) -> None:
         """Run a call in a thread and deliver the result, unless the slot was abandoned meanwhile."""
         index, method, args = call
         clock = Clock()
@@ -93,7 +93,7 @@ class ThreadBackend(WorkerBackend):
         if abandoned:
             slot.close()
 
-    def _enqueue(self, calls: Sequence[Call]) -> None:
+    def _enqueue(self, calls: Sequence[SlotCall]) -> None:
         for call in calls:
             slot = self._slots[call[0]]
             if slot is not None:  # None after close()

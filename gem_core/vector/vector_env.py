@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from gem_core.spec import EnvSpec
-    from gem_core.vector.backend import Backend, Call
+    from gem_core.vector.backend import Backend, SlotCall
 
 WAITING_THREADS = ThreadPool(512, "gem-vector")
 """Threads in which the async forms of all vector envs wait; they do not keep the interpreter from exiting."""
@@ -184,7 +184,7 @@ class VectorEnv(Closing):
             self._check_steps(indices, texts)
             if isinstance(self._backend, InlineBackend):
                 return self._stepped(indices, self._backend.step(indices, texts))
-            calls: list[Call] = [(i, "step", (action,)) for i, action in zip(indices, texts, strict=True)]
+            calls: list[SlotCall] = [(i, "step", (action,)) for i, action in zip(indices, texts, strict=True)]
             self._mail.start(calls, batch=True)
         results = self._mail.finish(indices)
         with self._lock:

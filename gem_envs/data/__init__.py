@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gem_core._util.order import Order
 from gem_envs.data.open import open_rows
-from gem_envs.data.rows import GeneratedRows, Row, Rows
+from gem_envs.data.rows import DataRow, GeneratedRows, Rows
 from gem_envs.data.split import (
     EVAL_SHARE,
     ItemSplit,
@@ -23,7 +23,7 @@ __all__ = [
     "GeneratedRows",
     "ItemSplit",
     "Order",
-    "Row",
+    "DataRow",
     "Rows",
     "is_eval_item",
     "open_rows",

@@ -20,7 +20,7 @@ from gem_core._util.foreign_json import read_json
 from gem_core._util.forks import ForkSafeLock
 from gem_core._util.messages import error_text
 from gem_core.errors import DataError, MissingDependency
-from gem_envs.data.rows import Row
+from gem_envs.data.rows import DataRow
 
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
 _BATCH = 1000
@@ -56,7 +56,7 @@ class FileRows:
         self._open()
         return self._ends[-1]
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         parts = self._open()
         which = bisect.bisect_right(self._ends, index)
         part = parts[which]
@@ -109,10 +109,10 @@ class _Part:
     def __len__(self) -> int:
         raise NotImplementedError
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> DataRow:
         raise NotImplementedError
 
-    def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
+    def batches(self, columns: Sequence[str]) -> Iterator[list[DataRow]]:
         """Yield all rows in batches; each row has at least these columns."""
         for start in range(0, len(self), _BATCH):
             yield [self.row(index) for index in range(start, min(start + _BATCH, len(self)))]
@@ -138,7 +138,7 @@ class _Parquet(_Part):
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> DataRow:
         group = bisect.bisect_right(self.ends, index)
         if group not in self.kept:
             self.kept[group] = self.file.read_row_group(group)
@@ -146,10 +146,10 @@ class _Parquet(_Part):
                 self.kept.popitem(last=False)
         self.kept.move_to_end(group)
         start = self.ends[group - 1] if group else 0
-        row: Row = self.kept[group].slice(index - start, 1).to_pylist()[0]
+        row: DataRow = self.kept[group].slice(index - start, 1).to_pylist()[0]
         return row
 
-    def batches(self, columns: Sequence[str]) -> Iterator[list[Row]]:
+    def batches(self, columns: Sequence[str]) -> Iterator[list[DataRow]]:
         present = [column for column in columns if column in self.columns]
         for batch in self.file.iter_batches(_BATCH, columns=present):
             yield batch.to_pylist()
@@ -179,7 +179,7 @@ class _Lines(_Part):
     def __len__(self) -> int:
         return len(self.starts)
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> DataRow:
         start, end = self.starts[index]
         return _object(read_json(self.data[start:end]))
 
@@ -197,11 +197,11 @@ class _List(_Part):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def row(self, index: int) -> Row:
+    def row(self, index: int) -> DataRow:
         return dict(self.rows[index])
 
 
-def _object(row: Any) -> Row:
+def _object(row: Any) -> DataRow:
     """Return a row; a list of objects, such as a conversation, has the columns "0", "1", and so on."""
     if isinstance(row, list) and row and all(isinstance(one, dict) for one in row):
         return {str(place): one for place, one in enumerate(row)}

@@ -11,8 +11,8 @@ from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_envs.data.split import is_eval_item
 
-Row: TypeAlias = dict[str, Any]
-Split: TypeAlias = Literal["train", "test"]
+DataRow: TypeAlias = dict[str, Any]
+DataSplit: TypeAlias = Literal["train", "test"]
 _DRAWS = 1000
 
 
@@ -31,7 +31,7 @@ class Rows(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Return row `index` as a new dict.
 
         Raises:
@@ -56,8 +56,8 @@ class ChosenRows:
     def __len__(self) -> int:
         return len(self._indices)
 
-    def __getitem__(self, index: int) -> Row:
-        row: Row = self._rows[self._indices[index]]
+    def __getitem__(self, index: int) -> DataRow:
+        row: DataRow = self._rows[self._indices[index]]
         return row
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
@@ -89,19 +89,19 @@ class GeneratedRows:
     columns: tuple[str, ...] = ()
     key: ClassVar[str]
 
-    def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
-        self.split = check_choice("split", split, get_args(Split))
+    def __init__(self, split: DataSplit = "train", size: int = 100_000, seed: int = 0) -> None:
+        self.split = check_choice("split", split, get_args(DataSplit))
         self.size, self.seed = check_int("size", size, 1), check_int("seed", seed, 0)
         self.name = f"{type(self).__name__}({split})"
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         """Return a row drawn with `random` as the only source of randomness."""
         raise NotImplementedError
 
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         random = derive_rng(self.seed, index)
         for _ in range(_DRAWS):
             row = self.draw(random)

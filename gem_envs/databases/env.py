@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError, EnvError
 from gem_envs.base import MoveResult, TurnBasedEnv
-from gem_envs.databases.task import TASKS, Task, build, unlike_solution
+from gem_envs.databases.task import TASKS, DatabaseTask, build, unlike_solution
 from gem_envs.text import boxed_answer, plain
 from gem_envs.tools.mcp.database import MOST_BYTES, SECONDS, folder, path_of
 from gem_envs.tools.mcp.limited import LimitedError, run_limited
@@ -54,7 +54,7 @@ class Databases(TurnBasedEnv[str]):
     """Seed of its names and numbers."""
     tool_scope: str
     """Name by which the tools find the database."""
-    _task: Task | None = None
+    _task: DatabaseTask | None = None
     _task_key: tuple[int, int] | None = None
 
     def __init__(self, tasks: Sequence[str] | str | None = None, max_errors: int = 3) -> None:
@@ -184,7 +184,7 @@ class Databases(TurnBasedEnv[str]):
     # -- the database -------------------------------------------------------------------------
 
     @property
-    def task(self) -> Task:
+    def task(self) -> DatabaseTask:
         """The task of this episode."""
         key = self.task_index, self.task_seed
         if self._task is None or self._task_key != key:

@@ -24,7 +24,7 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError, DataError
 from gem_envs.data import undivided
 from gem_envs.databases.env import Databases
-from gem_envs.databases.task import Task, build
+from gem_envs.databases.task import DatabaseTask, build
 
 VARIABLE = "SQLITE_DATABASE"
 """Environment variable with the path of the database, for ``verify.py``."""
@@ -35,7 +35,7 @@ class FolderEntry(NamedTuple):
     """A task in a folder."""
 
     path: Path
-    task: Task
+    task: DatabaseTask
     database: Path
     """An SQLite file or an SQL file."""
 
@@ -108,7 +108,7 @@ class SqliteFolder(Databases):
         return tasks
 
     @property
-    def task(self) -> Task:
+    def task(self) -> DatabaseTask:
         """The task of this episode."""
         return self.entries[self.task_index].task
 
@@ -181,4 +181,4 @@ def _task(path: Path, databases: Path | None) -> FolderEntry:
     truth = path / "ground_truth.sql"
     solution = truth.read_text(encoding="utf-8") if truth.is_file() else ""
     text = (path / "description.md").read_text(encoding="utf-8")
-    return FolderEntry(path, Task(text.strip(), "", solution, ()), database)
+    return FolderEntry(path, DatabaseTask(text.strip(), "", solution, ()), database)

@@ -31,7 +31,7 @@ def state(path: str | Path, probes: Iterable[str], tables: Collection[str] | Non
 
     Args:
         path: File of a database.
-        probes: SQL whose effects are part of the state; see `gem_envs.databases.task.Task`.
+        probes: SQL whose effects are part of the state; see `gem_envs.databases.task.DatabaseTask`.
         tables: Tables whose unique keys and triggers are part of the state; None means all.
 
     Raises:

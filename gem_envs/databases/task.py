@@ -20,7 +20,7 @@ from gem_envs.tools.mcp.limited import LimitedError, run_limited
 
 
 @dataclass(frozen=True)
-class Task:
+class DatabaseTask:
     """One task with its names and numbers drawn.
 
     Attributes:
@@ -44,22 +44,22 @@ class Task:
     probes: tuple[str, ...] = ()
 
 
-TASKS: Drawn[Task] = Drawn(
+TASKS: Drawn[DatabaseTask] = Drawn(
     "gem_envs.databases.tasks", ("shop", "library", "clinic", "fleet", "school")
 )  # fmt: skip
 
 
-def task(maker: Callable[[Random], Task]) -> Callable[[Random], Task]:
+def task(maker: Callable[[Random], DatabaseTask]) -> Callable[[Random], DatabaseTask]:
     """Register a task, and draw a prefix for its tables, so that the SQL of one seed fails on the others."""
 
     @wraps(maker)
-    def prefixed(random: Random) -> Task:
+    def prefixed(random: Random) -> DatabaseTask:
         return with_prefix(maker(random), f"{random.choice('abcdefghkmnprstuvw')}{random.randint(2, 9)}_")
 
     return TASKS.add(prefixed)
 
 
-def with_prefix(task: Task, prefix: str) -> Task:
+def with_prefix(task: DatabaseTask, prefix: str) -> DatabaseTask:
     """Return a task in which the names of all tables and views begin with `prefix`.
 
     The instruction says so, and leaves the prefix out otherwise. A name in quotation marks or after ``AS`` is
@@ -115,7 +115,7 @@ def differences(
     return differing(state(database, probes, tables), state(target, probes, tables))
 
 
-def unlike_solution(database: Path, task: Task) -> list[str]:
+def unlike_solution(database: Path, task: DatabaseTask) -> list[str]:
     """Return the differences from the state after the reference solution of `task`; see `differences`.
 
     The database, which a model has changed, is read in another process, under the limits of a call.

@@ -22,13 +22,22 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
 from gem_core._util.checks import check_choice, check_int, expected
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, Split, StepResult, check_options
+from gem_core.core import (
+    Env,
+    Info,
+    Observation,
+    ResetOptions,
+    ResetResult,
+    Split,
+    StepResult,
+    check_reset_options,
+)
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 from gem_envs.data import (
+    DataRow,
     GeneratedRows,
     ItemSplit,
     Order,
-    Row,
     Rows,
     open_rows,
     split_by_content,
@@ -85,14 +94,14 @@ class DatasetEnv(Env):
     epoch: int
     """Number of passes that were completed, because a reset without a seed came after the last item."""
 
-    _item: Row | None = None
+    _item: DataRow | None = None
     """The row of `index` once it has been read."""
     _parts: ItemSplit | None = None
     """Return value of `split_rows`."""
 
     # -- hooks --------------------------------------------------------------------------------
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         """Return the first observation."""
         raise NotImplementedError
 
@@ -100,15 +109,15 @@ class DatasetEnv(Env):
         """Return the answer in a response; None is a format error."""
         raise NotImplementedError
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         """Return the score of an answer."""
         raise NotImplementedError
 
-    def right_answer(self, row: Row) -> str | None:
+    def right_answer(self, row: DataRow) -> str | None:
         """Return a correct response if the item provides one."""
         return None
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return a response with a readable answer, by default the right answer of some item."""
         answer = self.right_answer(self.rows[random.randrange(len(self.rows))])
         return answer if answer is not None else f"\\boxed{{{random.randrange(100)}}}"
@@ -117,7 +126,7 @@ class DatasetEnv(Env):
         """Read the rows of a format; return the required columns by the argument that names the column."""
         raise ConfigError(f"{type(self).__name__} does not read data formats; name the columns instead")
 
-    def row_problem(self, row: Row) -> str | None:
+    def row_problem(self, row: DataRow) -> str | None:
         """Return why a row cannot be shown or graded; None if it can."""
         return None
 
@@ -130,7 +139,7 @@ class DatasetEnv(Env):
     def open(
         self,
         dataset_name: str | None,
-        dataset: list[Row] | None,
+        dataset: list[DataRow] | None,
         split: str | None,
         subset: str | None,
         streaming: bool,
@@ -250,7 +259,7 @@ class DatasetEnv(Env):
     # -- the contract -------------------------------------------------------------------------
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> ResetResult:
-        check_options(options, ("index", "state"), "a dataset")
+        check_reset_options(options, ("index", "state"), "a dataset")
         options = options or {}
         state, index = options.get("state"), options.get("index")
         if state is not None and index is not None:
@@ -297,14 +306,14 @@ class DatasetEnv(Env):
             self._item = None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> DataRow:
         """The current item."""
         if self._item is None:
             self._item = self.rows[self.index]
         return self._item
 
     @row.setter
-    def row(self, row: Row) -> None:
+    def row(self, row: DataRow) -> None:
         """Replace the row by which answers are graded, until another item is chosen."""
         self._item = row
 
@@ -337,7 +346,7 @@ class _ListRows:
 
     name = "dataset"
 
-    def __init__(self, rows: list[Row]) -> None:
+    def __init__(self, rows: list[DataRow]) -> None:
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise ConfigError("dataset: expected a list of dicts")
         self._rows = rows
@@ -346,7 +355,7 @@ class _ListRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         return dict(self._rows[index])
 
     def scan(self, columns: Sequence[str]) -> Iterator[list[Any]]:
@@ -382,7 +391,7 @@ def _is_for_evaluation(split: str | None, dataset_name: str | None) -> bool:
     return split_of(name) in ("test", "validation")
 
 
-def text_of(row: Row, key: str, rows: Rows) -> str:
+def text_of(row: DataRow, key: str, rows: Rows) -> str:
     """Return the text at a key: a text, or chat messages; see `gem_envs.data.columns.prompt_text`.
 
     Raises:
@@ -394,7 +403,7 @@ def text_of(row: Row, key: str, rows: Rows) -> str:
         raise DataError(f"{rows.name}: {error}") from None
 
 
-def references(row: Row, key: str, rows: Rows) -> list[str]:
+def references(row: DataRow, key: str, rows: Rows) -> list[str]:
     """Return the right answers at a key; see `gem_envs.data.columns.answer_texts`.
 
     Raises:
@@ -406,7 +415,7 @@ def references(row: Row, key: str, rows: Rows) -> list[str]:
         raise DataError(f"{rows.name}: {error}") from None
 
 
-def problem_of(row: Row, question: str, answer: str | None) -> str | None:
+def problem_of(row: DataRow, question: str, answer: str | None) -> str | None:
     """Return why a row has no prompt, or no answer if `answer` is a key; None if it has them."""
     try:
         prompt_text(row, question)

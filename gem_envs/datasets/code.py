@@ -7,10 +7,10 @@ from random import Random
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.errors import DataError, EnvError
-from gem_envs.data import Row, Rows
+from gem_envs.data import DataRow, Rows
 from gem_envs.data.formats import DataFormat
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
-from gem_envs.graders.outputs import Rule, rule_named
+from gem_envs.graders.outputs import OutputRule, rule_named
 from gem_envs.graders.program_tests import ProgramTests, keys_of, row_tests
 from gem_envs.graders.programs import program_limits, run_tests
 from gem_envs.sandbox.packages import importable
@@ -41,7 +41,7 @@ class CodeEnv(DatasetEnv):
     format_error_reward = -0.1
     blocking = True
     form = "a code block"
-    rule: Rule | None = None
+    rule: OutputRule | None = None
     """How outputs are compared; None means as the dataset does."""
     keys: tuple[str, str, str | None]
     """Columns of the task, of the tests, and of the solution if there is one."""
@@ -50,7 +50,7 @@ class CodeEnv(DatasetEnv):
         self,
         dataset_name: str | None = None,
         split: str | None = None,
-        dataset: list[Row] | None = None,
+        dataset: list[DataRow] | None = None,
         question_key: str | None = None,
         test_key: str | None = None,
         solution_key: str | None = None,
@@ -115,7 +115,7 @@ class CodeEnv(DatasetEnv):
         self.partial_credit = partial_credit
         self.limits = program_limits(timeout)
 
-    def tests_of(self, row: Row) -> ProgramTests:
+    def tests_of(self, row: DataRow) -> ProgramTests:
         """Return the tests of an item."""
         return row_tests(row, self.keys[1], self.rule)
 
@@ -126,7 +126,7 @@ class CodeEnv(DatasetEnv):
     def graded_keys(self, columns: Mapping[str, str]) -> Sequence[str]:
         return self.rows.columns  # tests may be in several of them
 
-    def row_problem(self, row: Row) -> str | None:
+    def row_problem(self, row: DataRow) -> str | None:
         problem = problem_of(row, self.keys[0], None)
         if problem is None:
             try:
@@ -135,7 +135,7 @@ class CodeEnv(DatasetEnv):
                 return str(error)
         return problem
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         tests = self.tests_of(row)
         task, how, example = text_of(row, self.keys[0], self.rows), _STREAM, 'print("hello")'
         if tests.function is not None:
@@ -162,7 +162,7 @@ class CodeEnv(DatasetEnv):
                     return program
         return None
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         report = run_tests(
             answer,
             self.tests_of(row),
@@ -176,12 +176,12 @@ class CodeEnv(DatasetEnv):
         score = share if self.partial_credit else float(share == 1)
         return Graded(score, report.hint or "All tests passed.", {"tests_passed": share})
 
-    def right_answer(self, row: Row) -> str | None:
+    def right_answer(self, row: DataRow) -> str | None:
         if self.keys[2] is None:
             return None
         return f"```python\n{text_of(row, self.keys[2], self.rows).strip()}\n```"
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return a short program that runs."""
         line = random.choice(["print(input())", f"print({random.randrange(100)})", "print(len(input()))"])
         return f"```python\n{line}\n```"

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 from gem_core._util.checks import check_choice
 from gem_core.core import Observation
 from gem_core.errors import DataError
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.data.columns import answer_texts
 from gem_envs.data.formats import DataFormat
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
@@ -49,7 +49,7 @@ class MathEnv(DatasetEnv):
         self,
         dataset_name: str | None = None,
         split: str | None = None,
-        dataset: list[Row] | None = None,
+        dataset: list[DataRow] | None = None,
         question_key: str = "problem",
         answer_key: str = "answer",
         image_key: str | None = None,
@@ -115,7 +115,7 @@ class MathEnv(DatasetEnv):
         if image_key is not None:
             check_rows(self.rows, question_key, image_key)
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         problem = text_of(row, self.keys[0], self.rows)
         try:
             if self.image_key is None:
@@ -128,7 +128,7 @@ class MathEnv(DatasetEnv):
 
     parse = staticmethod(boxed_answer)
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         right_answers = self._right_answers(row)
         tolerance = number_of(row.get(self.tolerance_key)) if self.tolerance_key is not None else None
         undecided = False
@@ -154,20 +154,20 @@ class MathEnv(DatasetEnv):
         self.no_answer = form.no_answer
         return {"question_key": question, "answer_key": answer}
 
-    def row_problem(self, row: Row) -> str | None:
+    def row_problem(self, row: DataRow) -> str | None:
         if (problem := problem_of(row, *self.keys)) is not None:
             return problem
         given = answer_texts(row, self.keys[1]) if self.no_answer else ()
         wrong = next((answer for answer in given if answer in self.no_answer), None)
         return None if wrong is None else f"column {self.keys[1]!r} has {wrong!r} instead of an answer"
 
-    def _right_answers(self, row: Row) -> list[str]:
+    def _right_answers(self, row: DataRow) -> list[str]:
         """Return the right answers; of a solution, its last box or what follows ``####``."""
         return [
             boxed_answer(text) or text.rpartition("####")[2].strip()
             for text in references(row, self.keys[1], self.rows)
         ]
 
-    def right_answer(self, row: Row) -> str:
+    def right_answer(self, row: DataRow) -> str:
         right_answers = self._right_answers(row)
         return f"\\boxed{{{', '.join(right_answers) if self.answers == 'all' else right_answers[0]}}}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from gem_core._util.checks import check_choice
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.data.formats import DataFormat
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
 from gem_envs.graders.qa import exact_match
@@ -33,7 +33,7 @@ class QaEnv(DatasetEnv):
         self,
         dataset_name: str | None = None,
         split: str | None = None,
-        dataset: list[Row] | None = None,
+        dataset: list[DataRow] | None = None,
         question_key: str = "question",
         answer_key: str = "answer",
         extract_boxed: bool = False,
@@ -81,10 +81,10 @@ class QaEnv(DatasetEnv):
         self.keys = question, answer
         return {"question_key": question, "answer_key": answer}
 
-    def row_problem(self, row: Row) -> str | None:
+    def row_problem(self, row: DataRow) -> str | None:
         return problem_of(row, *self.keys)
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         form, example = self._marked("answer"), self._marked("True" if self.boxed else "Paris")
         question = text_of(row, self.keys[0], self.rows)
         return f"{question}\n\nGive the final answer as {form}, for example {example}."
@@ -92,13 +92,13 @@ class QaEnv(DatasetEnv):
     def parse(self, text: str) -> str | None:
         return boxed_answer(text) if self.boxed else last_tag(text, "answer")
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         right_answers = references(row, self.keys[1], self.rows)
         texts = answer, undecorated(answer), plain(answer)
         right = any(exact_match(text, right_answers) for text in texts)
         return Graded(1.0, "That is right.") if right else Graded(0.0, "That is not right.")
 
-    def right_answer(self, row: Row) -> str:
+    def right_answer(self, row: DataRow) -> str:
         return self._marked(references(row, self.keys[1], self.rows)[0])
 
     def _marked(self, answer: str) -> str:

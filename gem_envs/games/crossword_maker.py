@@ -27,7 +27,7 @@ class Placed(NamedTuple):
         return [(self.row + i * down, self.col + i * right) for i in range(len(self.word))]
 
 
-def lay_out(random: Random, words: Sequence[str], num_words: int, most_cells: int) -> list[Placed]:
+def place_words(random: Random, words: Sequence[str], num_words: int, most_cells: int) -> list[Placed]:
     """Place `num_words` of the words, with at most `most_cells` letters.
 
     Each word crosses an earlier one if possible, and adjacent letters always belong to a common word. There

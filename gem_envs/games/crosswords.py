@@ -8,7 +8,7 @@ from string import ascii_lowercase
 
 from gem_core._util.checks import check_int, expected
 from gem_envs.base import MoveResult, TurnBasedEnv, check_together
-from gem_envs.games.crossword_maker import lay_out
+from gem_envs.games.crossword_maker import place_words
 from gem_envs.games.data import read_lines
 from gem_envs.games.grid import numbered_template
 from gem_envs.text import integer, parts
@@ -61,7 +61,7 @@ class Crosswords(TurnBasedEnv[tuple[int, int, str]]):
     def new_game(self) -> None:
         hardcore, self.turn_limit, num_words = self.size or self.random.choice(_SIZES)
         clues = _clues("hard" if hardcore else "plain")
-        layout = lay_out(self.random, list(clues), num_words, self.turn_limit)
+        layout = place_words(self.random, list(clues), num_words, self.turn_limit)
         letters = {
             cell: letter
             for placed in layout

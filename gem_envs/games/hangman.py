@@ -8,7 +8,7 @@ from string import ascii_lowercase
 from gem_core._util.checks import check_int
 from gem_envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_envs.games.hangman_player import best_guess, fitting
-from gem_envs.games.words import Grade, words
+from gem_envs.games.words import WordRarity, words
 from gem_envs.text import word
 
 _SIZES = ((3, 14), (5, 12), (7, 10))
@@ -47,7 +47,7 @@ class Hangman(TurnBasedEnv[str]):
             ConfigError: Only one of `word_length` and `max_turns` is None, or one is out of range.
         """
         check_together(word_length=word_length, max_turns=max_turns)
-        self.grade: Grade = "rare" if hardcore else "common"
+        self.grade: WordRarity = "rare" if hardcore else "common"
         self.size: tuple[int, int] | None = None
         if word_length is not None and max_turns is not None:
             check_int("word_length", word_length, 3, 10)

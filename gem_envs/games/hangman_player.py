@@ -7,14 +7,14 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from string import ascii_lowercase
 
-from gem_envs.games.words import Grade, words
+from gem_envs.games.words import WordRarity, words
 
 _WEIGHED = 300
 """Number of matching words, spread over the alphabet, on which letters are evaluated."""
 
 
 @lru_cache(maxsize=1024)
-def fitting(grade: Grade, shown: str, letters: str, wrong: tuple[str, ...]) -> tuple[str, ...]:
+def fitting(grade: WordRarity, shown: str, letters: str, wrong: tuple[str, ...]) -> tuple[str, ...]:
     """Return the possible hidden words.
 
     Args:

@@ -10,7 +10,7 @@ from string import ascii_lowercase
 from gem_core._util.checks import check_int
 from gem_envs.base import MoveResult, TurnBasedEnv, check_together
 from gem_envs.games.grid import numbered_template
-from gem_envs.games.words import Grade, words
+from gem_envs.games.words import WordRarity, words
 from gem_envs.text import integers
 
 _SIZES = ((False, 20, 5), (True, 20, 5))
@@ -201,5 +201,5 @@ def _line(line: list[int], side: int) -> range:
 
 @cache
 def _pool(hardcore: bool) -> tuple[str, ...]:
-    grade: Grade = "rare" if hardcore else "common"
+    grade: WordRarity = "rare" if hardcore else "common"
     return tuple(text for length in _LENGTHS[hardcore] for text in words(grade, length))

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from gem_envs.games.words import words
 
-History: TypeAlias = tuple[tuple[str, str], ...]
+GuessHistory: TypeAlias = tuple[tuple[str, str], ...]
 """Guesses, each with its marks."""
 _TRIED, _TOLD_APART = 40, 120
 """Number of words evaluated as a guess, and number of words to evaluate them on."""
@@ -30,7 +30,7 @@ def marks(guess: str, secret: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def best_guess(length: int, history: History) -> str:
+def best_guess(length: int, history: GuessHistory) -> str:
     """Return the possible hidden word that best distinguishes the others."""
     left = _left(length, history)
     if len(left) < 3:
@@ -40,7 +40,7 @@ def best_guess(length: int, history: History) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _left(length: int, history: History) -> tuple[str, ...]:
+def _left(length: int, history: GuessHistory) -> tuple[str, ...]:
     """Return the hidden words that are consistent with every mark."""
     if not history:
         return words("common", length)

@@ -7,11 +7,11 @@ from typing import Literal, TypeAlias, get_args
 
 from gem_envs.games.data import read_lines
 
-Grade: TypeAlias = Literal["common", "rare", "other", "never-hidden"]
+WordRarity: TypeAlias = Literal["common", "rare", "other", "never-hidden"]
 
 
 @cache
-def words(grade: Grade, length: int) -> tuple[str, ...]:
+def words(grade: WordRarity, length: int) -> tuple[str, ...]:
     """Return the words of a grade in alphabetical order.
 
     Lengths are 3 to 10, for ``other`` and ``never-hidden`` 3 to 6. Words of the last grade are on a list of
@@ -24,10 +24,10 @@ def words(grade: Grade, length: int) -> tuple[str, ...]:
 @cache
 def dictionary(length: int) -> frozenset[str]:
     """Return the words of all grades."""
-    return frozenset(word for grade in get_args(Grade) for word in words(grade, length))
+    return frozenset(word for grade in get_args(WordRarity) for word in words(grade, length))
 
 
 @cache
-def _by_length(grade: Grade) -> dict[int, tuple[str, ...]]:
+def _by_length(grade: WordRarity) -> dict[int, tuple[str, ...]]:
     lines = [tuple(line.split()[1:]) for line in read_lines("words.txt") if line.startswith(grade)]
     return {len(line[0]): line for line in lines}

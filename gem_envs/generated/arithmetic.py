@@ -6,8 +6,8 @@ from random import Random
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _ASK = (
@@ -28,12 +28,12 @@ class ArithmeticRows(GeneratedRows):
     key = "problem"
 
     def __init__(
-        self, operations: str, terms: int, max_number: int, split: Split, size: int, seed: int
+        self, operations: str, terms: int, max_number: int, split: DataSplit, size: int, seed: int
     ) -> None:
         super().__init__(split, size, seed)
         self.operations, self.terms, self.max_number = operations, terms, max_number
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         numbers = [random.randint(0, self.max_number) for _ in range(self.terms)]
         signs = [random.choice(self.operations) for _ in numbers[1:]]
         value = _value(numbers, signs)
@@ -64,7 +64,7 @@ class ArithmeticEnv(LiteralEnv):
         operations: str = "+-*",
         terms: int = 3,
         max_number: int = 99,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from gem_core._util.checks import check_int
 from gem_core.core import Observation
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"
@@ -22,11 +22,11 @@ class FileArithmeticRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "answer", "file", "key")
     key = "key"
 
-    def __init__(self, numbers: int, modulus: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, numbers: int, modulus: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.numbers, self.modulus = numbers, modulus
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         numbers = [random.randint(10, 99) for _ in range(self.numbers)]
         quantity = random.choice(list(_FUNCTIONS))
         value = {"sum": sum(numbers), "max": max(numbers), "min": min(numbers)}[_FUNCTIONS[quantity]]
@@ -61,7 +61,7 @@ class FileArithmeticEnv(LiteralEnv):
         self,
         numbers: int = 8,
         modulus: int = 10,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:
@@ -83,10 +83,10 @@ class FileArithmeticEnv(LiteralEnv):
         self.modulus = modulus
         self.use_rows(FileArithmeticRows(numbers, modulus, split, size, seed))
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         return f"{row['problem']} Answer with \\boxed{{number}}, for example \\boxed{{7}}."
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         return f"\\boxed{{{random.randrange(self.modulus)}}}"
 
     def second_answer(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.datasets.base import Graded, references
 from gem_envs.datasets.math import MathEnv
 from gem_envs.graders.latex import read
@@ -37,7 +37,7 @@ class LiteralEnv(MathEnv):
             return None
         return int(answer) == self.second_answer()
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         verdict = judge(answer, references(row, self.keys[1], self.rows)[0], symbolic=False)
         if verdict.correct and (verdict.by == "text" or is_number(answer)):
             return Graded(1.0, "That is right.")

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypedDict
 from gem_core._util.checks import check_int
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings is harder to read
@@ -59,7 +59,7 @@ _SEARCH = "The facts are in an encyclopedia: search it with a tool before you an
 _ASK = ("What is the name of {p}?", "Name {p}.", "What is {p} called?", "Find out the name of {p}.")
 
 
-class Document(TypedDict):
+class EncyclopediaPage(TypedDict):
     """One page of the encyclopedia."""
 
     id: str
@@ -83,16 +83,16 @@ class World:
                 self.links[subject, index] = random.choice(others)
         order = list(self.kinds)
         random.shuffle(order)
-        self._documents: dict[str, Document] = {
+        self._documents: dict[str, EncyclopediaPage] = {
             title: {"id": str(index), "title": title, "text": self._text(title)}
             for index, title in enumerate(order)
         }
 
-    def documents(self) -> list[Document]:
+    def documents(self) -> list[EncyclopediaPage]:
         """Return the whole encyclopedia, one page per entity."""
         return [document.copy() for document in self._documents.values()]
 
-    def document(self, title: str) -> Document:
+    def document(self, title: str) -> EncyclopediaPage:
         """Return the page of one entity."""
         return self._documents[title]
 
@@ -129,7 +129,7 @@ class MultiHopRows(GeneratedRows):
     columns: tuple[str, ...] = ("question", "answer", "titles")
     key = "question"
 
-    def __init__(self, hops: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, hops: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.hops = hops
         self.world = world(seed)
@@ -142,7 +142,7 @@ class MultiHopRows(GeneratedRows):
             paths = [[*path, r.object] for path in paths for r in _RELATIONS if r.subject == path[-1]]
         return len(_ASK) * len(paths)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         while True:
             start = here = random.choice(self.world.names[random.choice(list(_SIZES))])
             phrase, titles = start, [start]
@@ -173,7 +173,12 @@ class MultiHopEnv(QaEnv):
     """
 
     def __init__(
-        self, hops: int = 2, documents: int = 8, split: Split = "train", size: int = 100_000, seed: int = 0
+        self,
+        hops: int = 2,
+        documents: int = 8,
+        split: DataSplit = "train",
+        size: int = 100_000,
+        seed: int = 0,
     ) -> None:
         """Set the size of the questions.
 
@@ -197,14 +202,14 @@ class MultiHopEnv(QaEnv):
         self.use_rows(MultiHopRows(hops, split, size, seed))
         self.world = world(seed)
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         question = super().question(row)
         if not self.documents:
             return f"{_SEARCH}\n\n{question}"
         pages = "\n".join(self.world.document(title)["text"] for title in self.shown(row))
         return f"{pages}\n\n{question}"
 
-    def shown(self, row: Row) -> list[str]:
+    def shown(self, row: DataRow) -> list[str]:
         """Return the titles of the pages in the question: the required ones and distractors, shuffled.
 
         The first distractors are pages that a required page mentions in place of the next one (the city where
@@ -244,7 +249,7 @@ class MultiHopEnv(QaEnv):
         names = named(self.row["question"], pages)
         return len(names) == 1 and answer.casefold().split() == names.pop().casefold().split()
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return a name that the shown pages mention, or any name of this world."""
         shown = self.shown(row) if self.documents else []
         names = [name for title in shown for name in self.world.objects(title)]

@@ -16,8 +16,8 @@ from typing import Any
 from gem_core._util.checks import check_bool, check_int
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
-from gem_envs.data import GeneratedRows, Row, is_eval_item
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows, is_eval_item
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.code import CodeEnv
 from gem_envs.generated.program_inputs import text_of
 from gem_envs.generated.program_tasks import TASKS, ProgramTask
@@ -36,7 +36,7 @@ class ProgramRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "tests", "solution")
     key = "problem"
 
-    def __init__(self, easy: bool, num_tests: int, split: Split, size: int, seed: int) -> None:
+    def __init__(self, easy: bool, num_tests: int, split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.easy, self.num_tests = easy, num_tests
         self.tasks = [task for task in TASKS if task.easy or not easy]
@@ -46,7 +46,7 @@ class ProgramRows(GeneratedRows):
         """Number of tasks that differ in more than their numbers."""
         return len(self.tasks)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Return a row. Its task is drawn first, so that all with a text in the split occur equally often."""
         random = derive_rng(self.seed, index)
         for task in random.sample(self.tasks, len(self.tasks)):
@@ -57,7 +57,7 @@ class ProgramRows(GeneratedRows):
                     return {"problem": problem, **self._solved(task, k, m, random)}
         raise ConfigError(f"{self.name}: these settings produce no question for the split")
 
-    def _solved(self, task: ProgramTask, k: int, m: int, random: Random) -> Row:
+    def _solved(self, task: ProgramTask, k: int, m: int, random: Random) -> DataRow:
         """Return the tests and the solution of a task."""
         solution = re.sub(r"\b[KM]\b", lambda name: str(k if name[0] == "K" else m), task.solution)
         inputs = [text_of(value) for value in task.inputs(random, k, m)]
@@ -82,7 +82,7 @@ class SmallProgramEnv(CodeEnv):
         num_tests: int = 4,
         partial_credit: bool = False,
         timeout: float = 5.0,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
     ) -> None:
@@ -123,7 +123,7 @@ class SmallProgramEnv(CodeEnv):
         report = run_tests(program, tests._replace(tests=tuple(required)), limits=self.limits)
         return None if report.undecided else report.passed == report.tests
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return the solution of another item."""
         other = self.rows[random.randrange(len(self.rows))]
         return f"```python\n{other['solution']}\n```"

@@ -11,8 +11,8 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.qa import QaEnv
 from gem_envs.text import boxed_answer
 
@@ -45,12 +45,12 @@ class ProofRows(GeneratedRows):
     templates = 1000
     """A lower bound: the kinds and the order of the sentences are drawn as well."""
 
-    def __init__(self, depth: int, split: Split, size: int, seed: int, distractors: bool = True) -> None:
+    def __init__(self, depth: int, split: DataSplit, size: int, seed: int, distractors: bool = True) -> None:
         super().__init__(split, size, seed)
         self.depth = depth
         self.distractors = distractors
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         theory = self._two_chains if self.distractors else self._one_chain
         while True:  # one or two theories on average
             facts, rules, who, true, false = theory(random)
@@ -126,7 +126,7 @@ class ProofEnv(QaEnv):
     def __init__(
         self,
         depth: int = 2,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 100_000,
         seed: int = 0,
         *,
@@ -152,7 +152,7 @@ class ProofEnv(QaEnv):
         self.set_form("boxed")
         self.use_rows(ProofRows(depth, split, size, seed, distractors))
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         return (
             f"{row['question']}\nWhat cannot be derived is false. "
             "Answer with \\boxed{True} or \\boxed{False}."
@@ -166,7 +166,7 @@ class ProofEnv(QaEnv):
         answer = boxed_answer(action)
         return (answer == "True") == follows(self.row["question"]) if answer in ("True", "False") else None
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return true or false."""
         return random.choice(["\\boxed{True}", "\\boxed{False}"])
 

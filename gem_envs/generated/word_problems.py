@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _NAMES = [
@@ -215,7 +215,7 @@ class WordProblemRows(GeneratedRows):
     key = "problem"
     templates = len(_TEMPLATES)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         template = random.choice(_TEMPLATES)
         a, b, c, d = (
             random.randint(low, high) for low, high in zip(template.low, template.high, strict=True)
@@ -238,7 +238,7 @@ class WordProblemEnv(LiteralEnv):
     Items are generated on demand; the two splits share no question.
     """
 
-    def __init__(self, split: Split = "train", size: int = 100_000, seed: int = 0) -> None:
+    def __init__(self, split: DataSplit = "train", size: int = 100_000, seed: int = 0) -> None:
         """Set the split and the number of items.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
-from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Path, Shape, names
+from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Polyline, Shape, names
 from gem_envs.geometry.items import LETTERS, Item, direction
 
 _ASK = "Find the angle x in the figure, in degrees."
@@ -17,7 +17,7 @@ def third_angle(random: Random) -> Item:
     corners = _triangle(a, b)
     one, two, three = corners
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         Angle(one, two, three, f"{a}°"),
         Angle(two, three, one, f"{b}°"),
         Angle(three, one, two, "x"),
@@ -36,8 +36,8 @@ def exterior_angle(random: Random) -> Item:
     outside, top = (180 - b, 180 - a - b)
     texts = ("x", f"{top}°") if hidden == "outside" else (f"{outside}°", "x")
     shapes: list[Shape] = [
-        Path(corners),
-        Path((two, far), closed=False),
+        Polyline(corners),
+        Polyline((two, far), closed=False),
         Angle(one, two, three, f"{a}°"),
         Angle(two, far, three, texts[0]),
         Angle(three, one, two, texts[1]),
@@ -55,7 +55,7 @@ def isosceles(random: Random) -> Item:
     label = (0, f"{base}°") if target == "top" else (2, f"{top}°")
     unknown = (2, "x") if target == "top" else (random.randrange(2), "x")
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         *(Angle(corners[n], corners[n - 1], corners[n - 2], text) for n, text in (label, unknown)),
         *names(corners, letters),
     ]
@@ -75,8 +75,8 @@ def parallel_lines(random: Random) -> Item:
     first, second = random.sample("kmnpqrst", 2)
     ends = [(at - 0.9, at + 0.9) for at in (below, above)]
     shapes: list[Shape] = [
-        *(Path(line, closed=False) for line in ends),
-        Path((below - 0.7 * along, above + 0.7 * along), closed=False),
+        *(Polyline(line, closed=False) for line in ends),
+        Polyline((below - 0.7 * along, above + 0.7 * along), closed=False),
         _between(below, rays, label, f"{size}°"),
         _between(above, rays, unknown, "x"),
         Label(ends[0][1], first, 1 + 0j),
@@ -97,8 +97,8 @@ def inscribed_angle(random: Random) -> Item:
     letters = random.sample(LETTERS, 4)
     shapes: list[Shape] = [
         Circle(center, 1.0),
-        Path((one, center, two), closed=False),
-        Path((one, top, two), closed=False),
+        Polyline((one, center, two), closed=False),
+        Polyline((one, top, two), closed=False),
         Angle(center, one, two, texts[0]),
         Angle(top, one, two, texts[1]),
         Dot(center),
@@ -129,7 +129,7 @@ def fourth_angle(random: Random) -> Item:
     angles = [p, q, r, 360 - p - q - r]
     unknown = random.randrange(4)
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         *(
             Angle(corners[n], corners[n - 3], corners[n - 1], "x" if n == unknown else f"{angles[n]}°")
             for n in range(4)
@@ -150,7 +150,7 @@ def angles_with_x(random: Random) -> Item:
         texts.append(f"{factor if factor > 1 else ''}x{f'{rest:+d}' if rest else ''}")
     corners = _triangle(a, b)
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         *(Angle(corners[n], corners[n - 2], corners[n - 1]) for n in range(3)),
         *names(corners, texts),
     ]

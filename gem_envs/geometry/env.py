@@ -11,8 +11,8 @@ from gem_core._util.messages import suggest
 from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
-from gem_envs.data import GeneratedRows, Row
-from gem_envs.data.rows import Split
+from gem_envs.data import DataRow, GeneratedRows
+from gem_envs.data.rows import DataSplit
 from gem_envs.datasets.images import ask_with_images
 from gem_envs.datasets.math import MathEnv
 from gem_envs.geometry import angles, lengths
@@ -41,11 +41,11 @@ class GeometryRows(GeneratedRows):
     columns: tuple[str, ...] = ("problem", "answer", "figure", "shapes")
     key = "figure"
 
-    def __init__(self, kinds: Sequence[str], split: Split, size: int, seed: int) -> None:
+    def __init__(self, kinds: Sequence[str], split: DataSplit, size: int, seed: int) -> None:
         super().__init__(split, size, seed)
         self.kinds = list(kinds)
 
-    def draw(self, random: Random) -> Row:
+    def draw(self, random: Random) -> DataRow:
         kind = random.choice(self.kinds)
         item = KINDS[kind](random)
         upright = item.problem.startswith("Each small square")
@@ -74,7 +74,7 @@ class GeometryEnv(MathEnv):
         self,
         kinds: Sequence[str] | None = None,
         pixels: int = 336,
-        split: Split = "train",
+        split: DataSplit = "train",
         size: int = 500_000,
         seed: int = 0,
     ) -> None:
@@ -103,7 +103,7 @@ class GeometryEnv(MathEnv):
         self.symbolic, self.image_key, self.keys = False, None, ("problem", "answer")
         self.use_rows(GeometryRows(chosen, split, size, seed))
 
-    def question(self, row: Row) -> Observation:
+    def question(self, row: DataRow) -> Observation:
         return ask_with_images(
             row["problem"], [image_part(draw(row["shapes"], self.pixels))], self.instruction
         )

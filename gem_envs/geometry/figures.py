@@ -18,7 +18,7 @@ SMOOTH = 2
 """Factor by which figures are drawn larger and then scaled down, which smooths their lines."""
 
 
-class Path(NamedTuple):
+class Polyline(NamedTuple):
     """Straight lines from point to point."""
 
     points: tuple[complex, ...]
@@ -59,7 +59,7 @@ class Dot(NamedTuple):
     at: complex
 
 
-Shape: TypeAlias = Path | Circle | Angle | Label | Dot
+Shape: TypeAlias = Polyline | Circle | Angle | Label | Dot
 
 
 def side_label(a: complex, b: complex, text: str, inside: complex) -> Label:
@@ -127,7 +127,7 @@ class _Pen:
 
     def draw(self, shapes: Sequence[Shape]) -> None:
         for shape in shapes:
-            if isinstance(shape, Path):
+            if isinstance(shape, Polyline):
                 self._path(shape)
             elif isinstance(shape, Circle):
                 self._circle(self._place(shape.center), shape.radius * self.scale, None)
@@ -142,7 +142,7 @@ class _Pen:
         """Return the position of a point on the canvas, whose second axis points down."""
         return self.center + ((point - self.middle) * self.scale).conjugate()
 
-    def _path(self, path: Path) -> None:
+    def _path(self, path: Polyline) -> None:
         points = [self._place(point) for point in path.points]
         self._line(points + points[:1] if path.closed else points, thin=path.thin)
 
@@ -198,7 +198,7 @@ def _pair(point: complex) -> tuple[float, float]:
 
 
 def _extent(shape: Shape) -> tuple[complex, ...]:
-    if isinstance(shape, Path):
+    if isinstance(shape, Polyline):
         return shape.points
     if isinstance(shape, Circle):
         corner = complex(shape.radius, shape.radius)

@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 from random import Random
 
-from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Path, Shape, names, side_label
+from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Polyline, Shape, names, side_label
 from gem_envs.geometry.items import LETTERS, Item, decimal, direction, root, two_numbers
 
 _X = "Find the length x in the figure."
@@ -33,7 +33,7 @@ def right_triangle(random: Random) -> Item:
         values, answer = (legs[0], legs[1]), root(legs[0] ** 2 + legs[1] ** 2)
     corner, one, two = 0j, complex(sides[0], 0), complex(0, sides[1])
     shapes: list[Shape] = [
-        Path((corner, one, two)),
+        Polyline((corner, one, two)),
         Angle(corner, one, two, right=True),
         side_label(corner, one, texts[0], two),
         side_label(corner, two, texts[1], one),
@@ -48,14 +48,14 @@ def rectangle(random: Random) -> Item:
     target = random.choice(("area", "perimeter", "diagonal"))
     corners = (0j, complex(width, 0), complex(width, height), complex(0, height))
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         Angle(corners[0], corners[1], corners[3], right=True),
         side_label(corners[0], corners[1], str(width), corners[2]),
         side_label(corners[1], corners[2], str(height), corners[0]),
     ]
     if target == "diagonal":
         shapes += [
-            Path((corners[1], corners[3]), closed=False),
+            Polyline((corners[1], corners[3]), closed=False),
             side_label(corners[1], corners[3], "x", corners[0]),
         ]
         return Item((width, height, target), _EXACT, root(width**2 + height**2), shapes)
@@ -76,7 +76,7 @@ def l_shape(random: Random) -> Item:
     target = random.choice(("area", "perimeter"))
     center = inner / 2
     shapes: list[Shape] = [
-        Path(corners),
+        Polyline(corners),
         side_label(corners[0], corners[1], str(width), center),
         side_label(corners[5], corners[0], str(height), center),
         side_label(corners[2], corners[3], str(right), center),
@@ -96,7 +96,7 @@ def circle(random: Random) -> Item:
     text = str(radius if measure == "radius" else 2 * radius)
     shapes: list[Shape] = [
         Circle(0j, float(radius)),
-        Path((start, end), closed=False),
+        Polyline((start, end), closed=False),
         Dot(0j),
         side_label(start, end, text, complex(0, -radius)),
     ]
@@ -113,8 +113,8 @@ def trapezoid(random: Random) -> Item:
     foot = complex(offset, 0)
     corners = (0j, complex(long, 0), complex(offset + short, height), complex(offset, height))
     shapes: list[Shape] = [
-        Path((corners[3], foot), closed=False, thin=True),
-        Path(corners),
+        Polyline((corners[3], foot), closed=False, thin=True),
+        Polyline(corners),
         Angle(foot, foot + 1, corners[3], right=True),
         side_label(corners[0], corners[1], str(long), corners[3]),
         side_label(corners[2], corners[3], str(short), corners[0]),
@@ -138,8 +138,8 @@ def similar_triangles(random: Random) -> Item:
     a, b, c, d, e = random.sample(LETTERS, 5)
     target = random.choice(("base", "across"))
     shapes: list[Shape] = [
-        Path(corners),
-        Path((left, right), closed=False),
+        Polyline(corners),
+        Polyline((left, right), closed=False),
         *names(corners, (a, b, c)),
         Label(left, d, 1j * direction(slope)),
         Label(right, e, _away(right - left)),
@@ -161,7 +161,7 @@ def tangent(random: Random) -> Item:
     o, p, t = random.sample(LETTERS, 3)
     shapes: list[Shape] = [
         Circle(center, float(radius)),
-        Path((center, point, touch)),
+        Polyline((center, point, touch)),
         Angle(touch, center, point, right=True),
         Label(center, o, -1 + 0j),
         Label(point, p, 1 + 0j),
@@ -180,9 +180,9 @@ def rhombus(random: Random) -> Item:
     target = random.choice(("area", "side"))
     corners = (complex(one, 0), complex(0, two), complex(-one, 0), complex(0, -two))
     shapes: list[Shape] = [
-        Path((corners[0], corners[2]), closed=False, thin=True),
-        Path((corners[1], corners[3]), closed=False, thin=True),
-        Path(corners),
+        Polyline((corners[0], corners[2]), closed=False, thin=True),
+        Polyline((corners[1], corners[3]), closed=False, thin=True),
+        Polyline(corners),
         Dot(0j),
         side_label(0j, corners[0], str(one), corners[1]),
         side_label(0j, corners[1], str(two), corners[0]),
@@ -216,7 +216,7 @@ def grid_polygon(random: Random) -> Item:
         if min(parts) > 0 and min(map(abs, bends)) > 2 and twice >= 6:
             break
     text = " ".join(f"{int(p.real)},{int(p.imag)}" for p in corners)
-    shapes: list[Shape] = [*_grid(), Path(tuple(corners))]
+    shapes: list[Shape] = [*_grid(), Polyline(tuple(corners))]
     problem = "Each small square has side 1. Find the area of the figure."
     return Item((text,), problem, decimal(Fraction(twice, 2)), shapes)
 
@@ -242,8 +242,8 @@ def grid_distance(random: Random) -> Item:
 
 
 def _grid() -> list[Shape]:
-    across = [Path((complex(0, y), complex(_WIDE, y)), closed=False, thin=True) for y in range(_HIGH + 1)]
-    up = [Path((complex(x, 0), complex(x, _HIGH)), closed=False, thin=True) for x in range(_WIDE + 1)]
+    across = [Polyline((complex(0, y), complex(_WIDE, y)), closed=False, thin=True) for y in range(_HIGH + 1)]
+    up = [Polyline((complex(x, 0), complex(x, _HIGH)), closed=False, thin=True) for x in range(_WIDE + 1)]
     return [*across, *up]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 from typing import TypeAlias
 
-from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Path, Shape
+from gem_envs.geometry.figures import Angle, Circle, Dot, Label, Polyline, Shape
 
 _NEAR = 1e-6
 """Relative difference below which two measures are the same."""
@@ -55,7 +55,7 @@ class _Figure:
 
     def __init__(self, shapes: Iterable[Shape]) -> None:
         every = list(shapes)
-        self.paths = [shape for shape in every if isinstance(shape, Path)]
+        self.paths = [shape for shape in every if isinstance(shape, Polyline)]
         self.circles = [shape for shape in every if isinstance(shape, Circle)]
         self.marks = [shape for shape in every if isinstance(shape, Angle)]
         self.labels = [shape for shape in every if isinstance(shape, Label)]
@@ -210,7 +210,7 @@ class _Figure:
         return gaps[0]
 
 
-def _lines(path: Path) -> list[_Line]:
+def _lines(path: Polyline) -> list[_Line]:
     ends: Sequence[complex] = (*path.points, path.points[0]) if path.closed else path.points
     return list(pairwise(ends))
 

@@ -17,7 +17,7 @@ _SECOND = re.compile(r"\([A-Ja-j]\)|^\s*(?:,|;|or\b|and\b|/|&)", re.IGNORECASE)
 _LONGEST = 300
 
 
-class Choice(NamedTuple):
+class ChosenOption(NamedTuple):
     """A chosen option."""
 
     letter: str
@@ -26,7 +26,7 @@ class Choice(NamedTuple):
     """Text of the option if the answer repeats it, else empty."""
 
 
-def choice(text: str) -> Choice | None:
+def choice(text: str) -> ChosenOption | None:
     r"""Return the option that an answer names; None if it names none, or more than one.
 
     >>> choice(r"\textbf{(C)}\ 14")
@@ -42,4 +42,4 @@ def choice(text: str) -> Choice | None:
     bare = (match["e"] and not match["f"]) or (match["b"] and not match["c"])
     if (bare and rest not in ("", ".")) or _SECOND.search(rest):
         return None
-    return Choice((match["a"] or match["b"] or match["d"] or match["e"]).upper(), rest.strip(" ."))
+    return ChosenOption((match["a"] or match["b"] or match["d"] or match["e"]).upper(), rest.strip(" ."))

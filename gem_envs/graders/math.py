@@ -22,7 +22,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from gem_envs.graders.choices import Choice, choice
+from gem_envs.graders.choices import ChosenOption, choice
 from gem_envs.graders.equality import marked_as_rounded
 from gem_envs.graders.latex import LONGEST, read
 from gem_envs.graders.layout import tidy
@@ -146,7 +146,7 @@ def _by_values(answer: Tree, reference: Tree) -> MathVerdict:
     return _UNDECIDED if equal is None else MathVerdict(equal, "symbolic")
 
 
-def _same_choice(answer: str, target: Choice, symbolic: bool, rounded: bool) -> MathVerdict | None:
+def _same_choice(answer: str, target: ChosenOption, symbolic: bool, rounded: bool) -> MathVerdict | None:
     """Compare with a reference that names an option; None if the answer must be compared as an expression."""
     chosen = choice(answer)
     if chosen is None:
@@ -176,7 +176,7 @@ class _Reference(NamedTuple):
     word: str
     r"""The text without ``\\text{...}`` around it."""
     tree: Tree | None
-    choice: Choice | None
+    choice: ChosenOption | None
 
 
 @lru_cache(maxsize=4096)  # shared by the samples of a group

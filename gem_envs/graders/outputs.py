@@ -49,7 +49,7 @@ class Digits(str):
     __slots__ = ()
 
 
-class Rule(NamedTuple):
+class OutputRule(NamedTuple):
     """How outputs are compared."""
 
     name: RuleName
@@ -72,19 +72,19 @@ class Rule(NamedTuple):
         return not self.absolute and not self.relative
 
 
-RULES: dict[RuleName, Rule] = {
+RULES: dict[RuleName, OutputRule] = {
     rule.name: rule
     for rule in (
-        Rule("lines", "numbers", False, Decimal("1e-6"), Decimal("1e-6"), "zero", "none"),
-        Rule("apps", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "call", "apps"),
-        Rule("taco", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "zero", "apps"),
-        Rule("livecodebench", "trimmed", False, Decimal(0), Decimal(0), "call", "livecodebench"),
-        Rule("code_contests", "none", True, Decimal("1e-5"), Decimal(0), "any", "none"),
+        OutputRule("lines", "numbers", False, Decimal("1e-6"), Decimal("1e-6"), "zero", "none"),
+        OutputRule("apps", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "call", "apps"),
+        OutputRule("taco", "lines", False, Decimal("1e-6"), Decimal("1e-5"), "zero", "apps"),
+        OutputRule("livecodebench", "trimmed", False, Decimal(0), Decimal(0), "call", "livecodebench"),
+        OutputRule("code_contests", "none", True, Decimal("1e-5"), Decimal(0), "any", "none"),
     )
 }
 
 
-def rule_named(name: str) -> Rule:
+def rule_named(name: str) -> OutputRule:
     """Return a rule by its name.
 
     Raises:
@@ -94,7 +94,7 @@ def rule_named(name: str) -> Rule:
     return RULES[name]  # type: ignore[index]
 
 
-def same_output(output: str, expected: str, rule: Rule) -> bool:
+def same_output(output: str, expected: str, rule: OutputRule) -> bool:
     """Return whether an output agrees with the expected one."""
     if rule.lower:
         output, expected = output.lower(), expected.lower()
@@ -104,7 +104,7 @@ def same_output(output: str, expected: str, rule: Rule) -> bool:
     )
 
 
-def same_value(value: Any, expected: Any, rule: Rule) -> bool:
+def same_value(value: Any, expected: Any, rule: OutputRule) -> bool:
     """Return whether the result of a function, read from JSON, agrees with the expected one."""
     if isinstance(value, dict) and SET in value:  # a set has no order
         if not (isinstance(expected, list) and isinstance(value[SET], list)):
@@ -155,7 +155,7 @@ def write_json(value: Any) -> str:
     return json.dumps(value)
 
 
-def _parts(text: str, rule: Rule) -> list[list[str]]:
+def _parts(text: str, rule: OutputRule) -> list[list[str]]:
     """Return the parts of each line that are compared; without the spacing that does not matter."""
     if rule.spacing == "none":
         return [text.split()]
@@ -173,7 +173,7 @@ def _line_parts(line: str) -> list[str]:
     return words if all(map(_NUMBER.fullmatch, words)) else _SPACING.split(line)
 
 
-def _same_line(ours: list[str], theirs: list[str], rule: Rule) -> bool:
+def _same_line(ours: list[str], theirs: list[str], rule: OutputRule) -> bool:
     if len(ours) != len(theirs):
         return False
     if rule.exact and not all(map(_NUMBER.fullmatch, theirs)):
@@ -183,14 +183,14 @@ def _same_line(ours: list[str], theirs: list[str], rule: Rule) -> bool:
     )
 
 
-def _same_number(ours: str, theirs: str, rule: Rule) -> bool:
+def _same_number(ours: str, theirs: str, rule: OutputRule) -> bool:
     whole = _WHOLE.fullmatch(theirs) is not None
     if not (_NUMBER.fullmatch(ours) and _NUMBER.fullmatch(theirs)) or (whole and _WHOLE.fullmatch(ours)):
         return False
     return _close(Decimal(ours), Decimal(theirs), rule, whole)
 
 
-def _close(ours: Decimal, theirs: Decimal, rule: Rule, whole: bool) -> bool:
+def _close(ours: Decimal, theirs: Decimal, rule: OutputRule, whole: bool) -> bool:
     """Return whether two numbers are close enough; `whole`: whether a whole number is expected."""
     digits = len(ours.as_tuple().digits) + len(theirs.as_tuple().digits)
     exact = Context(prec=digits + 20)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
-from gem_envs.graders.outputs import RULES, Rule, RuleName, read_json, write_json
+from gem_envs.graders.outputs import RULES, OutputRule, RuleName, read_json, write_json
 from gem_envs.graders.packed import unpacked_text
 
 KEYS: tuple[tuple[str, str, RuleName], ...] = (
@@ -80,7 +80,7 @@ class ProgramTests(NamedTuple):
     tests: tuple[ProgramTest, ...]
     function: str | None = None
     """Name of the function to call; None for programs that read and write, and for statements."""
-    rule: Rule = RULES["lines"]
+    rule: OutputRule = RULES["lines"]
     wrapped: bool = False
     """Whether each result may be expected inside a list of one value, as in some of the datasets."""
     statements: Statements | None = None
@@ -97,7 +97,7 @@ def keys_of(columns: Sequence[str]) -> tuple[str, str]:
     return next(known, KEYS[0][:2])
 
 
-def rule_of(column: str, row: Mapping[str, Any]) -> Rule:
+def rule_of(column: str, row: Mapping[str, Any]) -> OutputRule:
     """Return the rule of the dataset with this row, whose tests are in this column."""
     owners = {more: first for first, others in _MORE.items() for more in others}
     column = owners.get(column, column)
@@ -106,7 +106,7 @@ def rule_of(column: str, row: Mapping[str, Any]) -> Rule:
     return RULES[next((name for _, tests, name in KEYS if tests == column), "lines")]
 
 
-def row_tests(row: Mapping[str, Any], column: str, rule: Rule | None = None) -> ProgramTests:
+def row_tests(row: Mapping[str, Any], column: str, rule: OutputRule | None = None) -> ProgramTests:
     """Read the tests of a row.
 
     Args:

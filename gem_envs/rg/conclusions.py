@@ -14,7 +14,7 @@ from typing import Any
 from reasoning_gym.logic.propositional_logic import Expression, Operator, PropositionalLogicDataset
 
 from gem_core._util.seeds import derive_rng
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 
 _LETTERS = "CDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of variables; the example in the prompt uses the others."""
@@ -69,7 +69,7 @@ class Conclusions(PropositionalLogicDataset):  # type: ignore[misc]
         raise ValueError("none of the items that these settings give needs two premises for a conclusion")
 
 
-def is_conclusion(answer: str, row: Row) -> bool:
+def is_conclusion(answer: str, row: DataRow) -> bool:
     """Return whether an answer has the form that the prompt asks for, and needs several premises."""
     metadata = row["metadata"]
     tables = _Tables(metadata["variables"])

@@ -19,18 +19,18 @@ import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
 from gem_core._util.checks import check_bool, check_int
-from gem_core._util.working_directory import working_in
 from gem_core.core import Info, ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_envs.rg import trusted
 from gem_envs.rg.generators import own_generators, uses_global_generators
 from gem_envs.rg.labels import corrected, label
 from gem_envs.rg.scorers import SCORERS, scorer
-from gem_envs.rg.solvers import JUDGES, Unreadable
+from gem_envs.rg.solvers import JUDGES, UnknownPrompt
 from gem_envs.rg.spelling import spellings
 from gem_envs.text import boxed_answer, plain, undecorated
+from gem_envs.working_directory import working_in
 
 _INSTRUCTION = "\n\nGive the final answer as \\boxed{answer}."
 EXAMPLE_SEED = 5_000_011
@@ -164,10 +164,10 @@ class ReasoningGymEnv(DatasetEnv):
         info: Info = {"invalid": None, "parsed_action": answer, "success": score == 1.0}
         return "That is right." if score == 1.0 else _text(score), score, True, False, info
 
-    def question(self, row: Row) -> str:
+    def question(self, row: DataRow) -> str:
         return f"{row['question']}{self._instruction or self._instruction_for(row)}"
 
-    def _instruction_for(self, item: Row) -> str:
+    def _instruction_for(self, item: DataRow) -> str:
         """Return the instruction for an item of a mix."""
         return self._instruction_of(item["metadata"]["source_dataset"])
 
@@ -180,11 +180,11 @@ class ReasoningGymEnv(DatasetEnv):
 
     parse = staticmethod(boxed_answer)
 
-    def grade(self, answer: str, row: Row) -> Graded:
+    def grade(self, answer: str, row: DataRow) -> Graded:
         score = self._items.score(answer, row) if len(answer) <= _LONGEST else 0.0
         return Graded(score, _text(score))
 
-    def right_answer(self, row: Row) -> str | None:
+    def right_answer(self, row: DataRow) -> str | None:
         answer = label(row)
         return None if answer is None else f"\\boxed{{{answer}}}"
 
@@ -197,10 +197,10 @@ class ReasoningGymEnv(DatasetEnv):
             return None
         try:
             return bool(judge(self.row["question"], answer))  # None: no answer is right
-        except Unreadable:
+        except UnknownPrompt:
             return None
 
-    def random_answer(self, row: Row, random: Random) -> str:
+    def random_answer(self, row: DataRow, random: Random) -> str:
         """Return the answer of another item of the same chunk, which may be right by chance."""
         start = self.index - self.index % _CHUNK
         other = self.rows[start + random.randrange(min(_CHUNK, self._items.size - start))]
@@ -225,7 +225,7 @@ class _Items:
         self.settings = settings
         self.seed = seed
         self.size = _ENDLESS if size is None else size
-        self._kept: dict[int, Row] = {}
+        self._kept: dict[int, DataRow] = {}
         self._endless = size is None
         self._chunk = 0
         self._data = _create(name, _CHUNK if size is None else size, seed, settings)
@@ -238,25 +238,25 @@ class _Items:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         if index not in self._kept:  # generating an item may take a second: a group of resets shares it
             if len(self._kept) >= _KEPT:
                 self._kept.clear()
             self._kept[index] = self._made(index)
         return self._kept[index]
 
-    def _made(self, index: int) -> Row:
+    def _made(self, index: int) -> DataRow:
         return self._made_elsewhere(index) if self.elsewhere else self.made_here(index)
 
-    def _made_elsewhere(self, index: int) -> Row:
+    def _made_elsewhere(self, index: int) -> DataRow:
         task = (self.name, None if self._endless else self.size, self.seed, self.settings, index)
         try:
-            item: Row = trusted.call("gem_envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
-        except (trusted.OutOfTime, trusted.CallFailed) as error:
+            item: DataRow = trusted.call("gem_envs.rg.env:item_here", *task, cpu_seconds=_MOST_CPU_SECONDS)
+        except (trusted.LimitExceeded, trusted.CallFailed) as error:
             raise EnvError(f"reasoning-gym made no item {index} of {self.name!r}: {error}") from error
         return item
 
-    def made_here(self, index: int) -> Row:
+    def made_here(self, index: int) -> DataRow:
         """Return item `index`, generated in this process."""
         chunk, within = divmod(index, _CHUNK) if self._endless else (0, index)
         if chunk != self._chunk:
@@ -264,12 +264,12 @@ class _Items:
             self._chunk = chunk
         if self._global:
             with own_generators(self.seed + index):
-                shared: Row = self._data[within]
+                shared: DataRow = self._data[within]
             return shared
-        item: Row = self._data[within]
+        item: DataRow = self._data[within]
         return item
 
-    def score(self, answer: str, row: Row) -> float:
+    def score(self, answer: str, row: DataRow) -> float:
         """Return the dataset's own score of the answer, unchanged or without decoration.
 
         The unchanged answer comes first, because spaces and stars may be part of a drawing.
@@ -286,7 +286,7 @@ class _Items:
                     break
         return score
 
-    def _readings(self, answer: str, row: Row) -> Iterator[str]:
+    def _readings(self, answer: str, row: DataRow) -> Iterator[str]:
         """Yield the answer without decoration, and in other spellings that mean the same."""
         texts = [answer] if answer.isalnum() else list(dict.fromkeys(read(answer) for read in _READINGS))
         yield from texts
@@ -295,7 +295,7 @@ class _Items:
             for text in texts:
                 yield from spellings(text, expected, row["metadata"].get("source_dataset", self.name))
 
-    def _scored(self, answer: str, row: Row) -> float:
+    def _scored(self, answer: str, row: DataRow) -> float:
         """Return the score; an answer that makes the dataset's code fail is wrong."""
         try:
             score = self._score(answer, row)
@@ -314,7 +314,7 @@ def _examples() -> dict[str, str]:
     return examples
 
 
-def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> Row:
+def item_here(name: str, size: int | None, seed: int, settings: dict[str, Any], index: int) -> DataRow:
     """Run `_Items.made_here` in the worker, in an empty folder, because programs of codeio write files."""
     items = _Items(name, size, seed, settings, here=True)
     with tempfile.TemporaryDirectory() as folder, working_in(folder):

@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.rg.conclusions import Conclusions
 from gem_envs.rg.solvers import JUDGES, SOLVERS
 
@@ -73,7 +73,7 @@ _STRIDE = 2**31
 _MOST_DRAWS = 1000
 
 
-def label(row: Row) -> str | None:
+def label(row: DataRow) -> str | None:
     """Return the right answer that an item provides; None if it provides none."""
     answer, metadata = row.get("answer"), row.get("metadata", {})
     for key in _EXAMPLES if answer is None else ():
@@ -114,9 +114,9 @@ class Noted:
     def __len__(self) -> int:
         return len(self._data)
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Return item `index`, with its note."""
-        item: Row = self._data[index]
+        item: DataRow = self._data[index]
         if self._needs_note in item["question"]:
             item["question"] += self._note
         return item
@@ -125,7 +125,7 @@ class Noted:
 class Corrected(Noted):
     """A dataset with right labels."""
 
-    def __getitem__(self, index: int) -> Row:
+    def __getitem__(self, index: int) -> DataRow:
         """Return item `index`.
 
         Raises:
@@ -144,10 +144,10 @@ class Corrected(Noted):
                 return item
         raise ValueError(f"none of {_MOST_DRAWS} items of {self._name!r} has a right answer")
 
-    def _drawn(self, index: int, draw: int) -> Row:
+    def _drawn(self, index: int, draw: int) -> DataRow:
         """Return item `index` of the package, or of a later draw one whose seed is larger by the stride."""
         shift, data = draw * _STRIDE, self._data
         if draw and hasattr(data, "task_indices"):  # the kind of each item, drawn when a dataset is created
             data, shift = type(data)(replace(data.config, seed=data.seed + shift)), 0
-        item: Row = data[index + shift]
+        item: DataRow = data[index + shift]
         return item

@@ -17,13 +17,13 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from gem_envs.data import Row
+from gem_envs.data import DataRow
 from gem_envs.generated.literal import is_number
 from gem_envs.graders.math import judge
 from gem_envs.rg.conclusions import is_conclusion
 from gem_envs.rg.expressions import arithmetic, is_antiderivative, is_expanded, literal
 
-Scorer: TypeAlias = Callable[[Any, str, Row], float]
+Scorer: TypeAlias = Callable[[Any, str, DataRow], float]
 
 _MOST_MOVES = 1000
 _MOST_COMPARED = 100_000
@@ -39,19 +39,19 @@ _INTEGER = re.compile(r"\b\d+\b")
 _SHORT_FRACTION = re.compile(r"\s*[+-]?[0-9.]{1,60}(?:[eE][+-]?[0-9]{1,2}|/[0-9]{1,60})?\s*")
 
 
-def scorer(name: str, data: Any) -> Callable[[str, Row], float]:
+def scorer(name: str, data: Any) -> Callable[[str, DataRow], float]:
     """Return the scorer of a dataset: our own if there is one, else the package's."""
     if name == "composite":
         parts = {part: scorer(part, inner) for part, inner in data.datasets.items()}
         return lambda answer, row: parts[row["metadata"]["source_dataset"]](answer, row)
     own = SCORERS.get(name)
     if own is None:
-        package: Callable[[str, Row], float] = data.score_answer
+        package: Callable[[str, DataRow], float] = data.score_answer
         return package
     return lambda answer, row: own(data, answer, row)
 
 
-def _countdown(data: Any, answer: str, row: Row) -> float:
+def _countdown(data: Any, answer: str, row: DataRow) -> float:
     value = arithmetic(answer)
     if value is None:
         return 0.01
@@ -60,64 +60,64 @@ def _countdown(data: Any, answer: str, row: Row) -> float:
     return 1.0 if close and _has_numbers(answer, row) else 0.05
 
 
-def _puzzle24(data: Any, answer: str, row: Row) -> float:
+def _puzzle24(data: Any, answer: str, row: DataRow) -> float:
     return 1.0 if arithmetic(answer) == 24 and _has_numbers(answer, row) else 0.01
 
 
-def _has_numbers(answer: str, row: Row) -> bool:
+def _has_numbers(answer: str, row: DataRow) -> bool:
     """Return whether the answer contains each number of the item once, and no other number."""
     return sorted(map(int, _INTEGER.findall(answer))) == sorted(row["metadata"]["numbers"])
 
 
-def _binary_matrix(data: Any, answer: str, row: Row) -> float:
+def _binary_matrix(data: Any, answer: str, row: DataRow) -> float:
     if answer == row["answer"]:
         return 1.0
     return 0.1 if data._matrix_to_str(literal(answer)) == row["answer"] else 0.0
 
 
-def _n_queens(data: Any, answer: str, row: Row) -> float:
+def _n_queens(data: Any, answer: str, row: DataRow) -> float:
     solutions = row["metadata"]["valid_answers"]
     if answer in solutions:
         return 1.0
     return 0.5 if data._board_to_string(literal(answer)) in solutions else 0.0
 
 
-def _spiral_matrix(data: Any, answer: str, row: Row) -> float:
+def _spiral_matrix(data: Any, answer: str, row: DataRow) -> float:
     answer, right = answer.strip(), row["answer"].strip()
     if answer == right:
         return 1.0
     return 0.1 if " ".join(map(str, literal(answer))) == right else 0.0
 
 
-def _string_insertion(data: Any, answer: str, row: Row) -> float:
+def _string_insertion(data: Any, answer: str, row: DataRow) -> float:
     if answer == row["answer"]:
         return 1.0
     return 0.1 if "".join(literal(answer)) == row["answer"] else 0.0
 
 
-def _integration(data: Any, answer: str, row: Row) -> float:
+def _integration(data: Any, answer: str, row: DataRow) -> float:
     metadata = row["metadata"]
     if answer == row["answer"]:
         return 1.0
     return float(is_antiderivative(answer, metadata["integrand"], metadata["variable"]))
 
 
-def _polynomial_multiplication(data: Any, answer: str, row: Row) -> float:
+def _polynomial_multiplication(data: Any, answer: str, row: DataRow) -> float:
     return float(is_expanded(answer, row["answer"], row["metadata"]["variables"]))
 
 
-def _game_of_life_halting(data: Any, answer: str, row: Row) -> float:
+def _game_of_life_halting(data: Any, answer: str, row: DataRow) -> float:
     return float(answer.strip().lower() == row["answer"].lower())
 
 
-def _complex_arithmetic(data: Any, answer: str, row: Row) -> float:
+def _complex_arithmetic(data: Any, answer: str, row: DataRow) -> float:
     value = data.parse_string_to_complex(answer)
     if value is None or not cmath.isfinite(value):
         return 0.0
     return min(1.0, math.exp(-abs(value - complex(*row["metadata"]["result"]))))
 
 
-def _coin_flip(data: Any, answer: str, row: Row) -> float:
+def _coin_flip(data: Any, answer: str, row: DataRow) -> float:
     """Score the length of the common prefix relative to the longer number: "0" is not 0.375.
 
     A right number may differ by 0.0001 and a hundredth of the probability; only a certain event has 1.
@@ -133,7 +133,7 @@ def _coin_flip(data: Any, answer: str, row: Row) -> float:
     return agreeing / max(len(a), len(b))
 
 
-def _calendar_arithmetic(data: Any, answer: str, row: Row) -> float:
+def _calendar_arithmetic(data: Any, answer: str, row: DataRow) -> float:
     """Divide by the absolute value of the right number, which is -1 if there is no such day."""
     try:
         right = int(row["answer"])
@@ -144,7 +144,7 @@ def _calendar_arithmetic(data: Any, answer: str, row: Row) -> float:
     return math.exp(-5 * min(100.0, abs(int(answer.strip()) - right) / -right))
 
 
-def _number_sorting(data: Any, answer: str, row: Row) -> float:
+def _number_sorting(data: Any, answer: str, row: DataRow) -> float:
     """Reject NaN: a list of NaN counts as sorted, and no distance to NaN is too large."""
     values = json.loads(answer.replace("'", '"'))
     if not isinstance(values, list) or not all(math.isfinite(float(value)) for value in values):
@@ -152,14 +152,14 @@ def _number_sorting(data: Any, answer: str, row: Row) -> float:
     return float(data.score_answer(answer, row))
 
 
-def _spell_backward(data: Any, answer: str, row: Row) -> float:
+def _spell_backward(data: Any, answer: str, row: DataRow) -> float:
     """Score the right word with extra text 0.8, even if a sum of fractions misses 1.0 by rounding."""
     word, right = answer.lower(), row["answer"].lower()
     longer = word != right and word.startswith(right)
     return 0.8 if longer else float(data.score_answer(answer, row))
 
 
-def _codeio(data: Any, answer: str, row: Row) -> float:
+def _codeio(data: Any, answer: str, row: DataRow) -> float:
     """Compare large JSON by equality: the package's distance of two trees takes minutes and gigabytes."""
     start, end = answer.find("{"), answer.rfind("}") + 1
     if 0 <= start < end and (end - start) * len(row["answer"]) > _MOST_COMPARED:
@@ -169,7 +169,7 @@ def _codeio(data: Any, answer: str, row: Row) -> float:
     return float(data.score_answer(answer, row))
 
 
-def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
+def _rubiks_cube(data: Any, answer: str, row: DataRow) -> float:
     """Bound the number of moves: ``R999999999`` stands for that many moves."""
     moves = answer.split()
     counts = [re.sub(r"[^0-9]", "", move) for move in moves]
@@ -178,12 +178,12 @@ def _rubiks_cube(data: Any, answer: str, row: Row) -> float:
     return float(data.score_answer(answer, row))
 
 
-def _rush_hour(data: Any, answer: str, row: Row) -> float:
+def _rush_hour(data: Any, answer: str, row: DataRow) -> float:
     """Limit moves to the size of the board, where a piece stops: ``F+99999999`` means that many attempts."""
     return float(data.score_answer(re.sub(r"([+-])\d{2,}", r"\g<1>9", answer), row))
 
 
-def _boxnet(data: Any, answer: str, row: Row) -> float:
+def _boxnet(data: Any, answer: str, row: DataRow) -> float:
     """Stop at the first impossible act; the package skips it, so a walk over all squares solves any board."""
     squares = {place: Counter(things) for place, things in row["metadata"]["initial_state"].items()}
     boxes = sum(things[thing] for things in squares.values() for thing in things if thing[:4] == "box_")
@@ -211,7 +211,7 @@ def _adjacent(a: str, b: str) -> bool:
     return sum(abs(float(x) - float(y)) for x, y in zip(a.split("_"), b.split("_"), strict=False)) == 1
 
 
-def _propositional_logic(data: Any, answer: str, row: Row) -> float:
+def _propositional_logic(data: Any, answer: str, row: DataRow) -> float:
     """Score a conclusion 1 only if it needs several premises, else as the package scores a tautology.
 
     The package tabulates all truth values of all names, 2 to the power of their number.
@@ -224,7 +224,7 @@ def _propositional_logic(data: Any, answer: str, row: Row) -> float:
     return min(_TRIVIAL, float(data.score_answer(answer, row)))
 
 
-def _gsm_symbolic(data: Any, answer: str, row: Row) -> float:
+def _gsm_symbolic(data: Any, answer: str, row: DataRow) -> float:
     """Read one number with its sign, separators, and unit; the package takes the first digits of any text."""
     if not any(map(str.isdigit, answer)):
         return 0.0

@@ -34,7 +34,7 @@ _START = 60.0
 """Time limit in seconds for a worker to import its module on a busy machine."""
 
 
-class OutOfTime(Exception):
+class LimitExceeded(Exception):
     """Raised when a call exceeds its time or memory."""
 
 
@@ -61,7 +61,7 @@ def call(function: str, *args: Any, cpu_seconds: float = CPU_SECONDS) -> Any:
             raise
         _idle.setdefault(module, []).append(worker)
     if "died" in reply:
-        raise OutOfTime(f"more than {cpu_seconds:g} seconds of CPU time, or too much memory")
+        raise LimitExceeded(f"more than {cpu_seconds:g} seconds of CPU time, or too much memory")
     if "error" in reply:
         raise CallFailed(reply["error"])
     return reply["value"]
@@ -80,7 +80,7 @@ class _Worker:
 
     def ask(self, request: bytes, seconds: float) -> dict[str, Any]:
         if self.process.stdin is None or self.process.stdout is None:
-            raise OutOfTime("the worker has no pipes")
+            raise LimitExceeded("the worker has no pipes")
         end = time.monotonic() + seconds + (0 if self.started else _START)
         try:
             self.process.stdin.write(struct.pack("!I", len(request)) + request)
@@ -88,7 +88,7 @@ class _Worker:
             (size,) = struct.unpack("!I", self._read(4, end))
             reply: dict[str, Any] = json.loads(self._read(size, end))
         except (BrokenPipeError, EOFError) as error:
-            raise OutOfTime(f"the worker is gone ({type(error).__name__})") from error
+            raise LimitExceeded(f"the worker is gone ({type(error).__name__})") from error
         self.started = True
         return reply
 
@@ -99,7 +99,7 @@ class _Worker:
         poll.register(stdout, select.POLLIN)  # type: ignore[arg-type]
         while len(data) < size:
             if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
-                raise OutOfTime("no answer in time")
+                raise LimitExceeded("no answer in time")
             part = os.read(stdout.fileno(), size - len(data))  # type: ignore[union-attr]
             if not part:
                 raise EOFError

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox.conversation import ENGINE_CODES, START_SECONDS, Conversation
+from gem_envs.sandbox.conversation import ENGINE_CODES, START_SECONDS, ContainerConversation
 from gem_envs.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED
 from gem_envs.sandbox.limits import ProgramLimits
 from gem_envs.sandbox.program import Program, Sandbox, cores, program_places
@@ -116,7 +116,7 @@ class Container(Sandbox):
             raise SandboxError(f"the container did not start: {stderr[-500:]}")
         return RunResult("", stderr[-500:], "killed", -9, seconds, False, LEVEL)
 
-    def start(self, source: Path, limits: ProgramLimits, whole_image: bool = False) -> Conversation:
+    def start(self, source: Path, limits: ProgramLimits, whole_image: bool = False) -> ContainerConversation:
         """Start a container whose program answers requests, each one line of JSON.
 
         Args:
@@ -137,9 +137,9 @@ class Container(Sandbox):
             ]  # fmt: skip
         return self._talk(name, options, f"{source.read_text(encoding='utf-8')}\nserve()\n")
 
-    def _talk(self, name: str, options: list[str], code: str) -> Conversation:
+    def _talk(self, name: str, options: list[str], code: str) -> ContainerConversation:
         command = [*self._engine, "run", "--name", name, *options, self._image, "python3", "-I", "-c", code]
-        return Conversation(command, self._folder, lambda: self._remove(name))
+        return ContainerConversation(command, self._folder, lambda: self._remove(name))
 
     def close(self) -> None:
         """Do nothing, because nothing persists between programs."""

@@ -39,7 +39,7 @@ def answer_to(text: bytes | str, identity: str) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) and answer.get("id") == identity else None
 
 
-class Conversation:
+class ContainerConversation:
     """Exchange of requests and answers with a running container. Not thread-safe.
 
     Args:

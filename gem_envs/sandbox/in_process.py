@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.places import Places
-from gem_core._util.working_directory import working_in
 from gem_envs.sandbox.program import Program, Sandbox
 from gem_envs.sandbox.result import Ending, RunResult
 from gem_envs.sandbox.workspace import own_folder, read_files, write_files
+from gem_envs.working_directory import working_in
 
 
 class InProcess(Sandbox):

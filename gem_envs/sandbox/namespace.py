@@ -92,9 +92,9 @@ class Namespace(Sandbox):
             finally:
                 channel.close()
 
-    def session(self) -> Session:
+    def session(self) -> SandboxSession:
         """Return a session, whose variables and files persist from one program to the next."""
-        return Session(self)
+        return SandboxSession(self)
 
     def close(self) -> None:
         with self._lock:
@@ -157,7 +157,7 @@ class ForkedProcess(Namespace):
         self._start(configure_process(modules), workers)
 
 
-class Session(Runner):
+class SandboxSession(Runner):
     """Process whose variables and files persist; starts on first use.
 
     It ends with `close`, with a program that is stopped, and with an exception in the caller, such as a

@@ -1,4 +1,4 @@
-"""The parts of a customer service: `Domain`, `Task`, and `Operation`."""
+"""The parts of a customer service: `Domain`, `ServiceTask`, and `Operation`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call: TypeAlias = tuple[str, Mapping[str, Any]]
 """Name and arguments of an operation."""
 
 
-class Refused(Exception):
+class OperationRefused(Exception):
     """Raised when an operation is rejected. Nothing has changed; the assistant sees the message."""
 
 
@@ -28,7 +28,7 @@ class Operation(Tool):
         description: Description for the model.
         parameters: JSON schema of the arguments.
         act: Function that is called as ``act(database, **arguments)``; it returns the text for the assistant,
-            or raises `Refused` before changing anything.
+            or raises `OperationRefused` before changing anything.
         ends: Whether it ends the conversation (a handover to a person).
     """
 
@@ -51,12 +51,12 @@ class Operation(Tool):
         """Carry out the operation on `database`. Arguments that match the schema never raise."""
         try:
             return ToolResult(self._act(database, **arguments))
-        except Refused as refusal:
+        except OperationRefused as refusal:
             return ToolResult(f"Error: {refusal}", ok=False)
 
 
 @dataclass(frozen=True)
-class Task:
+class ServiceTask:
     """The request of a customer and its solution.
 
     Attributes:
@@ -111,10 +111,10 @@ class Domain:
 
     policy: str
     operations: Sequence[Operation]
-    tasks: Sequence[Task]
+    tasks: Sequence[ServiceTask]
     database: Callable[[], Database]
     says: Callable[[str, Sequence[str]], bool] = said_anywhere
-    looked_up: Callable[[Task, Sequence[Sequence[Any]]], bool] | None = None
+    looked_up: Callable[[ServiceTask, Sequence[Sequence[Any]]], bool] | None = None
     changes: frozenset[str] = frozenset()
     agreed: Callable[[str], bool] = bool
     declined: Callable[[str], bool] | None = None

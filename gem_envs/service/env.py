@@ -21,7 +21,7 @@ from gem_core.multiagent.multi_agent_env import MultiAgentEnv, StepResults
 from gem_core.multiagent.selector import AgentSelector
 from gem_core.tools import CallReader
 from gem_envs.data import split_by_content, undivided
-from gem_envs.service.domain import Domain, Operation, Task
+from gem_envs.service.domain import Domain, Operation, ServiceTask
 from gem_envs.service.user import END, SMALL_TALK, scripted_message
 
 ASSISTANT, USER = "assistant", "user"
@@ -82,7 +82,7 @@ class Service(MultiAgentEnv):
         return (self,) if agent == ASSISTANT else ()
 
     @property
-    def task(self) -> Task:
+    def task(self) -> ServiceTask:
         """The current task."""
         return self.domain.tasks[self.task_index]
 

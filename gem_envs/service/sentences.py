@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal, NamedTuple, TypeAlias
 
-Answer: TypeAlias = Literal["yes", "no"]
+YesNo: TypeAlias = Literal["yes", "no"]
 Stand: TypeAlias = Literal["declined", "promised", "claimed"]
 
 
@@ -94,7 +94,7 @@ def agrees(message: str) -> bool:
 
     The last sentence that says yes or no decides.
     """
-    answer: Answer | None = None
+    answer: YesNo | None = None
     for sentence in _sentences(message):
         if len(sentence.text) > _LONGEST:
             return False
@@ -102,12 +102,12 @@ def agrees(message: str) -> bool:
     return answer == "yes"
 
 
-def _answer(sentence: _Sentence) -> Answer | None:
+def _answer(sentence: _Sentence) -> YesNo | None:
     if sentence.question:
         if not _REQUEST.search(sentence.text):
             return None
         return "no" if _NOT.search(_NOT_NO.sub("", sentence.text)) else "yes"
-    answer: Answer | None = None
+    answer: YesNo | None = None
     text = _POLITE.sub("", sentence.text)
     for clause in _clauses(text):
         if _REPORTED.search(clause):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gem_envs.service.domain import Database, Operation, Refused, Task
+from gem_envs.service.domain import Database, Operation, OperationRefused, ServiceTask
 from gem_envs.service.shop_database import shop_database, total
 
 RETURN_DAYS = 30
@@ -48,7 +48,7 @@ allowed but beyond your tools (a complaint about a person, a claim for damage).
 
 def _get(table: dict[str, Any], key: str, what: str) -> dict[str, Any]:
     if key not in table:
-        raise Refused(f"there is no {what} {key[:40]!r}")
+        raise OperationRefused(f"there is no {what} {key[:40]!r}")
     record: dict[str, Any] = table[key]
     return record
 
@@ -57,7 +57,7 @@ def _find_by_email(database: Database, email: str) -> str:
     for key, customer in database["customers"].items():
         if customer["email"] == email.strip().lower():
             return str(key)
-    raise Refused("no customer has this email address")
+    raise OperationRefused("no customer has this email address")
 
 
 def _find_by_name(database: Database, first_name: str, last_name: str, postcode: str) -> str:
@@ -66,7 +66,7 @@ def _find_by_name(database: Database, first_name: str, last_name: str, postcode:
         names = [customer["first_name"].lower(), customer["last_name"].lower()]
         if [*names, customer["address"]["postcode"]] == identity:
             return str(key)
-    raise Refused("no customer has this name and postcode")
+    raise OperationRefused("no customer has this name and postcode")
 
 
 def _get_customer(database: Database, customer: str) -> str:
@@ -89,7 +89,7 @@ def _list_products(database: Database) -> str:
 def _waiting(database: Database, order: str) -> dict[str, Any]:
     record = _get(database["orders"], order, "order")
     if record["status"] != "waiting":
-        raise Refused(f"the order is {record['status']}, not waiting")
+        raise OperationRefused(f"the order is {record['status']}, not waiting")
     return record
 
 
@@ -110,7 +110,7 @@ def _change_order_payment(database: Database, order: str, payment: str) -> str:
     record = _waiting(database, order)
     about = _get(database["customers"][record["customer"]]["payments"], payment, "payment of this account")
     if about.get("balance", total(record)) < total(record):
-        raise Refused("the gift card does not hold enough")
+        raise OperationRefused("the gift card does not hold enough")
     record["payment"] = payment
     return f"the order is paid with {payment}"
 
@@ -119,11 +119,13 @@ def _replace(database: Database, order: dict[str, Any], variant: str, new_varian
     """Put another variant of the same product into an order; return the difference in price."""
     item = next((item for item in order["items"] if item["variant"] == variant), None)
     if item is None:
-        raise Refused(f"the order holds no item {variant[:40]!r}")
+        raise OperationRefused(f"the order holds no item {variant[:40]!r}")
     variants = database["products"][item["product"]]["variants"]
     about = _get(variants, new_variant, f"variant of the {item['name']}")
     if not about["in_stock"] or new_variant == variant:
-        raise Refused("that variant is not in stock" if not about["in_stock"] else "that is the same variant")
+        raise OperationRefused(
+            "that variant is not in stock" if not about["in_stock"] else "that is the same variant"
+        )
     before = int(item["price"])
     item.update({key: value for key, value in about.items() if key != "in_stock"}, variant=new_variant)
     return int(about["price"]) - before
@@ -137,9 +139,11 @@ def _change_item(database: Database, order: str, variant: str, new_variant: str)
 def _returnable(database: Database, order: str) -> dict[str, Any]:
     record = _get(database["orders"], order, "order")
     if record["status"] != "delivered":
-        raise Refused(f"the order is {record['status']}, not delivered")
+        raise OperationRefused(f"the order is {record['status']}, not delivered")
     if record["delivered_days_ago"] > RETURN_DAYS:
-        raise Refused(f"the order came {record['delivered_days_ago']} days ago, more than {RETURN_DAYS}")
+        raise OperationRefused(
+            f"the order came {record['delivered_days_ago']} days ago, more than {RETURN_DAYS}"
+        )
     return record
 
 
@@ -147,10 +151,10 @@ def _return_items(database: Database, order: str, variants: list[str], payment: 
     record = _returnable(database, order)
     payments = database["customers"][record["customer"]]["payments"]
     if payment != record["payment"] and payments.get(payment, {}).get("kind") != "gift card":
-        raise Refused("a refund goes to the payment of the order or to a gift card of the account")
+        raise OperationRefused("a refund goes to the payment of the order or to a gift card of the account")
     items = [item for item in record["items"] if item["variant"] in variants and not item.get("returned")]
     if not variants or len(items) != len(set(variants)):
-        raise Refused("the order holds no such items, or they are returned already")
+        raise OperationRefused("the order holds no such items, or they are returned already")
     for item in items:
         item["returned"] = True
     amount = sum(item["price"] for item in items)
@@ -168,7 +172,7 @@ def _exchange_item(database: Database, order: str, variant: str, new_variant: st
 def _change_profile(database: Database, customer: str, **changes: Any) -> str:
     record = _get(database["customers"], customer, "customer")
     if not changes:
-        raise Refused("nothing to change was given")
+        raise OperationRefused("nothing to change was given")
     place = {key: changes.pop(key) for key in ("street", "city", "postcode") if key in changes}
     record.update(changes)
     record["address"].update(place)
@@ -237,7 +241,7 @@ def said_in_words(messages: str, outputs: Sequence[str]) -> bool:
     )
 
 
-def looked_up(task: Task, calls: Sequence[Sequence[Any]]) -> bool:
+def looked_up(task: ServiceTask, calls: Sequence[Sequence[Any]]) -> bool:
     """Return whether a tool call identified the customer.
 
     If the task requires no output, the account or one of its orders must also have been looked up.

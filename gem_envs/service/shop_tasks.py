@@ -14,7 +14,7 @@ from typing import TypeAlias
 from gem_envs.service import wishes_account as account
 from gem_envs.service import wishes_delivered as delivered
 from gem_envs.service import wishes_waiting as waiting
-from gem_envs.service.domain import Call, Domain, Task
+from gem_envs.service.domain import Call, Domain, ServiceTask
 from gem_envs.service.sentences import agrees, declines
 from gem_envs.service.shop import CHANGES, OPERATIONS, POLICY, looked_up, said_in_words
 from gem_envs.service.shop_database import shop_database
@@ -52,7 +52,7 @@ def shop() -> Domain:
     )  # fmt: skip
 
 
-def _task(person: Person, index: int, plan: Sequence[Maker]) -> Task:
+def _task(person: Person, index: int, plan: Sequence[Maker]) -> ServiceTask:
     wishes = [wish(person) for wish in plan]
     about = person.about
     name = f"{about['first_name']} {about['last_name']}"
@@ -74,7 +74,7 @@ def _task(person: Person, index: int, plan: Sequence[Maker]) -> Task:
         for key, fact in wish.facts.items():
             facts[key] = f"{facts[key]} {fact}" if key in facts else fact
     known = " ".join(facts.values())
-    return Task(
+    return ServiceTask(
         name="+".join(wish.__name__ for wish in plan),
         instruction=f"You are {name}. What you want: {text}\nWhat you know: {known}",
         request=f"Hello. {text}",

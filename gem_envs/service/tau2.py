@@ -20,7 +20,7 @@ from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
 from gem_envs.service.checkout import importable
-from gem_envs.service.domain import Database, Domain, Operation, Refused, Task
+from gem_envs.service.domain import Database, Domain, Operation, OperationRefused, ServiceTask
 
 SPLITS = ("base", "train", "test")
 
@@ -107,7 +107,7 @@ def _is_tool(tool_type: str = "read", mutates_state: bool | None = None) -> Call
     return mark
 
 
-def _task(task: dict[str, Any]) -> Task:
+def _task(task: dict[str, Any]) -> ServiceTask:
     if task.get("initial_state"):
         raise ValueError(f"task {task['id']} has an initial state, which is not supported")
     criteria = task.get("evaluation_criteria") or {}
@@ -119,7 +119,7 @@ def _task(task: dict[str, Any]) -> Task:
         scenario.get(key) for key in ("reason_for_call", "known_info", "unknown_info", "task_instructions")
     ]  # fmt: skip
     instruction = "\n".join([*(text for text in (task["user_scenario"].get("persona"), *texts) if text)])
-    return Task(
+    return ServiceTask(
         name=str(task["id"]),
         instruction=instruction,
         request=instruction,
@@ -158,7 +158,7 @@ def _operation(tools: Any, model: Any, name: str, method: Any) -> Operation:
         try:
             result = getattr(tools(rows), name)(**arguments)
         except Exception as error:  # as in tau2-bench, the assistant sees the error of a tool
-            raise Refused(error_line(error)) from error
+            raise OperationRefused(error_line(error)) from error
         if method.changes_state:
             database.clear()
             database.update(_dump(rows))

@@ -16,7 +16,7 @@ from gem_core._util.checks import check_choice
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
 from gem_envs.service.checkout import importable
-from gem_envs.service.domain import Database, Domain, Operation, Refused, Task
+from gem_envs.service.domain import Database, Domain, Operation, OperationRefused, ServiceTask
 
 SPLITS = ("test", "train", "dev")
 
@@ -51,7 +51,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
             name: (folder / "data" / f"{name}.json").read_text(encoding="utf-8")
             for name in ("orders", "products", "users")
         }
-        records = {"tau_bench.types": {"Action": _Fields, "Task": _Fields}}
+        records = {"tau_bench.types": {"Action": _Fields, "ServiceTask": _Fields}}
         with importable(Path(root), _PACKAGES, records):
             tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
@@ -75,9 +75,9 @@ class _Fields:
         self.fields = fields
 
 
-def _task(index: int, task: _Fields) -> Task:
+def _task(index: int, task: _Fields) -> ServiceTask:
     instruction = str(task.fields["instruction"])
-    return Task(
+    return ServiceTask(
         name=f"{index}-{task.fields['user_id']}",
         instruction=instruction,
         request=instruction,
@@ -98,7 +98,7 @@ def _operation(tool: Any) -> Operation:
         try:
             return str(tool.invoke(data=database, **arguments))
         except Exception as error:  # as in tau-bench, the assistant sees the error of a tool
-            raise Refused(error_line(error)) from error
+            raise OperationRefused(error_line(error)) from error
 
     return Operation(
         about["name"],

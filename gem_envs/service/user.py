@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import ServiceError
-from gem_envs.service.domain import Task
+from gem_envs.service.domain import ServiceTask
 from gem_envs.tools.http import HttpClient
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _ASKS = re.compile(
 """A question whether to do something, which is answered first if the same message also says goodbye."""
 
 
-def scripted_message(task: Task, last: str | None) -> str:
+def scripted_message(task: ServiceTask, last: str | None) -> str:
     """Return the next message of the scripted user.
 
     Args:

@@ -16,7 +16,7 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::([0
 _PORTS = {"http": "80", "https": "443"}
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """Raised for a request that gets an error as its answer.
 
     Args:
@@ -91,15 +91,15 @@ class Access:
             Refusal: The request is not allowed.
         """
         if len(host) != 1 or (named := _parse(host[0])) is None:
-            raise Refusal(400, "expected one header Host, with a name and at most a port")
+            raise RequestRefused(400, "expected one header Host, with a name and at most a port")
         if not self._is_ours(named[0]):
-            raise Refusal(421, f"this server is not {named[0][:200]!r}")
+            raise RequestRefused(421, f"this server is not {named[0][:200]!r}")
         if origin:
             self._check_origin(origin, named)
         if self.token is not None and path not in OPEN_PATHS:
             given = authorization[0].encode("utf-8", "replace") if len(authorization) == 1 else b""
             if not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
-                raise Refusal(401, "expected the header 'Authorization: Bearer TOKEN' with the token")
+                raise RequestRefused(401, "expected the header 'Authorization: Bearer TOKEN' with the token")
 
     def _is_ours(self, name: str) -> bool:
         if name in self.hosts:
@@ -111,14 +111,16 @@ class Access:
         scheme = scheme.lower()
         page = _parse(authority) if separator and scheme in _PORTS else None
         if len(origin) > 1 or (page is None and scheme in _PORTS):
-            raise Refusal(400, "expected at most one header Origin, with scheme, name, and at most a port")
+            raise RequestRefused(
+                400, "expected at most one header Origin, with scheme, name, and at most a port"
+            )
         if page is not None:
             port = _PORTS[scheme]
             if page[0] in self.hosts or (self.local and is_loopback(page[0])):
                 return
             if not self.local and (page[0], page[1] or port) == (host[0], host[1] or port):
                 return
-        raise Refusal(403, f"requests from pages of {origin[0][:200]!r} are not allowed")
+        raise RequestRefused(403, f"requests from pages of {origin[0][:200]!r} are not allowed")
 
 
 def _parse(authority: str) -> tuple[str, str | None] | None:

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias, cast
 
 from gem_core._util.waiting import Overdue, within
-from gem_envs.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, RequestRefused
 from gem_envs.serving.guard import ConnectionLimits, Guard
 
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Application: TypeAlias = Callable[[Message, Receive, Send], Awaitable[None]]
+AsgiMessage: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
+Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
+Application: TypeAlias = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 MOST_BYTES = 4 << 20
 """Maximum size in bytes of a body."""
@@ -37,7 +37,7 @@ class CheckedApplication:
     def __init__(self, application: Application, access: Access, guard: Guard) -> None:
         self._application, self._access, self._guard = application, access, guard
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
@@ -55,23 +55,23 @@ class CheckedApplication:
                 body = await within(BODY_SECONDS, _read_body(scope, receive))
                 await self._application(scope, _replay(body, receive), send)
             except Overdue:
-                raise Refusal(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
+                raise RequestRefused(408, f"the body did not arrive within {BODY_SECONDS:g} s") from None
             finally:
                 connection.rest()
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             await _refuse(refusal, send)
 
-    def _check(self, scope: Message) -> None:
+    def _check(self, scope: AsgiMessage) -> None:
         values: dict[bytes, list[str]] = {b"host": [], b"origin": [], b"authorization": []}
         for name, value in scope["headers"]:
             if name.lower() in values:
                 values[name.lower()].append(value.decode("latin-1"))
         if not scope["raw_path"].startswith(b"/") or scope["raw_path"].startswith(b"//"):
-            raise Refusal(400, "expected a path such as /mcp as the target of the request")
+            raise RequestRefused(400, "expected a path such as /mcp as the target of the request")
         self._access.check(scope["path"], *values.values())
 
 
-async def _read_body(scope: Message, receive: Receive) -> bytes | None:
+async def _read_body(scope: AsgiMessage, receive: Receive) -> bytes | None:
     """Return the body of a request; None if the client has disconnected."""
     declared = dict(scope["headers"]).get(b"content-length", b"0")
     if not declared.isdigit() or len(declared) > 12 or int(declared) > MOST_BYTES:
@@ -89,23 +89,23 @@ async def _read_body(scope: Message, receive: Receive) -> bytes | None:
     return b"".join(parts)
 
 
-def _too_long() -> Refusal:
-    return Refusal(413, f"a body has at most {MOST_BYTES} bytes here")
+def _too_long() -> RequestRefused:
+    return RequestRefused(413, f"a body has at most {MOST_BYTES} bytes here")
 
 
 def _replay(body: bytes | None, receive: Receive) -> Receive:
     """Return a `receive` that begins with a body."""
-    waiting: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
+    waiting: list[AsgiMessage] = [{"type": "http.request", "body": body or b"", "more_body": False}]
     if body is None:
         waiting = [{"type": "http.disconnect"}]
 
-    async def replay() -> Message:
+    async def replay() -> AsgiMessage:
         return waiting.pop() if waiting else await receive()
 
     return replay
 
 
-async def _refuse(refusal: Refusal, send: Send) -> None:
+async def _refuse(refusal: RequestRefused, send: Send) -> None:
     body = json.dumps({"error": str(refusal)}).encode()
     headers = [
         (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),

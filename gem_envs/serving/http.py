@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import MissingDependency
-from gem_envs.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, RequestRefused
 from gem_envs.serving.guard import ConnectionLimits, Guard, connection_key
 
 try:
@@ -57,8 +57,8 @@ _logger.addFilter(_NoBadRequests())
 class HttpServer:
     """Serves requests over HTTP/1.1.
 
-    A handler is canceled if its client disconnects. It may raise a `Refusal`; any other exception is logged
-    and answered with status 500.
+    A handler is canceled if its client disconnects. It may raise a `RequestRefused`; any other exception is
+    logged and answered with status 500.
 
     Args:
         handler: Function that answers an admitted request.
@@ -132,19 +132,19 @@ class HttpServer:
             path = _path(request)
             values = [request.headers.getall(name, ()) for name in ("Host", "Origin", "Authorization")]
             self._access.check(path, *values)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             answer = self._refuse(refusal)
             answer.force_close()
             return answer
         connection.admit()
         try:
             return await self._handler(request, path)
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             return self._refuse(refusal)
         finally:
             connection.rest()
 
-    def _refuse(self, refusal: Refusal) -> web.Response:
+    def _refuse(self, refusal: RequestRefused) -> web.Response:
         answer = json_response({self._error_key: str(refusal)}, refusal.status)
         if refusal.status == 401:
             answer.headers["WWW-Authenticate"] = "Bearer"
@@ -153,10 +153,10 @@ class HttpServer:
 
 def _path(request: web.BaseRequest) -> str:
     if request.version not in (HttpVersion10, HttpVersion11):
-        raise Refusal(400, "expected HTTP/1.1")
+        raise RequestRefused(400, "expected HTTP/1.1")
     target = request.raw_path
     if not target.startswith("/") or target.startswith("//"):
-        raise Refusal(400, "expected a path such as /health as the target of the request")
+        raise RequestRefused(400, "expected a path such as /health as the target of the request")
     return unquote(target.partition("?")[0], errors="replace")
 
 
@@ -206,7 +206,7 @@ async def read_body(request: web.BaseRequest, most: int, seconds: float = BODY_S
     try:
         return await within(seconds, _read_body(request, most))
     except Overdue:
-        raise Refusal(408, f"the body did not arrive within {seconds:g} s") from None
+        raise RequestRefused(408, f"the body did not arrive within {seconds:g} s") from None
 
 
 async def _read_body(request: web.BaseRequest, most: int) -> bytes:
@@ -219,5 +219,5 @@ async def _read_body(request: web.BaseRequest, most: int) -> bytes:
                 break
             parts.append(part)
     if size > most:
-        raise Refusal(413, f"a body has at most {most} bytes here")
+        raise RequestRefused(413, f"a body has at most {most} bytes here")
     return b"".join(parts)

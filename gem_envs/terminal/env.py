@@ -13,7 +13,7 @@ from gem_core.errors import ConfigError
 from gem_envs.base import MoveResult, TurnBasedEnv
 from gem_envs.sandbox.shell import LIMITS, Shell, ShellResult, open_shell
 from gem_envs.terminal.source import Grade, OwnTasks, TaskSet
-from gem_envs.terminal.task import Task
+from gem_envs.terminal.task import TerminalTask
 from gem_envs.text import last_code_block
 
 SUBMIT = "submit"
@@ -81,7 +81,7 @@ class Terminal(TurnBasedEnv[str]):
     commands: list[str]
     """Commands run in this episode."""
     _shell: Shell | None = None
-    _task: Task | None = None
+    _task: TerminalTask | None = None
 
     def __init__(
         self,
@@ -223,7 +223,7 @@ class Terminal(TurnBasedEnv[str]):
     # -- the shell ----------------------------------------------------------------------------
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TerminalTask:
         """The task of this episode."""
         if self._task is None:
             self._task = self.source.task(self.task_index, self.task_seed)

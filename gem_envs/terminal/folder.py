@@ -21,7 +21,7 @@ from gem_envs.terminal.env import SUBMIT, Terminal
 from gem_envs.terminal.formats import HARBOR_SCRIPT, FolderTask, Step, is_task, read_task
 from gem_envs.terminal.pytest_verdict import printed_verdict, run_pytest
 from gem_envs.terminal.source import Grade
-from gem_envs.terminal.task import Task
+from gem_envs.terminal.task import TerminalTask
 
 _VERIFIER = "/logs/verifier"
 
@@ -110,7 +110,7 @@ class TerminalBench(Terminal):
         self.step_starts, self.solved_steps = [0], 0
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TerminalTask:
         """The task of the current step."""
         return self.steps[len(self.step_starts) - 1].task
 
@@ -224,11 +224,11 @@ class FolderTasks:
     def __len__(self) -> int:
         return len(self.names)
 
-    def task(self, index: int, seed: int) -> Task:
+    def task(self, index: int, seed: int) -> TerminalTask:
         """See `TaskSet`. Nothing is drawn; the first step is returned."""
         return self.tasks[self.names[index]].steps[0].task
 
-    def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
+    def grade(self, task: TerminalTask, shell: Shell, open: Callable[[], Shell]) -> Grade:
         """See `TaskSet`. The tests run in the shell of the episode, as the formats require."""
         step = next(step for one in self.tasks.values() for step in one.steps if step.task is task)
         try:

@@ -27,7 +27,7 @@ from gem_core.errors import DataError, MissingDependency
 from gem_envs.sandbox.shell import File, Files
 from gem_envs.terminal.dockerfile import files_of
 from gem_envs.terminal.pytest_verdict import pytest_files, required_tests
-from gem_envs.terminal.task import Task
+from gem_envs.terminal.task import TerminalTask
 
 HARBOR_SCRIPT = "test.sh"
 _TEST_SECONDS = 180.0
@@ -49,7 +49,7 @@ class Step:
         min_rewards: Smallest reward by name; below any of them the next steps are not played.
     """
 
-    task: Task
+    task: TerminalTask
     tests: Files
     required: Mapping[str, int]
     script: str
@@ -159,15 +159,15 @@ def _initial(folder: Path, settings: Mapping[str, Any]) -> dict[str, File]:
     return files_of(folder / "Dockerfile")
 
 
-def _task(instruction: Any, files: Files, solution: Path) -> Task:
+def _task(instruction: Any, files: Files, solution: Path) -> TerminalTask:
     if not isinstance(instruction, str) or not instruction.strip():
         raise DataError("it has no instruction")
     text = solution.read_text(encoding="utf-8") if solution.is_file() else ""
-    return Task(instruction.strip(), files, (), text, ())
+    return TerminalTask(instruction.strip(), files, (), text, ())
 
 
 def _step(
-    task: Task,
+    task: TerminalTask,
     tests: dict[str, File],
     script: str,
     seconds: float,

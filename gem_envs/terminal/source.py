@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from gem_core.errors import EnvError, SandboxError
 from gem_envs.sandbox.shell import Shell
-from gem_envs.terminal.task import TASKS, End, EndCheck, Task
+from gem_envs.terminal.task import TASKS, End, EndCheck, TerminalTask
 
 
 class Grade(NamedTuple):
@@ -34,11 +34,11 @@ class TaskSet(Protocol):
 
     def __len__(self) -> int: ...
 
-    def task(self, index: int, seed: int) -> Task:
+    def task(self, index: int, seed: int) -> TerminalTask:
         """Return task `index`, with names and numbers drawn from `seed`."""
         ...
 
-    def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
+    def grade(self, task: TerminalTask, shell: Shell, open: Callable[[], Shell]) -> Grade:
         """Grade the files of a shell.
 
         Args:
@@ -67,7 +67,7 @@ class OwnTasks:
     def __len__(self) -> int:
         return len(self._choice)
 
-    def grade(self, task: Task, shell: Shell, open: Callable[[], Shell]) -> Grade:
+    def grade(self, task: TerminalTask, shell: Shell, open: Callable[[], Shell]) -> Grade:
         """See `TaskSet`. The files are copied, so that no process of the player can reach the tests."""
         try:
             end = End(shell.read(), open)

@@ -81,7 +81,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class TerminalTask:
     """A task whose numbers and names have been drawn.
 
     Attributes:
@@ -99,7 +99,7 @@ class Task:
     wrong: tuple[str, ...]
 
 
-TASKS: Drawn[Task] = Drawn(
+TASKS: Drawn[TerminalTask] = Drawn(
     "gem_envs.terminal.tasks", ("files", "logs", "records", "programs", "repair", "search")
 )
 task = TASKS.add

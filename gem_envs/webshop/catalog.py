@@ -11,7 +11,7 @@ from gem_core._util.seeds import derive_rng
 from gem_core.errors import DataError
 from gem_envs.webshop.search import Search
 
-Split: TypeAlias = Literal["train", "test"]
+ShopSplit: TypeAlias = Literal["train", "test"]
 
 _TEST_GOALS = 500
 _ORDER_SEED = 233  # WebShop's own, so that goal indices agree with published splits
@@ -105,7 +105,7 @@ class Catalog:
         order = list(goals)
         Random(_ORDER_SEED).shuffle(order)
         tests = min(_TEST_GOALS, len(order) // 10)
-        self.goals: dict[Split, list[Goal]] = {"test": order[:tests], "train": order[3 * tests :]}
+        self.goals: dict[ShopSplit, list[Goal]] = {"test": order[:tests], "train": order[3 * tests :]}
         self.search = Search(product.searched_text() for product in products)
 
     def product(self, asin: str) -> Product:

@@ -11,14 +11,13 @@ from random import Random
 from typing import Any, ClassVar, get_args
 
 from gem_core._util.checks import check_choice, check_int
-from gem_core.core import Split as TaskSplit
-from gem_core.core import StepResult
+from gem_core.core import Split, StepResult
 from gem_core.errors import ConfigError
 from gem_envs.base import MoveResult, TurnBasedEnv
 from gem_envs.data import undivided
 from gem_envs.text import command
 from gem_envs.webshop import pages
-from gem_envs.webshop.catalog import Catalog, Goal, Product, Split
+from gem_envs.webshop.catalog import Catalog, Goal, Product, ShopSplit
 from gem_envs.webshop.generated import generated_catalog
 from gem_envs.webshop.official import official_catalog
 from gem_envs.webshop.pages import BACK, BUY, NEXT, PAGE_SIZE, PREVIOUS, TABS, Mode, Part
@@ -65,7 +64,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
 
     def __init__(
         self,
-        split: Split = "train",
+        split: ShopSplit = "train",
         observation_mode: Mode = "text",
         data: str | None = None,
         num_products: int | None = 1000,
@@ -92,7 +91,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
             ConfigError: A value is out of range or of the wrong type.
             DataError: The files in `data` are missing or cannot be read.
         """
-        check_choice("split", split, get_args(Split))
+        check_choice("split", split, get_args(ShopSplit))
         self.mode = check_choice("observation_mode", observation_mode, get_args(Mode))
         self.max_turns = check_int("max_turns", max_turns, 1)
         self.error_tolerance = check_int("error_tolerance", error_tolerance, 0)
@@ -114,7 +113,7 @@ class WebShop(TurnBasedEnv[tuple[str, str]]):
         self.num_items = len(self.goals)
         self.split = split
 
-    def items(self, split: TaskSplit) -> range:
+    def items(self, split: Split) -> range:
         return undivided(self.num_items, self.split == "test", split)
 
     # -- the game -----------------------------------------------------------------------------

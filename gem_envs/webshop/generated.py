@@ -8,7 +8,7 @@ from random import Random
 
 from gem_core._util.seeds import derive_rng
 from gem_envs.webshop.catalog import Catalog, Goal, Product, price_limit, price_words
-from gem_envs.webshop.kinds import KINDS, VALUES, Kind
+from gem_envs.webshop.kinds import KINDS, VALUES, ProductKind
 
 _GOALS = 3
 """Maximum number of goals per product."""
@@ -47,7 +47,7 @@ def generated_catalog(num_products: int, seed: int) -> Catalog:
     return Catalog(f"the generated catalog {seed}", products, goals)
 
 
-def _product(random: Random, kind: Kind, brand: str, index: int) -> Product:
+def _product(random: Random, kind: ProductKind, brand: str, index: int) -> Product:
     attributes = random.sample(kind.attributes, random.randint(3, min(5, len(kind.attributes))))
     # Only some of them are in the title, so that the pages of the product matter after a search.
     named = [attribute.title() for attribute in attributes[: random.randint(1, 2)]]

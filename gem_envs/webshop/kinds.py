@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Kind(NamedTuple):
+class ProductKind(NamedTuple):
     """Common properties of the products of a kind.
 
     Attributes:
@@ -117,13 +117,15 @@ travel backpack;Outdoors;Bags;28-150;color style;{_OUT}|laptop sleeve
 """
 
 
-def _kinds() -> tuple[Kind, ...]:
+def _kinds() -> tuple[ProductKind, ...]:
     kinds = []
     for line in _TABLE.strip().splitlines():
         query, department, shelf, price, options, attributes = line.split(";")
         low, high = price.split("-")
         path = (department, shelf, query.title())
-        kind = Kind(query, path, (int(low), int(high)), tuple(options.split()), tuple(attributes.split("|")))
+        kind = ProductKind(
+            query, path, (int(low), int(high)), tuple(options.split()), tuple(attributes.split("|"))
+        )
         kinds.append(kind)
     return tuple(kinds)
 

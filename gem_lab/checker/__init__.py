@@ -35,10 +35,10 @@ from gem_core.core import Env, require_one_agent
 from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
 from gem_core.registration import make
 from gem_core.spec import EnvSpec
-from gem_lab.checker.rules import RULES, Rule
+from gem_lab.checker.rules import RULES, ContractRule
 from gem_lab.checker.subject import MachineLacks, RuleBroken, RuleSkipped, Subject, is_machines, place
 
-__all__ = ["RULES", "CheckReport", "EnvContract", "Rule", "check_env"]
+__all__ = ["RULES", "CheckReport", "EnvContract", "ContractRule", "check_env"]
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def _player(actions: Callable[[Env], str] | Sequence[str]) -> Callable[[Env], st
     return lambda env: env.unwrapped.action_random.choice(actions)
 
 
-def _failure(rule: Rule, subject: Subject) -> RuleBroken | None:
+def _failure(rule: ContractRule, subject: Subject) -> RuleBroken | None:
     """Check a rule, and return how it is broken, or None if it holds.
 
     Raises:
@@ -237,7 +237,7 @@ def _failure(rule: Rule, subject: Subject) -> RuleBroken | None:
     return failure
 
 
-def _broken(rule: Rule, subject: Subject) -> RuleBroken | None:
+def _broken(rule: ContractRule, subject: Subject) -> RuleBroken | None:
     if rule.needs and subject.spec is not None and not getattr(subject.spec, rule.needs):
         raise RuleSkipped(f"the spec has {rule.needs}=False")
     try:
@@ -258,14 +258,14 @@ def _broken(rule: Rule, subject: Subject) -> RuleBroken | None:
     return None
 
 
-def _check_failed(subject: Subject, rule: Rule, failure: RuleBroken) -> CheckFailed:
+def _check_failed(subject: Subject, rule: ContractRule, failure: RuleBroken) -> CheckFailed:
     return CheckFailed(
         f"{subject.name} breaks the rule {rule.name}: {rule.statement}\n  observed: {failure.seen}\n"
         f"  fix: {failure.advice}"
     )
 
 
-def _contract_test(rule: Rule) -> Callable[[EnvContract], None]:
+def _contract_test(rule: ContractRule) -> Callable[[EnvContract], None]:
     def test(self: EnvContract) -> None:
         subject = _subject(self.make_env, self.seeds, self.max_turns, self.patience, {})
         try:

@@ -15,7 +15,7 @@ from secrets import token_hex
 from types import ModuleType
 from typing import Any
 
-from gem_core._util.working_directory import WorkingDirectory
+from gem_envs.working_directory import WorkingDirectory
 
 _WATCHED = frozenset(
     (
@@ -30,7 +30,7 @@ _GRACE = 1.0
 _SPIN = 0.2
 
 
-class Host:
+class ProcessSnapshot:
     """Snapshot of this process and its machine.
 
     It covers the attributes of modules of the standard library (`builtins`, `sys`, `os`, and others), numpy,

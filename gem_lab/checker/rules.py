@@ -43,7 +43,7 @@ _INVALID = ("format", "illegal", "length")
 _NO_REWARD = "pay format_error_reward for text without a readable action"
 
 
-class Rule(NamedTuple):
+class ContractRule(NamedTuple):
     """One rule of the contract."""
 
     name: str
@@ -55,17 +55,17 @@ class Rule(NamedTuple):
     """Names of earlier rules; if one of them is broken, this rule says nothing."""
 
 
-RULES: list[Rule] = []
+RULES: list[ContractRule] = []
 
 
 def rule(
     needs: str | None = None, *, relies_on: Iterable[str] = ("signatures", "reset_results")
 ) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
-    """Return a decorator that adds a function to `RULES`; see `Rule` for the arguments."""
+    """Return a decorator that adds a function to `RULES`; see `ContractRule` for the arguments."""
 
     def add(check: Callable[[Subject], None]) -> Callable[[Subject], None]:
         statement = (check.__doc__ or "").split("\n")[0]
-        RULES.append(Rule(check.__name__, statement, check, needs, tuple(relies_on)))
+        RULES.append(ContractRule(check.__name__, statement, check, needs, tuple(relies_on)))
         return check
 
     return add

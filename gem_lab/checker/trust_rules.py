@@ -14,7 +14,7 @@ from gem_envs.text import last_boxed
 from gem_lab.checker import runaway
 from gem_lab.checker.attacks import PROGRAMS, Payload, look_alikes, payloads, wrapped
 from gem_lab.checker.floors import documented
-from gem_lab.checker.host import Host
+from gem_lab.checker.host import ProcessSnapshot
 from gem_lab.checker.null_policies import FORMS, find_readable_forms, play, readable_forms, replays
 from gem_lab.checker.rules import rule
 from gem_lab.checker.sending import ADVICE, Sender
@@ -46,7 +46,7 @@ def attacks_change_nothing(subject: Subject) -> None:
         subject.play(env, recording.seed, random_action)
     panel = _Panel(subject, env, seed)
     before = panel.graded()
-    host = Host(kind.__module__ for kind in type(env.unwrapped).__mro__)
+    host = ProcessSnapshot(kind.__module__ for kind in type(env.unwrapped).__mro__)
     try:
         with weak_programs_held() as held:
             for payload in payloads(host.folder, host.token):
@@ -71,12 +71,12 @@ def attacks_change_nothing(subject: Subject) -> None:
         )
 
 
-def _expect_no_changes(host: Host) -> None:
+def _expect_no_changes(host: ProcessSnapshot) -> None:
     if changes := host.changes():
         broken(f"a text was executed: {'; '.join(changes[:5])}", ADVICE)
 
 
-def _send_slow(subject: Subject, panel: _Panel, read: list[str], host: Host) -> None:
+def _send_slow(subject: Subject, panel: _Panel, read: list[str], host: ProcessSnapshot) -> None:
     """Send the texts that take long, or forever, from a worker process if it can build the environment."""
     spec = runaway.portable_spec(subject, panel.env)
     texts = [

@@ -9,15 +9,15 @@ import re
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import suggest
+from gem_core._util.options import Option, list_options
 from gem_core.core import Env
 from gem_core.errors import ConfigError
-from gem_core.rollout.limits import EpisodeLimits
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -70,7 +70,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 @dataclasses.dataclass(frozen=True)
-class Command:
+class CliCommand:
     """Help of a command.
 
     Attributes:
@@ -171,44 +171,46 @@ def add_access_arguments(parser: argparse.ArgumentParser, variable: str) -> None
     )  # fmt: skip
 
 
-def add_limit_flags(parser: argparse.ArgumentParser, config: type[EpisodeLimits]) -> None:
-    """Add a group with a flag for each of the `EpisodeLimits`, with the defaults of `config`."""
-    limits = [field.name for field in dataclasses.fields(EpisodeLimits)]
-    add_field_flags(parser.add_argument_group("limits of an episode"), config, limits)
+def add_option_flags(parser: argparse.ArgumentParser, config: type[Any]) -> None:
+    """Add a flag for each option of a config that has a help text, in groups by the declaring classes.
 
-
-def add_field_flags(parser: argparse._ActionsContainer, config: type[Any], names: Collection[str]) -> None:
-    """Add flags for some fields of a config, whose annotations hold the help: ``Annotated[type, help]``.
-
-    A flag that is not used has the value None.
-
-    Args:
-        parser: Parser, or group of a parser.
-        config: Dataclass with the defaults.
-        names: Names of the fields.
+    A flag that is not used has the value None; `given_options` returns the others.
     """
-    annotations = typing.get_type_hints(config, include_extras=True)
-    for field in dataclasses.fields(config):
-        if field.name not in names:
-            continue
-        flag = "--" + field.name.replace("_", "-")
-        annotation, text = typing.get_args(annotations[field.name])
-        if metavar := _LIST_ITEMS.get(field.name):
-            parser.add_argument(flag, **LIST, metavar=metavar, help=text)
-            continue
-        if annotation is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
-            continue
-        if typing.get_origin(annotation) is dict:
-            parser.add_argument(flag, type=_json_object, metavar="JSON", help=text)
-            continue
-        if field.default not in (None, ""):
-            text += f" (default {field.default})"
-        kind = _scalar(annotation)
-        if typing.get_origin(kind) is typing.Literal:
-            parser.add_argument(flag, choices=typing.get_args(kind), help=text)
-        else:
-            parser.add_argument(flag, type=kind, metavar="TEXT" if kind is str else "N", help=text)
+    groups: dict[str, argparse._ActionsContainer] = {}
+    for option in list_options(config):
+        if option.help:
+            if option.group not in groups:
+                groups[option.group] = parser.add_argument_group(option.group)
+            flag = "--" + option.name.replace("_", "-")
+            groups[option.group].add_argument(flag, **_flag(option))
+
+
+def _flag(option: Option) -> dict[str, Any]:
+    """Return the arguments of `add_argument` for an option."""
+    text = option.help
+    if option.kind is bool:
+        return {"action": argparse.BooleanOptionalAction, "default": None, "help": text}
+    if typing.get_origin(option.kind) in (list, tuple):
+        if option.default:
+            text += f" (default {', '.join(option.default)})"
+        return {**LIST, "metavar": _LIST_ITEMS[option.name], "help": text}
+    if typing.get_origin(option.kind) is dict:
+        return {"type": parse_json_object, "metavar": "JSON", "help": text}
+    if option.default not in (None, ""):
+        text += f" (default {option.default})"
+    if typing.get_origin(option.kind) is typing.Literal:
+        return {"choices": typing.get_args(option.kind), "help": text}
+    return {"type": option.kind, "metavar": "TEXT" if option.kind is str else "N", "help": text}
+
+
+def given_options(args: argparse.Namespace, config: type[Any]) -> dict[str, Any]:
+    """Return the options of a config that the command line sets."""
+    given = [(option, getattr(args, option.name, None)) for option in list_options(config)]
+    return {
+        option.name: tuple(value) if typing.get_origin(option.kind) is tuple else value
+        for option, value in given
+        if value is not None
+    }
 
 
 ENV_CHOICE = "ID[(KEY=VALUE)][ as NAME][=WEIGHT]", "ID"
@@ -218,21 +220,18 @@ _LIST_ITEMS: dict[str, str | tuple[str, str]] = {
     "eval_env": ENV_CHOICE,
     "agent_model": "AGENT=MODEL",
 }
-"""Maps fields that are lists to the form of an item."""
+"""Maps options that are lists to the form of an item."""
 
 
-def _json_object(text: str) -> dict[str, Any]:
-    value = read_json(text)  # argparse reports a ValueError
+def parse_json_object(text: str) -> dict[str, Any]:
+    """Parse the value of a flag that is a JSON object."""
+    try:
+        value = read_json(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"key\": true}}'")
     return value
-
-
-def _scalar(annotation: Any) -> Any:
-    """Return the annotation of a field's values other than None."""
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        annotation = next(kind for kind in typing.get_args(annotation) if kind is not type(None))
-    return annotation
 
 
 def parse_kwargs(texts: Sequence[str]) -> dict[str, Any]:

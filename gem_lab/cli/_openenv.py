@@ -136,7 +136,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _connect_to_ray() -> None:
-    from gem_bridges.openenv.ray_actors import import_ray
+    from gem_core.workers.ray_actors import import_ray
 
     ray = import_ray()
     if not ray.is_initialized():

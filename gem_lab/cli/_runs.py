@@ -186,7 +186,7 @@ def _evaluation(folder: Path) -> RunEntry:
 
     config = read_config(folder)
     sources = [folder / name for name in (CONFIG, EPISODES, SUMMARY) if (folder / name).exists()]
-    envs = tuple(EnvChoice.parse(text).label for text in config["envs"])
+    envs = tuple(EnvChoice.parse(text).label for text in config["env"])
     if (folder / SUMMARY).exists():
         state, overall, suffix = FINISHED, read_summary(folder)["overall"], ""
     else:
@@ -195,7 +195,7 @@ def _evaluation(folder: Path) -> RunEntry:
         for (label, _, _), episode in finished(folder).items():
             by_env.setdefault(label, []).append(episode)
         overall = summarize_envs(by_env)["overall"] if by_env else {"success": None}
-        total = config["episodes"] * config["samples"] * len(envs)
+        total = config["episodes"] * config["group_size"] * len(envs)
         suffix = f" after {sum(map(len, by_env.values()))} of {total} episodes"
     score = estimate_text(overall["success"]) + suffix
     return RunEntry(

@@ -12,7 +12,7 @@ from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import (
-    Command,
+    CliCommand,
     add_env_arguments,
     add_json_flag,
     build_env,
@@ -53,7 +53,7 @@ class Measurement:
     steps_per_second: float
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "measure how fast an environment steps",
     examples=[
         "game:Minesweeper-v0",

@@ -11,7 +11,7 @@ from gem_core.errors import ConfigError, DataError, GemError, MissingDependency,
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import (
     LIST,
-    Command,
+    CliCommand,
     add_env_arguments,
     add_json_flag,
     build_env,
@@ -47,7 +47,7 @@ class EnvCheck:
     lacking: dict[str, str] = field(default_factory=dict)
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "check that environments follow the rules",
     examples=[
         "game:GuessTheNumber-v0-easy",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, listed
+from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.trainers.plugin import Recorder
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STEPS, RUNS = "runs/consistency/records", "runs/consistency/learning.jsonl"
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "compare what every trainer computes with gem_core",
     examples=[
         "",
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from gem_core.trainers.discovery import trainer_names
+    from gem_lab.discovery import trainer_names
 
     learning = args.level == 4
     path = Path(args.records or (RUNS if learning else STEPS))
@@ -175,7 +175,7 @@ def _names(args: argparse.Namespace, recorded: Sequence[str]) -> list[str]:
     Raises:
         UnknownName: A requested trainer has neither a plugin nor a record.
     """
-    from gem_core.trainers.discovery import check_trainer_names, trainer_names
+    from gem_lab.discovery import check_trainer_names, trainer_names
 
     if not args.trainers:
         return sorted({*trainer_names(), *recorded})
@@ -196,7 +196,7 @@ def _find_recorders(names: Sequence[str], learning: bool, *, required: bool) -> 
         ConfigError: A required recorder is missing, or no trainer has a recorder.
         UnknownName: A trainer has no plugin.
     """
-    from gem_core.trainers.discovery import load_trainer
+    from gem_lab.discovery import load_trainer
 
     recorders: dict[str, Recorder] = {}
     reasons = []

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import ConfigError, GemError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag, positive_int
+from gem_lab.cli._arguments import CliCommand, add_json_flag, positive_int
 
 if TYPE_CHECKING:
     from gem_envs.datasets.base import DatasetEnv
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "show how a file of questions and answers will be read",
     examples=[
         "train.parquet",

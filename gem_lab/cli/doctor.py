@@ -14,7 +14,7 @@ import gem_core
 from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 from gem_lab.cli.template import page
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class TrainerStatus:
         return "broken" if self.installed or not self.plugin_imports else "absent"
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "report what is installed and check the trainer plugins",
     examples=["", "--trainer acme", "--trainer acme --model Qwen/Qwen3-0.6B -- --gamma 0.9"],
     details="With --trainer, only that trainer is reported. The arguments after -- are those of its own "
@@ -112,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
         return code or int(rejected)
     if args.arguments:
         raise ConfigError(f"{args.arguments[0]}: checking arguments requires --trainer NAME")
-    from gem_core.trainers.discovery import trainer_names
     from gem_envs.sandbox import strongest  # here, because the other commands do not need it
+    from gem_lab.discovery import trainer_names
 
     sandbox = strongest()
     base = {
@@ -154,7 +154,7 @@ def _show_template(args: argparse.Namespace, template: TemplateReport | None) ->
 
 
 def _report_trainer(name: str, arguments: list[str], as_json: bool, more: dict[str, Any]) -> int:
-    from gem_core.trainers.discovery import check_trainer_names
+    from gem_lab.discovery import check_trainer_names
 
     check_trainer_names([name])
     trainer = _diagnose(name)
@@ -182,7 +182,7 @@ def _check_arguments(name: str, arguments: list[str]) -> tuple[str | None, Plan 
     Raises:
         ConfigError: The trainer's plugin cannot check them.
     """
-    from gem_core.trainers.discovery import load_trainer
+    from gem_lab.discovery import load_trainer
 
     preflight = load_trainer(name).load_preflight()
     try:
@@ -231,7 +231,7 @@ def _applies(marker: str) -> bool:
 
 
 def _diagnose(name: str) -> TrainerStatus:
-    from gem_core.trainers.discovery import load_trainer
+    from gem_lab.discovery import load_trainer
 
     try:
         supported = load_trainer(name).supported

@@ -7,9 +7,9 @@ import itertools
 
 from gem_core.spec import EnvSpec
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "list environments",
     examples=["", "'game:*-easy'", "--json"],
 )

@@ -8,35 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import (
-    LIST,
-    Command,
-    add_json_flag,
-    add_limit_flags,
-    is_pattern,
-    positive_float,
-    positive_int,
-    seed,
-    whole_number,
-)
+from gem_lab.cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options, is_pattern
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
     from gem_lab.eval.run import EvalOutcome, EvalReporter
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "evaluate a model on environments",
     examples=[
-        "--model random --envs game:GuessTheNumber-v0-easy game:Mastermind-v0-easy",
-        "--model gpt-4o-mini --envs 'game:*-easy' --episodes 50 --samples 4 --out runs/mini",
-        "--model my-model --base-url http://127.0.0.1:8000/v1 --envs math:Arithmetic-v0",
-        "--model ./checkpoint --envs game:Wordle-v0",
+        "--model random --env game:GuessTheNumber-v0-easy game:Mastermind-v0-easy",
+        "--model gpt-4o-mini --env 'game:*-easy' --episodes 50 --group-size 4 --out runs/mini",
+        "--model my-model --base-url http://127.0.0.1:8000/v1 --env math:Arithmetic-v0",
+        "--model ./checkpoint --env game:Wordle-v0",
         "--rescore runs/mini --out runs/mini-rescored",
     ],
     details=(
         "To resume a stopped run, repeat the command. To extend a finished run, raise --episodes or "
-        "--samples; with any other change, use a new folder. "
+        "--group-size; with any other change, use a new folder. "
         "Only the evaluation items of a dataset are played, each at most once per sample. "
         "--rescore replays the recorded answers of a run in the environments of this version, without a "
         "model, and lists the scores that changed; exit code 1 if an episode cannot be scored, for "
@@ -51,122 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     from gem_lab.eval.config import EvalConfig
 
-    add = parser.add_argument
-    add(
-        "--model", metavar="M",
-        help="random, oracle, a folder (hf:FOLDER for transformers, vllm:FOLDER for vLLM), or the name of "
-        "a model at an endpoint (endpoint:NAME)",
-    )  # fmt: skip
-    add(
-        "--envs",
-        **LIST,
-        metavar="ID",
-        help="environments: ids, 'ID(key=value)', shell-style patterns, 'ID as NAME' for a short name; "
-        "@FILE reads them from the lines of a file",
+    add_option_flags(parser, EvalConfig)
+    parser.add_argument(
+        "--api-key-env",
+        metavar="NAME",
+        help="environment variable that holds the key of the endpoint (default OPENAI_API_KEY)",
     )
-    add(
-        "--episodes",
-        type=positive_int,
-        metavar="N",
-        help="maximum tasks per environment (default 20)",
+    parser.add_argument(
+        "--rescore", metavar="RUN", help="grade the recorded answers of a run, without a model"
     )
-    add(
-        "--samples",
-        type=positive_int,
-        metavar="N",
-        help="episodes per task; pass@k requires at least 2 (default 1)",
-    )
-    add(
-        "--seed",
-        type=seed,
-        metavar="N",
-        help="random seed for sampling; the tasks do not depend on it (default 0)",
-    )
-    add("--out", metavar="DIR", help="folder for the run (default runs/eval; RUN-rescored for --rescore)")
-    add("--rescore", metavar="RUN", help="grade the recorded answers of a run again, without a model")
-    add(
+    parser.add_argument(
         "--trust-run",
         action="store_true",
         default=None,
         help="for --rescore: use the files, programs, and addresses that the recorded run names",
-    )
-    add(
-        "--wrappers",
-        metavar="NAMES",
-        help="wrappers for every environment, such as 'concat_with_action'; 'ID(wrappers=...)' is for one",
-    )
-    add_limit_flags(parser, EvalConfig)
-    sampling = parser.add_argument_group("sampling")
-    add = sampling.add_argument
-    add("--temperature", type=float, metavar="T", help="sampling temperature (default 1)")
-    add("--top-p", type=float, metavar="P", help="nucleus sampling threshold (default 1)")
-    add(
-        "--max-total-tokens",
-        type=positive_int,
-        metavar="N",
-        help="maximum tokens per episode; for models in a folder only",
-    )
-    add("--system-prompt", metavar="TEXT", help="system message that starts each conversation")
-    add(
-        "--parse-special",
-        action="store_true",
-        default=None,
-        help="let texts of an environment that spell special tokens, such as <|im_end|>, become these tokens",
-    )
-    endpoint = parser.add_argument_group("model at an endpoint")
-    add = endpoint.add_argument
-    add("--base-url", metavar="URL", help="address of the endpoint (default: OPENAI_BASE_URL, else OpenAI)")
-    add(
-        "--api-key-env",
-        metavar="NAME",
-        help="environment variable that holds the key (default OPENAI_API_KEY)",
-    )
-    add(
-        "--concurrency",
-        type=positive_int,
-        metavar="N",
-        help="maximum concurrent requests (default 8)",
-    )
-    add("--requests-per-minute", type=positive_float, metavar="N", help="rate limit (default: unlimited)")
-    add("--tokens-per-minute", type=positive_float, metavar="N", help="rate limit (default: unlimited)")
-    add(
-        "--timeout",
-        type=positive_float,
-        metavar="S",
-        help="timeout of a request in seconds (default 120)",
-    )
-    add(
-        "--give-up-after",
-        type=positive_float,
-        metavar="S",
-        help="stop the run if nothing is answered for this many seconds after a failure (default: 60 more "
-        "than --timeout)",
-    )
-    add(
-        "--native-tools",
-        action="store_true",
-        default=None,
-        help="send the schemas of an environment's tools, and play native tool calls",
-    )
-    add("--price-in", type=float, metavar="USD", help="price of a million prompt tokens (default 0)")
-    add("--price-out", type=float, metavar="USD", help="price of a million response tokens (default 0)")
-    add(
-        "--extra-body",
-        type=_json_object,
-        metavar="JSON",
-        help="fields for the body of each request; null leaves out a field, such as '{\"seed\": null}'",
-    )
-    folder = parser.add_argument_group("model in a folder")
-    folder.add_argument(
-        "--template-kwargs", type=_json_object, metavar="JSON", help="variables for the chat template"
-    )
-    folder.add_argument(
-        "--chat-template", metavar="FILE", help="chat template instead of the tokenizer's own"
-    )
-    folder.add_argument("--date", help="day that the chat template takes for today, such as 2026-01-31")
-    folder.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:N, or auto (default auto)")
-    folder.add_argument(
-        "--threads", type=whole_number(0), metavar="N", help="torch threads (default: torch's choice)"
     )
     add_json_flag(parser)
 
@@ -177,15 +65,11 @@ def run(args: argparse.Namespace) -> int:
         return _rescore(args)
     if args.trust_run:
         raise ConfigError("--trust-run has no effect without --rescore RUN; remove it, or add --rescore")
-    if missing := [f"--{name}" for name in ("model", "envs") if getattr(args, name) is None]:
+    if missing := [f"--{name}" for name in ("model", "env") if getattr(args, name) is None]:
         raise ConfigError(f"expected {' and '.join(missing)}, or --rescore RUN; see --help")
-    import dataclasses
-
     from gem_lab.eval import EvalConfig, evaluate
 
-    names = {item.name for item in dataclasses.fields(EvalConfig)}
-    values = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    values["envs"] = _expand(args.envs)
+    values = given_options(args, EvalConfig) | {"env": _expand(args.env)}
     if args.api_key_env:
         values["api_key"] = _read_key(args.api_key_env)
     config = EvalConfig(**values)
@@ -265,20 +149,8 @@ def _lines(text: str) -> list[str]:
         with open(text[1:], encoding="utf-8") as file:
             lines = [line.strip() for line in file]
     except OSError as error:
-        raise ConfigError(f"--envs {text}: {error.strerror}") from None
+        raise ConfigError(f"--env {text}: {error.strerror}") from None
     return [line for line in lines if line and not line.startswith("#")]
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    from gem_core._util.foreign_json import read_json
-
-    try:
-        value = read_json(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object such as '{{\"key\": true}}'")
-    return value
 
 
 def _read_key(variable: str) -> str:

@@ -10,13 +10,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, a_number, add_json_flag, listed, positive_int
+from gem_lab.cli._arguments import LIST, CliCommand, a_number, add_json_flag, listed, positive_int
 
 if TYPE_CHECKING:
     from gem_lab.exam import Exam
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "compare advantage estimators with exact policy gradients",
     examples=[
         "rebn grpo --tasks stop --budget 5000",

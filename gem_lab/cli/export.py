@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import ENV_CHOICE, LIST, Command, build_env, positive_int, seed
+from gem_lab.cli._arguments import ENV_CHOICE, LIST, CliCommand, build_env, positive_int, seed
 
 if TYPE_CHECKING:
     from gem_core.core import Split
     from gem_core.tasks import EnvChoice
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "write task rows for a trainer",
     examples=[
         "--to tasks --env game:GuessTheNumber-v0-easy --num 1000 --out train.jsonl",
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows, after building every environment once to report wrong arguments early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
-    from gem_core.trainers.discovery import load_trainer
+    from gem_lab.discovery import load_trainer
 
     write = write_tasks if args.to == "tasks" else load_trainer(args.to).load_exporter()
     sources = [EnvChoice.parse(text) for text in args.env]

@@ -9,7 +9,7 @@ from pathlib import Path
 from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command
+from gem_lab.cli._arguments import CliCommand
 
 _ENV = r'''"""{name}: find a secret number; every reply says whether the guess is too low or too high."""
 
@@ -203,7 +203,7 @@ _KINDS = {
 }
 """Template of the environment, and the description and the floor of its id, by kind."""
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "write a new environment to start from",
     examples=["HotCold", "Prices --kind tool", "HotCold --package --out my-envs"],
     details=(

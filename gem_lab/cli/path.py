@@ -6,9 +6,9 @@ import argparse
 
 from gem_core.errors import UnknownName, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command
+from gem_lab.cli._arguments import CliCommand
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "print where a file for a trainer is installed",
     examples=["", "TRAINER-agent"],
     details="Some trainers load a file of their plugin by path. Without a name, all files are listed.",
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one path, or all of them with their names."""
-    from gem_core.trainers.discovery import load_trainer, trainer_names
+    from gem_lab.discovery import load_trainer, trainer_names
 
     if args.file is None:
         rows = []

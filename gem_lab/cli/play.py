@@ -12,7 +12,7 @@ from gem_core.images import image_bytes, image_urls
 from gem_core.observations import render_observation
 from gem_envs.text import last_boxed
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_env_arguments, build_env, parse_env, seed
+from gem_lab.cli._arguments import CliCommand, add_env_arguments, build_env, parse_env, seed
 
 HELP = """\
 Type an answer and press Enter. Commands:
@@ -34,7 +34,7 @@ TAKEN_BACK = "A model's episode would end here with the reward {:+g}; you can an
 """Message for an invalid answer that ended the episode, because the player may have mistyped it."""
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "play an environment yourself",
     examples=[
         "game:GuessTheNumber-v0-easy",

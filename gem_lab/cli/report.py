@@ -10,12 +10,12 @@ from gem_core._util.files import check_page
 from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError, GemError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 
 if TYPE_CHECKING:
-    from gem_lab.eval.report import Run
+    from gem_lab.eval.report import EvalRun
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "compare evaluations on a web page",
     examples=[
         "runs/random runs/oracle --out report.html",
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab.eval.inspect_log import slug, write_inspect_logs
     from gem_lab.eval.report import (
         DIFFERENCE_COLUMNS,
-        Run,
+        EvalRun,
         difference_rows,
         differences_of,
         named_apart,
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     damaged = [error for error in read if isinstance(error, GemError)]
     if len(damaged) == len(read):
         raise damaged[0]
-    runs = named_apart([run for run in read if isinstance(run, Run)])
+    runs = named_apart([run for run in read if isinstance(run, EvalRun)])
     for error in damaged:
         _console.note(f"left out: {error_text(error)}")
     with _console.progress("comparing", None):
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     return int(bool(damaged))
 
 
-def _read(folder: str) -> Run | GemError:
+def _read(folder: str) -> EvalRun | GemError:
     """Return a run, or why it cannot be shown."""
     from gem_lab.eval.report import read_run
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, listed
+from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.trainers.plugin import RecipeWriter
@@ -17,7 +17,7 @@ REFERENCE = "reference"
 """Name of the reference trainer, `gem-core train`, in the list of trainers."""
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "write the same run for every trainer",
     examples=["recipe.yaml --out repro", "recipe.yaml --to reference --out repro"],
     details=(
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folders, after building every environment once."""
-    from gem_core.trainers.discovery import check_trainer_names, trainer_names
+    from gem_lab.discovery import check_trainer_names, trainer_names
     from gem_lab.repro import Recipe
 
     check_trainer_names([name for name in args.to or () if name != REFERENCE])

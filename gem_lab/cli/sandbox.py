@@ -6,14 +6,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, listed
+from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_envs.sandbox import LevelCheck
     from gem_envs.sandbox.selftest.suite import AttackOutcome
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "attack the sandbox and report what each level blocks",
     examples=["check", "check --level namespace --json"],
     details="Exit code 1 if an attack gets through at level namespace or container, or if a harmless\n"

@@ -10,7 +10,7 @@ from gem_core.errors import ConfigError
 from gem_envs.tools.mcp import TOKEN_VARIABLE
 from gem_lab.cli import _console, _openenv
 from gem_lab.cli._arguments import (
-    Command,
+    CliCommand,
     add_access_arguments,
     add_env_arguments,
     build_env,
@@ -22,7 +22,7 @@ from gem_lab.cli._arguments import (
 SEARCH_TOKEN = "GEM_CORE_SEARCH_TOKEN"
 """Environment variable with the token of a search server."""
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "serve a search engine over HTTP, or environments over OpenEnv's protocol or MCP",
     examples=[
         "search --corpus multihop --port 8000",

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag
+from gem_lab.cli._arguments import CliCommand, add_json_flag
 
 if TYPE_CHECKING:
     from gem_chat.report import TemplateReport
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "show what a chat template does with an episode",
     examples=["Qwen/Qwen3-0.6B", "template.jinja --tools", "runs/model --json"],
     details="A file is read with a stand-in tokenizer, which has one token per byte and the special tokens "

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from gem_core._util.working_directory import import_torch
+from gem_envs.working_directory import import_torch
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import LIST, Command, add_json_flag, positive_int, seed, whole_number
+from gem_lab.cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "create a tiny model that knows an environment's format",
     examples=[
         "--out tiny",
@@ -20,38 +20,11 @@ COMMAND = Command(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare a flag for each field of `TinyOptions`."""
+    from gem_lab.train.tiny_options import TinyOptions
+
     parser.add_argument("--out", required=True, metavar="DIR", help="folder to write")
-    parser.add_argument(
-        "--env",
-        **LIST,
-        metavar="ID[(KEY=VALUE)]",
-        help="environments that the model will play (default game:GuessTheNumber-v0-easy)",
-    )
-    parser.add_argument(
-        "--hidden-size", type=positive_int, metavar="N", help="width, a multiple of 32 (default 64)"
-    )
-    parser.add_argument(
-        "--layers", type=positive_int, metavar="N", help="number of decoder layers (default 2)"
-    )
-    parser.add_argument(
-        "--vocab-size",
-        type=positive_int,
-        metavar="N",
-        help="size of the vocabulary; 261 gives one token per byte (default 2048)",
-    )
-    parser.add_argument(
-        "--max-positions", type=positive_int, metavar="N", help="longest context in tokens (default 4096)"
-    )
-    parser.add_argument(
-        "--warm-start-steps",
-        type=whole_number(0),
-        metavar="N",
-        help="supervised training steps on random legal actions (default 600)",
-    )
-    parser.add_argument(
-        "--seed", type=seed, metavar="N", help="seed of the weights and the random play (default 0)"
-    )
+    add_option_flags(parser, TinyOptions)
     add_json_flag(parser)
 
 
@@ -62,11 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab.train.console import quiet_transformers
 
     quiet_transformers()
-    names = ("hidden_size", "layers", "vocab_size", "max_positions", "warm_start_steps", "seed")
-    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    if args.env:
-        values["envs"] = tuple(args.env)
-    options = TinyOptions(**values)
+    options = TinyOptions(**given_options(args, TinyOptions))
     if not args.json:
         _console.note(f"warm start: {options.warm_start_steps} steps on random legal actions")
     with _console.progress("warm start", options.warm_start_steps) as advance:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
-from gem_core._util.working_directory import import_torch
+from gem_envs.working_directory import import_torch
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_field_flags, add_json_flag, add_limit_flags
+from gem_lab.cli._arguments import CliCommand, add_json_flag, add_option_flags, given_options
 
-_GROUPS = {
-    "model": "model and environments",
-    "estimator": "advantages",
-    "steps": "rollouts",
-    "lr": "update",
-    "eval_episodes": "run",
-}
-"""Maps the first field of each group of flags to the title of the group."""
-
-
-COMMAND = Command(
+COMMAND = CliCommand(
     "train a language model on environments",
     examples=[
         "--env game:GuessTheNumber-v0-easy --gamma 0.9 --out runs/guess",
@@ -34,16 +23,9 @@ COMMAND = Command(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare a flag for each field of `TrainConfig`."""
-    from gem_core.rollout.limits import EpisodeLimits
     from gem_lab.train.config import TrainConfig
 
-    limits = {item.name for item in dataclasses.fields(EpisodeLimits)}
-    own = [item.name for item in dataclasses.fields(TrainConfig) if item.name not in limits]
-    for first, title in _GROUPS.items():
-        start = own.index(first)
-        end = next((own.index(name) for name in own[start + 1 :] if name in _GROUPS), len(own))
-        add_field_flags(parser.add_argument_group(title), TrainConfig, own[start:end])
-    add_limit_flags(parser, TrainConfig)
+    add_option_flags(parser, TrainConfig)
     add_json_flag(parser)
 
 
@@ -54,9 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab.train.console import ConsoleReporter, quiet_transformers
 
     quiet_transformers()
-    names = [item.name for item in dataclasses.fields(TrainConfig)]
-    values = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
-    config = TrainConfig(**values)
+    config = TrainConfig(**given_options(args, TrainConfig))
     outcome = train(config, TrainReporter() if args.json else ConsoleReporter(config))
     if args.json:
         _console.print_json(

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from gem_core._util.files import check_page
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
-from gem_lab.cli._arguments import Command, add_json_flag, number, positive_float
+from gem_lab.cli._arguments import CliCommand, add_json_flag, number, positive_float
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
 
 
-COMMAND = Command(
+COMMAND = CliCommand(
     "turn a trace, or all runs in a folder, into web pages",
     examples=[
         "runs/demo/traces.jsonl",

@@ -23,6 +23,7 @@ from gem_core._util.seeds import derive_int
 from gem_core.rollout.policy import Generation
 from gem_core.rollout.turn import FinishReason
 from gem_lab.engines.batching import Batcher
+from gem_lab.engines.draws import Draws
 
 _MASKED = float("-inf")
 
@@ -53,6 +54,7 @@ class _Request:
     prompt_ids: list[int]
     max_tokens: int
     request_id: str
+    draw: str
     images: tuple[str, ...] = ()
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -69,7 +71,7 @@ class BatchingPolicy:
         temperature: Sampling temperature, by which the logits are divided; above 0.
         top_p: Nucleus sampling: sample from the smallest set of tokens with this probability; 1 keeps all.
         top_k: Number of most likely tokens to sample from; 0 keeps all tokens.
-        seed: Random seed; with request id and prompt length it determines a response.
+        seed: Random seed; with the name of the request (`Draws`) it determines a response.
         max_batch: Maximum number of rows in one forward pass.
         image_processor: The context's `image_processor`, for a vision-language model; None means text only.
         reuse_prefix: Whether to keep each episode's KV cache between turns. It occupies memory until
@@ -105,6 +107,7 @@ class BatchingPolicy:
         self.image_processor = image_processor
         self._batcher = Batcher(self._sample_all)
         self._prefixes: dict[str, _Prefix] = {}
+        self._draws = Draws()
 
     @property
     def takes_images(self) -> bool:
@@ -115,15 +118,18 @@ class BatchingPolicy:
         self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, images: Sequence[str] = ()
     ) -> Generation:
         """Sample one response; see `gem_core.rollout.Policy`."""
-        return await self._batcher(_Request(list(prompt_ids), max_tokens, request_id, tuple(images)))
+        draw = self._draws.name(request_id, len(prompt_ids))
+        return await self._batcher(_Request(list(prompt_ids), max_tokens, request_id, draw, tuple(images)))
 
     def forget(self) -> None:
         """Drop the KV caches; required after the weights changed or the episodes ended."""
         self._prefixes.clear()
+        self._draws.clear()
 
     def forget_request(self, request_id: str) -> None:
         """Drop the KV cache of an episode that has ended."""
         self._prefixes.pop(request_id, None)
+        self._draws.forget(request_id)
 
     async def _sample_all(self, requests: list[_Request]) -> list[Generation | Exception]:
         results: dict[int, Generation | Exception] = {}
@@ -232,10 +238,7 @@ class BatchingPolicy:
 
     def _streams(self, requests: list[_Request]) -> npt.NDArray[np.uint64]:
         """Return the key of each request's random numbers."""
-        keys = [
-            derive_int(self.seed, request.request_id, len(request.prompt_ids), sep="/", bits=64)
-            for request in requests
-        ]
+        keys = [derive_int(self.seed, request.draw, sep="/", bits=64) for request in requests]
         return np.array(keys, dtype=np.uint64)
 
     def _forward(

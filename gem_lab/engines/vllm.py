@@ -10,6 +10,7 @@ from typing import Any
 from gem_core._util.seeds import derive_int
 from gem_core.errors import ModelError
 from gem_core.rollout.policy import Generation, reported_finish
+from gem_lab.engines.draws import Draws
 
 
 def vllm_generation(output: Any) -> Generation:
@@ -30,8 +31,10 @@ class VllmPolicy:
         stop_id: Additional token at which to stop; None if the engine stops at the end of a turn by default.
         temperature: Sampling temperature.
         top_p: Nucleus sampling: sample from the smallest set of tokens with this probability; 1 keeps all.
-        seed: Random seed; with request id and prompt length it determines a response.
+        seed: Random seed; with the name of the request (`Draws`) it determines a response.
     """
+
+    takes_stop = True
 
     def __init__(
         self,
@@ -47,9 +50,12 @@ class VllmPolicy:
         self._temperature = temperature
         self._top_p = top_p
         self._seed = seed
+        self._draws = Draws()
         self._numbers = itertools.count()
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, stop: Sequence[str] = ()
+    ) -> Generation:
         """Sample one response."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -58,10 +64,11 @@ class VllmPolicy:
             temperature=self._temperature,
             top_p=self._top_p,
             max_tokens=max_tokens,
-            seed=derive_int(self._seed, request_id, len(prompt_ids), sep="/"),
+            seed=derive_int(self._seed, self._draws.name(request_id, len(prompt_ids)), sep="/"),
+            stop=list(stop),
             stop_token_ids=self._stop_ids,
             logprobs=1,
-            detokenize=False,
+            detokenize=bool(stop),  # vLLM needs the text to find stop strings
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         last = None
@@ -71,6 +78,10 @@ class VllmPolicy:
         if last is None:
             raise ModelError("the vLLM engine stopped without a response")
         return vllm_generation(last)
+
+    def forget_request(self, request_id: str) -> None:
+        """Forget the requests of an episode that has ended."""
+        self._draws.forget(request_id)
 
     async def close(self) -> None:
         """Stop the engine's processes."""
@@ -85,24 +96,31 @@ class SteppedVllmPolicy:
     Args:
         engine: A ``vllm.LLMEngine``, such as the engine of a ``vllm.LLM``; nothing else may use it meanwhile.
         sampling: Arguments of ``vllm.SamplingParams``.
-        seed: Random seed; with request id and prompt length it determines a response.
+        seed: Random seed; with the name of the request (`Draws`) it determines a response.
     """
+
+    takes_stop = True
 
     def __init__(self, engine: Any, sampling: Mapping[str, Any], *, seed: int = 0) -> None:
         self._engine = engine
-        # vLLM needs the text to find stop strings.
-        self._sampling = {"logprobs": 0, "detokenize": bool(sampling.get("stop")), **sampling}
+        self._sampling = {"logprobs": 0, **sampling}
         self._seed = seed
+        self._draws = Draws()
         self._open: dict[str, asyncio.Future[Generation]] = {}
         self._stepping: asyncio.Task[None] | None = None
 
-    async def generate(self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], *, max_tokens: int, request_id: str, stop: Sequence[str] = ()
+    ) -> Generation:
         """Sample one response; an error of the engine is raised in every pending request."""
         from vllm import SamplingParams
 
-        seed = derive_int(self._seed, request_id, len(prompt_ids), sep="/")
-        params = SamplingParams(**{**self._sampling, "max_tokens": max_tokens, "seed": seed})
-        name = f"{request_id}/{len(prompt_ids)}"
+        name = self._draws.name(request_id, len(prompt_ids))
+        seed = derive_int(self._seed, name, sep="/")
+        stops = _several(self._sampling.get("stop")) + list(stop)
+        # vLLM needs the text to find stop strings.
+        texts = {"stop": stops, "detokenize": True} if stops else {"detokenize": False}
+        params = SamplingParams(**{**self._sampling, **texts, "max_tokens": max_tokens, "seed": seed})
         self._engine.add_request(name, {"prompt_token_ids": list(prompt_ids)}, params)
         answer: asyncio.Future[Generation] = asyncio.get_running_loop().create_future()
         self._open[name] = answer
@@ -113,6 +131,10 @@ class SteppedVllmPolicy:
         finally:
             if self._open.pop(name, None) is not None:  # the caller was canceled
                 self._engine.abort_request([name])
+
+    def forget_request(self, request_id: str) -> None:
+        """Forget the requests of an episode that has ended."""
+        self._draws.forget(request_id)
 
     async def _step(self) -> None:
         await asyncio.sleep(0)  # until the other episodes have added their requests
@@ -135,3 +157,7 @@ class SteppedVllmPolicy:
             self._open.clear()
             if failure is not error:
                 raise
+
+
+def _several(stop: str | Sequence[str] | None) -> list[str]:
+    return [stop] if isinstance(stop, str) else list(stop or ())

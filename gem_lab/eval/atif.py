@@ -24,7 +24,7 @@ from gem_core.core import Observation
 from gem_core.errors import TraceError
 from gem_core.images import text_part
 from gem_core.rollout.trajectory import SCHEMA_VERSION, Episode
-from gem_lab.eval.conversations import Conversation
+from gem_lab.eval.conversations import TurnCollector
 
 VERSION = "ATIF-v1.6"
 """The oldest version with every field that `to_atif` writes."""
@@ -222,7 +222,7 @@ def _observation(content: Any) -> Observation:
 
 
 def _foreign(trajectory: Mapping[str, Any], reward: float | None) -> Episode:
-    conversation = Conversation()
+    conversation = TurnCollector()
     for step in trajectory["steps"]:
         if step["source"] != "agent" or step.get("is_copied_context"):
             conversation.show(_observation(step["message"]))

@@ -1,4 +1,4 @@
-"""Build an episode from a conversation that another tool recorded: `Conversation`."""
+"""Build an episode from a conversation that another tool recorded: `TurnCollector`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gem_core.rollout.trajectory import ContextMode, Episode
 from gem_core.rollout.turn import Prompts, Turn
 
 
-class Conversation:
+class TurnCollector:
     """Collects messages in order and returns them as the turns of an episode.
 
     All messages since the previous response are the observation of the next one.

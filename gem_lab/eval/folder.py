@@ -24,7 +24,7 @@ CONFIG, EPISODES, SUMMARY = "config.json", "episodes.jsonl", "summary.json"
 
 SCHEMA_VERSION = 1
 """Version of the configuration and of the summary; episodes have their own."""
-_CONFIG = {"model": str, "envs": list, "gem_core": str, "episodes": int, "samples": int}
+_CONFIG = {"model": str, "env": list, "gem_core": str, "episodes": int, "group_size": int}
 _SUMMARY = {"envs": dict, "overall": dict}
 """Fields that a file must have, with their types."""
 
@@ -50,7 +50,7 @@ def begin(config: EvalConfig, folder: Path) -> dict[Key, Episode]:
         if done and (changed := config.differences(recorded)):
             raise ConfigError(
                 f"{folder} holds an evaluation with other options ({'; '.join(changed)}); use the same "
-                "options (episodes and samples may be raised), or choose another folder"
+                "options (episodes and group_size may be raised), or choose another folder"
             )
         if done and all(recorded.get(name) == getattr(config, name) for name in RAISABLE):
             return done
@@ -80,7 +80,7 @@ def finished(folder: str | Path) -> dict[Key, Episode]:
         if key in episodes:
             raise TraceError(f"{path} holds task {key[1]}, sample {key[2]} of {key[0]} twice")
         episodes[key] = episode
-    envs = read_config(folder)["envs"] if episodes else []
+    envs = read_config(folder)["env"] if episodes else []
     order = {EnvChoice.parse(text).label: place for place, text in enumerate(envs)}
     return dict(sorted(episodes.items(), key=lambda item: (order.get(item[0][0], 0), item[0][1:])))
 
@@ -92,8 +92,8 @@ def read_config(folder: str | Path) -> dict[str, Any]:
         ConfigError: The folder holds no run, or the file is damaged or has a different schema version.
     """
     config = _read(Path(folder) / CONFIG, _CONFIG)
-    if not all(isinstance(env, str) for env in config["envs"]):
-        raise ConfigError(f"{Path(folder) / CONFIG} is damaged: envs is not a list of texts")
+    if not all(isinstance(env, str) for env in config["env"]):
+        raise ConfigError(f"{Path(folder) / CONFIG} is damaged: env is not a list of texts")
     return config
 
 

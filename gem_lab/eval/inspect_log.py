@@ -19,7 +19,7 @@ from gem_core._util.urls import data_without_secrets
 from gem_core.core import Observation
 from gem_core.rollout import Episode
 from gem_lab.eval.folder import CONFIG
-from gem_lab.eval.report import Run
+from gem_lab.eval.report import EvalRun
 
 VERSION = 2
 EPISODE = "gem_core_episode"
@@ -33,7 +33,7 @@ _LIMITS = {"max_turns": "message", "token_budget": "token"}
 """Inspect's names of the stop reasons that are limits of the evaluation; all others are the environment's."""
 
 
-def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
+def write_inspect_logs(run: EvalRun, folder: str | Path) -> list[Path]:
     """Write one log per environment of a run; an older log of the same run is replaced.
 
     Returns:
@@ -52,7 +52,7 @@ def write_inspect_logs(run: Run, folder: str | Path) -> list[Path]:
     return paths
 
 
-def inspect_log(run: Run, label: str, summary: Mapping[str, Any]) -> dict[str, Any]:
+def inspect_log(run: EvalRun, label: str, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the log of one environment as JSON-serializable data."""
     start = (run.folder / CONFIG).stat().st_mtime
     created = datetime.fromtimestamp(int(start), timezone.utc).isoformat()
@@ -82,7 +82,7 @@ def inspect_log(run: Run, label: str, summary: Mapping[str, Any]) -> dict[str, A
                 "max_tokens": run.config.get("max_tokens_per_turn"),
                 "seed": run.config.get("seed"),
             },
-            "config": {"epochs": run.config.get("samples")},
+            "config": {"epochs": run.config.get("group_size")},
             "packages": {"gem_core": str(run.config["gem_core"])},
             "metadata": {"options": run.config},
         },
@@ -197,7 +197,7 @@ def _usage(prompt: int | None, response: int | None) -> dict[str, int] | None:
     return {"input_tokens": prompt, "output_tokens": response, "total_tokens": prompt + response}
 
 
-def _id(kind: str, run: Run, label: str) -> str:
+def _id(kind: str, run: EvalRun, label: str) -> str:
     text = json.dumps([kind, run.config, label], sort_keys=True)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:22]
 

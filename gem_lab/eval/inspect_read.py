@@ -21,7 +21,7 @@ from gem_core.core import Observation
 from gem_core.errors import ConfigError, TraceError
 from gem_core.images import text_part
 from gem_core.rollout.trajectory import Episode
-from gem_lab.eval.conversations import Conversation
+from gem_lab.eval.conversations import TurnCollector
 from gem_lab.eval.inspect_log import EPISODE, EPISODE_FIELDS
 
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
@@ -127,7 +127,7 @@ def _with_attachments(sample: dict[str, Any]) -> dict[str, Any]:
 def _episode(sample: Mapping[str, Any], about: Mapping[str, Any], scorer: str | None) -> Episode:
     metadata = sample.get("metadata") or {}
     own = metadata.get(EPISODE)
-    conversation = Conversation()
+    conversation = TurnCollector()
     for message in sample["messages"]:
         if message["role"] != "assistant":
             if own is None or message["role"] != "system":  # an episode does not contain the system prompt

@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gem_chat import AppendContext
-from gem_chat.chat_templates import read_template
+from gem_chat import EnvPlayer, MessagesContext
+from gem_chat.options import make_context
 from gem_chat.stop_ids import engine_stop_ids, response_stops
 from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_seed
-from gem_core._util.working_directory import import_torch
 from gem_core.errors import MissingDependency, ModelError
-from gem_core.rollout import ChatPolicy, Context, EnvPlayer, MessagesContext, Policy
+from gem_core.rollout import Context
+from gem_core.rollout.agents import AnyPolicy
+from gem_envs.working_directory import import_torch
 from gem_lab.engines.endpoint import Endpoint
 from gem_lab.engines.patience import Patience
 from gem_lab.engines.vllm import VllmPolicy
@@ -23,8 +24,8 @@ from gem_lab.eval.config import EvalConfig
 class PolicySetup(NamedTuple):
     """A policy, and everything that its episodes need."""
 
-    policy: Policy | ChatPolicy | EnvPlayer
-    context: Context | MessagesContext
+    policy: AnyPolicy
+    context: Context
     tokenizer: Any = None
     max_total_tokens: int | None = None
 
@@ -59,7 +60,7 @@ def open_policy(config: EvalConfig, note: Callable[[str], None] | None = None) -
             note(f"asking {config.name} at {endpoint.address}")
         context = MessagesContext(
             system_prompt=config.system_prompt,
-            native_tools=config.native_tools,
+            native_tools=bool(config.native_tools),
             parse_special=config.parse_special,
         )
         return PolicySetup(endpoint, context)
@@ -89,7 +90,7 @@ def huggingface(config: EvalConfig) -> PolicySetup:
     device = loading.pick_device(config.device)
     processor = loading.load_processor(config.name)
     tokenizer = tokenizer_of(processor)
-    context = _context(config, processor)
+    context = make_context(config, processor, stop_ids=engine_stop_ids(tokenizer))
     model = loading.load_model(config.name, device, "float32" if device.type == "cpu" else "bfloat16")
     ends = response_stops(context, tokenizer).all
     pad = tokenizer.pad_token_id
@@ -134,7 +135,7 @@ def vllm(config: EvalConfig) -> PolicySetup:
         raise ModelError(
             f"{config.name}: vLLM failed to start ({' '.join(str(error).split())[:300]})"
         ) from error
-    context = _context(config, tokenizer)
+    context = make_context(config, tokenizer, stop_ids=engine_stop_ids(tokenizer))
     policy = VllmPolicy(
         engine,
         stop_id=response_stops(context, tokenizer).extra,
@@ -143,18 +144,3 @@ def vllm(config: EvalConfig) -> PolicySetup:
         seed=config.seed,
     )
     return PolicySetup(policy, context, tokenizer, engine.model_config.max_model_len)
-
-
-def _context(config: EvalConfig, tokenizer: Any) -> AppendContext:
-    template = config.chat_template
-    if template is not None:
-        template = read_template(template, tokenizer_of(tokenizer))
-    return AppendContext(
-        tokenizer,
-        system_prompt=config.system_prompt,
-        template_kwargs=config.template_kwargs,
-        parse_special=config.parse_special,
-        stop_ids=engine_stop_ids(tokenizer_of(tokenizer)),
-        chat_template=template,
-        date=config.date,
-    )

@@ -37,7 +37,7 @@ _MISSING = "-"
 
 
 @dataclass(frozen=True)
-class Run:
+class EvalRun:
     """A finished evaluation, read from its folder.
 
     Attributes:
@@ -55,7 +55,7 @@ class Run:
     episodes: list[Episode]
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> EvalRun:
     """Read the folder of a finished evaluation.
 
     Raises:
@@ -75,11 +75,11 @@ def read_run(folder: str | Path) -> Run:
             f"{path / folders.SUMMARY} is damaged ({error_line(error)}); remove it and repeat the "
             "evaluation's command"
         ) from None
-    return Run(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
+    return EvalRun(path.resolve().name, path, config, summary, list(folders.finished(path).values()))
 
 
 def write_report(
-    runs: Sequence[Run],
+    runs: Sequence[EvalRun],
     out: str | Path,
     *,
     differences: Mapping[str, Mapping[str, Any]] | None = None,
@@ -156,7 +156,7 @@ def _summary_row(label: str, summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def differences_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+def differences_of(runs: Sequence[EvalRun]) -> dict[str, dict[str, Any]]:
     """Return the paired differences of each later run from the first one, by the name of the run."""
     return {run.name: paired_differences(runs[0].episodes, run.episodes) for run in runs[1:]}
 
@@ -196,7 +196,7 @@ def short_labels(labels: Iterable[str]) -> dict[str, str]:
     return {label: name if names.count(name) == 1 else label for label, name in short.items()}
 
 
-def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]]) -> str:
+def _comparison(runs: Sequence[EvalRun], differences: Mapping[str, Mapping[str, Any]]) -> str:
     labels = short_labels(label for run in runs for label in run.summary["envs"])
 
     def estimates(name: str) -> dict[str, list[Mapping[str, Any] | None]]:
@@ -245,7 +245,7 @@ def _comparison(runs: Sequence[Run], differences: Mapping[str, Mapping[str, Any]
     )
 
 
-def _described(run: Run) -> str:
+def _described(run: EvalRun) -> str:
     """Return the model of a run, unless it is the run's name, and the options that often distinguish runs."""
     words = [model] if (model := str(run.config["model"])) != run.name else []
     for name, ordinary in (("temperature", 1.0), ("seed", 0), ("wrappers", "")):
@@ -299,7 +299,7 @@ def _value(value: Any) -> str:
     return without_secrets(", ".join(map(str, value)) if isinstance(value, list) else str(value))
 
 
-def named_apart(runs: Sequence[Run]) -> list[Run]:
+def named_apart(runs: Sequence[EvalRun]) -> list[EvalRun]:
     """Return the runs, named by their paths if their folders have the same name.
 
     Raises:

@@ -18,20 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError
-from gem_core.rollout import (
-    ChatReply,
-    EnvPool,
-    Episode,
-    EpisodeLimits,
-    MessagesContext,
-    TraceWriter,
-    Turn,
-    read_token_texts,
-)
+from gem_core.rollout import ChatReply, EnvPool, Episode, EpisodeLimits, TraceWriter, Turn, read_token_texts
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.rollout.messages import ContextFull, Message
+from gem_core.rollout.dialogue import ContextFull
+from gem_core.rollout.messages import Message
 from gem_core.tasks import EnvChoice, TaskRow, evaluation_tasks
 from gem_lab.eval import folder as folders
 from gem_lab.eval.config import file_hashes
@@ -96,9 +89,9 @@ def rescore(
         raise ConfigError(f"{run} holds no episodes to score; finish the run, or name another folder")
     if any((out / name).exists() for name in (folders.CONFIG, folders.EPISODES)):
         raise ConfigError(f"{out} holds a run already; choose another folder with --out")
-    sources = list(map(EnvChoice.parse, config["envs"]))
+    sources = list(map(EnvChoice.parse, config["env"]))
     tasks = {
-        source.label: {row["index"]: row for row in evaluation_tasks(source, config["episodes"])}
+        source.label: {row["index"]: row for row in evaluation_tasks([source], config["episodes"])}
         for source in sources
     }
     names = {field.name for field in fields(EpisodeLimits)}
@@ -106,7 +99,7 @@ def rescore(
     texts = read_token_texts(run / folders.EPISODES)
     episodes: dict[folders.Key, Episode] = {}
     pool = EnvPool(config.get("wrappers", ""))
-    context = MessagesContext(native_tools=config.get("native_tools", False))
+    context = MessagesContext(native_tools=bool(config.get("native_tools")))
 
     reporter = reporter or EvalReporter()
 
@@ -229,7 +222,7 @@ def _named(key: folders.Key) -> dict[str, Any]:
 
 
 def _summary(config: Mapping[str, Any], episodes: Mapping[folders.Key, Episode]) -> dict[str, Any]:
-    by_env: dict[str, list[Episode]] = {EnvChoice.parse(text).label: [] for text in config["envs"]}
+    by_env: dict[str, list[Episode]] = {EnvChoice.parse(text).label: [] for text in config["env"]}
     for (label, _, _), episode in episodes.items():
         by_env[label].append(episode)
     summary = summarize_envs({label: group for label, group in by_env.items() if group})

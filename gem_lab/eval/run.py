@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gem_chat import EnvPlayer
 from gem_core._util.files import claimed
-from gem_core.rollout import CutTurns, EnvPlayer, EnvPool, Episode, TraceWriter
+from gem_core.rollout import CutTurns, EnvPool, Episode, TraceWriter
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow, evaluation_tasks
 from gem_lab.eval import folder as folders
@@ -94,12 +95,12 @@ def evaluate(
     """
     reporter = reporter or EvalReporter()
     folder = Path(config.out)
-    tasks = {source.label: evaluation_tasks(source, config.episodes) for source in config.sources}
+    tasks = {source.label: evaluation_tasks([source], config.episodes) for source in config.sources}
     jobs = [
         _Job(label, row, sample)
         for label, rows in tasks.items()
         for row in rows
-        for sample in range(config.samples)
+        for sample in range(config.group_size)
     ]
     pool = EnvPool(config.wrappers)
     try:
@@ -123,7 +124,7 @@ def evaluate(
 
 
 def _each_once(rows: Sequence[TaskRow], config: EvalConfig) -> str:
-    times = "once" if config.samples == 1 else f"{config.samples} times"
+    times = "once" if config.group_size == 1 else f"{config.group_size} times"
     return f"{config.episodes} tasks were requested; its {len(rows)} evaluation items are played {times} each"
 
 

@@ -28,7 +28,7 @@ def check_trusted(config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: It names files, programs, or addresses; the message lists them.
     """
-    suspects = [text for text in map(str, config["envs"]) if not _is_plain_env(text)]
+    suspects = [text for text in map(str, config["env"]) if not _is_plain_env(text)]
     wrappers = str(config.get("wrappers") or "")
     suspects += [] if _is_plain(wrappers) else [wrappers]
     if suspects:

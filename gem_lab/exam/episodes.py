@@ -13,7 +13,7 @@ from gem_lab.exam.task import END, FloatArray, IntArray, TableTask
 
 
 @dataclass(frozen=True, eq=False)
-class Episodes:
+class SampledEpisodes:
     """Consecutive episodes: N episodes with n turns in total and C reward components.
 
     Attributes:
@@ -101,7 +101,9 @@ def draw_starts(task: TableTask, groups: int, group_size: int, random: np.random
     return np.repeat(random.choice(len(task.start), size=groups, p=task.start), group_size)
 
 
-def sample(task: TableTask, policy: FloatArray, starts: IntArray, random: np.random.Generator) -> Episodes:
+def sample(
+    task: TableTask, policy: FloatArray, starts: IntArray, random: np.random.Generator
+) -> SampledEpisodes:
     """Play one episode from each first state.
 
     Args:
@@ -131,7 +133,7 @@ def sample(task: TableTask, policy: FloatArray, starts: IntArray, random: np.ran
     truncated[active] = True
     played = np.arange(task.limit) < lengths[:, None]
     turns = np.nonzero(played)[1]
-    return Episodes(
+    return SampledEpisodes(
         task, policy, lengths, turns, states[played], actions[played], outcomes[played], truncated
     )
 
@@ -144,7 +146,7 @@ def greedy(policy: FloatArray) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Path:
+class EpisodePath:
     """One possible episode: its turns as (state, action, outcome), and its probability given the start."""
 
     steps: tuple[tuple[int, int, int], ...]
@@ -152,9 +154,11 @@ class Path:
     truncated: bool
 
 
-def paths_from(task: TableTask, policy: FloatArray, start: int, *, most: int = 200) -> list[Path] | None:
+def paths_from(
+    task: TableTask, policy: FloatArray, start: int, *, most: int = 200
+) -> list[EpisodePath] | None:
     """Enumerate the episodes from a first state; None if there are more than `most`."""
-    paths: list[Path] = []
+    paths: list[EpisodePath] = []
     open_paths: list[tuple[int, tuple[tuple[int, int, int], ...], float]] = [(start, (), 1.0)]
     while open_paths:
         state, steps, probability = open_paths.pop()
@@ -164,7 +168,7 @@ def paths_from(task: TableTask, policy: FloatArray, start: int, *, most: int = 2
                 taken = (*steps, (state, action, outcome))
                 then = int(task.next_state[state, action, outcome])
                 if then == END or len(taken) == task.limit:
-                    paths.append(Path(taken, float(p), then != END))
+                    paths.append(EpisodePath(taken, float(p), then != END))
                 else:
                     open_paths.append((then, taken, float(p)))
         if len(paths) + len(open_paths) > most:
@@ -172,12 +176,12 @@ def paths_from(task: TableTask, policy: FloatArray, start: int, *, most: int = 2
     return paths
 
 
-def join_paths(task: TableTask, policy: FloatArray, paths: list[Path]) -> Episodes:
+def join_paths(task: TableTask, policy: FloatArray, paths: list[EpisodePath]) -> SampledEpisodes:
     """Return the episodes of the paths, in order."""
     steps = np.array([step for path in paths for step in path.steps], dtype=np.int64)
     lengths = np.array([len(path.steps) for path in paths])
     turns = np.concatenate([np.arange(length) for length in lengths])
-    return Episodes(
+    return SampledEpisodes(
         task, policy, lengths, turns, steps[:, 0], steps[:, 1], steps[:, 2],
         np.array([path.truncated for path in paths]),
     )  # fmt: skip

@@ -13,12 +13,12 @@ import numpy as np
 
 from gem_lab.exam.harnesses import (
     Credit,
-    Harness,
     Play,
-    by_episode,
+    ToyHarness,
     by_independent_returns,
     by_returns,
     by_row,
+    episode_credit,
     exact_gradient,
     expected_gradient,
     paths,
@@ -123,7 +123,7 @@ def long_success(play: Play) -> None:
         play.pay(1.0)
 
 
-HARNESSES: dict[str, tuple[Harness, int]] = {
+HARNESSES: dict[str, tuple[ToyHarness, int]] = {
     "rewritten": (rewritten, 3),
     "sub-agent": (sub_agent, 2),
     "compaction": (compaction, 2),
@@ -138,19 +138,19 @@ CREDITS: dict[str, Credit] = {
     "returns": by_returns,
     "returns, threads independent": by_independent_returns,
     "returns cut at rows": by_row("reinforce", "row"),
-    "rloo": by_episode("rloo"),
+    "rloo": episode_credit("rloo"),
     "rloo, rows as episodes": by_row("rloo", "episode"),
     "dr_grpo, rows as episodes": by_row("dr_grpo", "episode"),
     "dr_grpo, rewards of the row": by_row("dr_grpo", "row"),
-    "rloo, mean over episodes": weighted(by_episode("rloo"), "episode"),
-    "rloo, mean over rows": weighted(by_episode("rloo"), "row"),
+    "rloo, mean over episodes": weighted(episode_credit("rloo"), "episode"),
+    "rloo, mean over rows": weighted(episode_credit("rloo"), "row"),
     "returns, rejected attempts dropped": without_dropped(by_returns),
-    "rloo, rejected attempts dropped": without_dropped(by_episode("rloo")),
+    "rloo, rejected attempts dropped": without_dropped(episode_credit("rloo")),
 }
 
 
 @dataclass(frozen=True)
-class Comparison:
+class HarnessComparison:
     """An expected gradient, compared with the exact one.
 
     Attributes:
@@ -171,7 +171,7 @@ class Comparison:
     least: float
 
 
-def measure(harnesses: Mapping[str, tuple[Harness, int]] = HARNESSES) -> Iterator[Comparison]:
+def measure(harnesses: Mapping[str, tuple[ToyHarness, int]] = HARNESSES) -> Iterator[HarnessComparison]:
     """Yield the comparisons of each harness with each credit.
 
     Args:
@@ -187,10 +187,10 @@ def measure(harnesses: Mapping[str, tuple[Harness, int]] = HARNESSES) -> Iterato
             yield _compare(name, label, expected_gradient(found, of_turns, credit, size), exact)
 
 
-def _compare(harness: str, credit: str, found: FloatArray, exact: FloatArray) -> Comparison:
+def _compare(harness: str, credit: str, found: FloatArray, exact: FloatArray) -> HarnessComparison:
     square = float(exact @ exact)
     scale = float(found @ exact) / square
     cosine = float(found @ exact) / (float(np.linalg.norm(found)) * square**0.5)
     off = float(np.linalg.norm(found - scale * exact)) / square**0.5
     known = np.abs(exact) > 1e-9
-    return Comparison(harness, credit, cosine, scale, off, float((found[known] / exact[known]).min()))
+    return HarnessComparison(harness, credit, cosine, scale, off, float((found[known] / exact[known]).min()))

@@ -19,7 +19,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from gem_core.advantages import Estimator, Threads, get_estimator, reinforce, with_threads
-from gem_core.advantages.threads import Link
+from gem_core.advantages.threads import ThreadLink
 from gem_lab.exam.task import FloatArray
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Path:
     rows: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     threads: list[int] = field(default_factory=list)
-    links: dict[int, Link] = field(default_factory=dict)
+    links: dict[int, ThreadLink] = field(default_factory=dict)
     dropped: set[int] = field(default_factory=set)
 
     def turns_of_rows(self) -> list[list[int]]:
@@ -112,10 +112,10 @@ class Play:
         raise _Open(options)
 
 
-Harness: TypeAlias = Callable[[Play], None]
+ToyHarness: TypeAlias = Callable[[Play], None]
 
 
-def paths(harness: Harness, logits: Logits) -> list[Path]:
+def paths(harness: ToyHarness, logits: Logits) -> list[Path]:
     """Return all paths of a harness."""
     found: list[Path] = []
     scripts: list[tuple[object, ...]] = [()]
@@ -183,7 +183,7 @@ def by_independent_returns(episodes: Sequence[Path], groups: Sequence[int]) -> l
     return by_returns(alone, groups)
 
 
-def by_episode(name: str) -> Credit:
+def episode_credit(name: str) -> Credit:
     """Return the credit of an estimator that compares episodes, with each episode counted once."""
     estimator: Estimator[..., list[FloatArray]] = get_estimator(name)
 

@@ -17,7 +17,7 @@ from gem_core._util.checks import check_names, expected
 from gem_core.advantages.registry import Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import read_specs
-from gem_lab.exam.episodes import Episodes, greedy, sample
+from gem_lab.exam.episodes import SampledEpisodes, greedy, sample
 from gem_lab.exam.exact import Solution
 from gem_lab.exam.task import FloatArray, IntArray
 
@@ -84,7 +84,7 @@ class Candidate:
         check_names(needs, INPUTS, kind="input", owner=f"estimator {text!r}")
         return cls(text, partial(estimator, **options) if options else estimator, tuple(needs))
 
-    def advantages(self, batch: Batch, gamma: float) -> FloatArray:
+    def advantages(self, batch: ExamBatch, gamma: float) -> FloatArray:
         """Return the advantages of all turns of a batch, float64 (n,).
 
         Raises:
@@ -108,7 +108,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class ExamBatch:
     """One batch, as views of the arrays of `Chunk`.
 
     Attributes:
@@ -149,15 +149,15 @@ class Chunk:
         random: Source of the greedy episodes.
     """
 
-    played: Episodes
+    played: SampledEpisodes
     batch_size: int
     group_size: int
     solution: Solution
     random: np.random.Generator
 
-    def batches(self) -> list[Batch]:
+    def batches(self) -> list[ExamBatch]:
         """Return the batches in order."""
-        return [Batch(self, *slices) for slices in self.played.batches(self.batch_size)]
+        return [ExamBatch(self, *slices) for slices in self.played.batches(self.batch_size)]
 
     @cached_property
     def rewards(self) -> FloatArray:
@@ -199,17 +199,17 @@ class Chunk:
         return np.asarray(sums, dtype=np.float64)
 
 
-def _group_ids(batch: Batch) -> list[int]:
+def _group_ids(batch: ExamBatch) -> list[int]:
     return [index // batch.chunk.group_size for index in range(len(batch.lengths))]
 
 
-def _env_ids(batch: Batch) -> list[int]:
+def _env_ids(batch: ExamBatch) -> list[int]:
     """Return the first observation of each episode, which differs between the tasks of a mixture."""
     ids: list[int] = batch.chunk.env_ids[batch.episodes].tolist()
     return ids
 
 
-INPUTS: dict[str, Callable[[Batch], Any]] = {
+INPUTS: dict[str, Callable[[ExamBatch], Any]] = {
     "group_ids": _group_ids,
     "env_ids": _env_ids,
     "values": lambda batch: batch.per_turn(batch.chunk.values[batch.turns]),

@@ -16,7 +16,7 @@ import numpy as np
 
 from gem_lab.exam.bias import Gradients
 from gem_lab.exam.controls import Adjustment, control_variates
-from gem_lab.exam.episodes import Episodes, Path, draw_starts, join_paths, paths_from, sample
+from gem_lab.exam.episodes import EpisodePath, SampledEpisodes, draw_starts, join_paths, paths_from, sample
 from gem_lab.exam.exact import gradient, solve
 from gem_lab.exam.inputs import Candidate, Chunk, RewardsRejected
 from gem_lab.exam.task import FloatArray, IntArray, TableTask
@@ -138,7 +138,7 @@ def enumerate_gradients(
     Returns:
         Gradients without sampling error; none if there are more than `most` batches.
     """
-    chosen: list[Path] = []
+    chosen: list[EpisodePath] = []
     weights: list[float] = []
     for start in np.flatnonzero(task.start).tolist():
         paths = paths_from(task, policy, start)
@@ -183,7 +183,7 @@ def _advantages(
         return None
 
 
-def aggregation_weights(played: Episodes, batch_size: int, name: str) -> FloatArray:
+def aggregation_weights(played: SampledEpisodes, batch_size: int, name: str) -> FloatArray:
     """Return the weight of each turn's ``score * advantage`` in the gradient of its batch, float64 (n,)."""
     episode = played.episode_of
     tokens = played.tokens
@@ -203,7 +203,7 @@ class Scatter:
     The score of action a in a row with probabilities p is ``onehot(a) - p``, in the row's parameters.
     """
 
-    def __init__(self, played: Episodes, batch_size: int) -> None:
+    def __init__(self, played: SampledEpisodes, batch_size: int) -> None:
         rows, actions = played.task.shape
         self._policy = played.policy
         self._shape = (len(played.lengths) // batch_size, rows, actions)

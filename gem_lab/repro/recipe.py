@@ -6,20 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from gem_core._util.checks import check_choice, check_int, check_number, expected
+from gem_core._util.checks import check_number, defaults, expected
 from gem_core._util.foreign_json import read_json
-from gem_core._util.messages import unknown
-from gem_core.advantages.registry import (
-    SCOPES,
-    TRUNCATIONS,
-    get_estimator,
-    list_estimators,
-)
+from gem_core._util.options import Bounds
+from gem_core.advantages.declaration import NEEDS
+from gem_core.advantages.registry import get_estimator, list_estimators
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
-from gem_core.tasks import EnvChoice, TaskRow, make_tasks
+from gem_core.rollout.limits import TokenLimit
+from gem_core.rollout.options import read_object
+from gem_core.tasks import TaskRow, make_tasks
+from gem_core.trainers.estimators import unknown_estimator
+from gem_core.trainers.options import AdvantageOptions
+from gem_lab.options import RunOptions, TrainingOptions
 from gem_lab.repro.yaml import parse_yaml
 
 CRITIC_ESTIMATOR = "gae"
@@ -47,53 +48,35 @@ def reject_unsupported(trainer: str, reasons: Mapping[str, str]) -> None:
 
 
 @dataclass(frozen=True)
-class Recipe(RolloutOptions):
+class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunOptions):
     """A run that any trainer can perform, including the options of a rollout.
 
     Everything else is the same in every trainer: AdamW with `ADAM_BETAS` and without weight decay, a constant
     learning rate, gradients clipped to norm 1, PPO clipping at 0.2, one pass over the episodes of a step, and
-    no KL penalty, entropy bonus, or log-prob correction.
-
-    Attributes:
-        env: Environments, as in `EnvChoice.parse`. In a file, a single environment may be a plain string.
-        model: Hugging Face name or folder. In a file, a relative path is relative to the folder of the file.
-        seed: Random seed for the tasks, and for the trainer if it accepts one.
-        estimator: Name of a registered advantage estimator; "gae" needs a critic.
-        estimator_options: Options of the estimator, and ``truncation``, "keep" or "mask"; "rebn" also has
-            ``scope``, "collected" or "trained".
-        gamma: Discount per turn, from 0 to 1.
-        steps: Number of rounds of rollout and update.
-        tasks_per_step: Number of tasks per step.
-        samples_per_task: Number of episodes per task.
-        turns_per_step: Number of turns per step, for trainers whose batch size counts turns. None if the
-            recipe is not intended for such trainers.
-        updates_per_step: Number of optimizer updates per step, each on an equal share of the episodes.
-        max_tokens: Maximum number of tokens of an episode, including prompt and observations.
-        learning_rate: Learning rate of the policy.
-        critic_learning_rate: Learning rate of the critic of "gae"; None uses `learning_rate`.
-        temperature: Sampling temperature.
-        template_kwargs: Variables for the chat template.
-        gpus: Number of GPUs, all in one machine and shared by training and sampling.
+    no KL penalty, entropy bonus, or log-prob correction. The seed is that of the tasks, and of the trainer if
+    it accepts one.
     """
 
-    env: tuple[str, ...] = ()
-    model: str = ""
-    seed: int = 0
-    estimator: str = "rebn"
-    estimator_options: dict[str, Any] = field(default_factory=dict)
-    gamma: float = 1.0
-    steps: int = 100
-    tasks_per_step: int = 64
-    samples_per_task: int = 1
-    turns_per_step: int | None = None
-    updates_per_step: int = 1
-    max_tokens_per_turn: int = field(default=512, kw_only=True)
-    max_tokens: int = 4096
-    learning_rate: float = 1e-6
-    critic_learning_rate: float | None = None
-    temperature: float = 1.0
-    template_kwargs: dict[str, Any] = field(default_factory=dict)
-    gpus: int = 1
+    title: ClassVar = "recipe"
+
+    model: Annotated[str, "Hugging Face name, or a folder, relative to the recipe"] = ""
+    temperature: Annotated[float, Bounds(high=2, above=0)] = field(default=1.0, kw_only=True)
+    learning_rate: Annotated[float, "constant learning rate of AdamW", Bounds(high=1, above=0)] = field(
+        default=1e-6, kw_only=True
+    )
+    max_tokens_per_turn: Annotated[int, "maximum tokens per response"] = field(default=512, kw_only=True)
+    max_total_tokens: Annotated[int, "maximum tokens per episode, prompts and observations included"] = field(
+        default=4096, kw_only=True
+    )
+    critic_learning_rate: Annotated[
+        float | None,
+        "learning rate of the critic of gae (default: learning_rate)",
+        Bounds(high=1, above=0),
+    ] = None
+    turns_per_step: Annotated[
+        int | None, "turns per step, for Oat, whose batch size counts turns", Bounds(1)
+    ] = None
+    gpus: Annotated[int, "GPUs of one machine, shared by training and sampling", Bounds(1)] = 1
 
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
@@ -129,85 +112,56 @@ class Recipe(RolloutOptions):
         values = dict(options)
         if isinstance(values.get("env"), str):
             values["env"] = [values["env"]]
-        if isinstance(values.get("env"), list):
-            values["env"] = tuple(values["env"])
         for name in ("gamma", "learning_rate", "critic_learning_rate", "temperature", "step_timeout"):
             values |= {name: _parse_number(values[name])} if name in values else {}
-        for name in ("estimator_options", "template_kwargs"):
-            values[name] = values.get(name) or {}
-            if not isinstance(values[name], dict):
-                raise expected(f"{prefix}{name}", values[name], "names with values")
         values["estimator_options"] = {
-            name: _parse_number(value) for name, value in values["estimator_options"].items()
+            name: _parse_number(value)
+            for name, value in read_object(
+                values.get("estimator_options"), f"{prefix}estimator_options"
+            ).items()
         }
         return cls.read(values, prefix)
 
     def _check(self, prefix: str) -> None:
         super()._check(prefix)
-        texts = isinstance(self.env, tuple) and all(isinstance(text, str) for text in self.env)
-        if not self.env or not texts:
-            choices = list(self.env) if isinstance(self.env, tuple) else self.env
-            raise expected(f"{prefix}env", choices, "at least one environment")
-        if not self.model or not isinstance(self.model, str):
+        if (
+            not self.env
+            or not isinstance(self.env, list)
+            or not all(isinstance(one, str) for one in self.env)
+        ):
+            raise expected(f"{prefix}env", self.env, "at least one environment")
+        if not self.model:
             raise expected(f"{prefix}model", self.model, "a folder or the name of a model")
         for name in ("system_prompt", "wrappers", "traces", "model"):
             if "${" in (getattr(self, name) or ""):
                 raise ConfigError(
                     f"{prefix}{name}: trainers that use OmegaConf would resolve ${{ as a reference"
                 )
-        self._check_numbers(prefix)
         self._check_estimator(prefix)
         self._check_shares(prefix)
 
-    def _check_numbers(self, prefix: str) -> None:
-        check_int(f"{prefix}seed", self.seed, 0)
-        for name in ("steps", "tasks_per_step", "samples_per_task", "updates_per_step", "gpus", "max_tokens"):
-            check_int(f"{prefix}{name}", getattr(self, name), 1)
-        check_int(f"{prefix}max_tokens_per_turn", self.max_tokens_per_turn, 1)
-        check_int(f"{prefix}turns_per_step", self.turns_per_step, 1, optional=True)
-        check_number(f"{prefix}gamma", self.gamma, 0, 1)
-        check_number(f"{prefix}learning_rate", self.learning_rate, above=0, high=1)
-        check_number(
-            f"{prefix}critic_learning_rate", self.critic_learning_rate, above=0, high=1, optional=True
-        )
-        check_number(f"{prefix}temperature", self.temperature, above=0, high=2)
-
     def _check_estimator(self, prefix: str) -> None:
         if self.estimator not in list_estimators():
-            raise ConfigError(f"{prefix}{unknown('estimator', str(self.estimator), list_estimators())}")
+            raise unknown_estimator(f"{prefix}estimator", self.estimator, list_estimators())
         if self.critic_learning_rate is not None and not self.with_critic:
             raise ConfigError(f"{prefix}critic_learning_rate needs estimator={CRITIC_ESTIMATOR}")
-        estimator = get_estimator(self.estimator)
-        options = dict(self.estimator_options)
-        if estimator.collected_stats:
-            check_choice(f"{prefix}estimator_options.scope", options.pop("scope", "collected"), SCOPES)
-        check_choice(f"{prefix}estimator_options.truncation", options.pop("truncation", "keep"), TRUNCATIONS)
-        estimator.check_options(options, prefix=f"{prefix}estimator_options.")
-        for name, value in options.items():
-            if isinstance(estimator.default(name), float | int):
+        choice = self.read_estimator(prefix, supplies=(*NEEDS, "truncated"))
+        for name, value in choice.options.items():
+            if isinstance(choice.estimator.default(name), float | int):
                 check_number(f"{prefix}estimator_options.{name}", value)
-        if "group_ids" in estimator.needs_with(options) and self.samples_per_task < 2:
-            raise ConfigError(
-                f"{prefix}estimator={self.estimator} compares the samples of a task: samples_per_task must "
-                "be at least 2"
-            )
+        choice.check_group_size(f"{prefix}group_size", self.group_size)
 
     def _check_shares(self, prefix: str) -> None:
-        if self.tasks_per_step % self.updates_per_step:
+        if self.episodes_per_step % (self.minibatches * self.group_size):
             raise ConfigError(
-                f"{prefix}updates_per_step={self.updates_per_step} does not divide "
-                f"tasks_per_step={self.tasks_per_step}; choose a divisor"
+                f"{prefix}episodes_per_step={self.episodes_per_step}: expected a multiple of minibatches="
+                f"{self.minibatches} times group_size={self.group_size}"
             )
         if self.episodes_per_update % self.gpus:
             raise ConfigError(
                 f"{prefix}gpus={self.gpus} does not divide the {self.episodes_per_update} episodes of an "
                 "update; choose a divisor"
             )
-
-    @property
-    def sources(self) -> list[EnvChoice]:
-        """Environments with their arguments and weights."""
-        return [EnvChoice.parse(text) for text in self.env]
 
     @property
     def adam_betas(self) -> tuple[float, float]:
@@ -220,19 +174,19 @@ class Recipe(RolloutOptions):
         return self.steps * self.tasks_per_step
 
     @property
-    def tasks_per_update(self) -> int:
-        """Number of tasks of an optimizer update."""
-        return self.tasks_per_step // self.updates_per_step
+    def tasks_per_step(self) -> int:
+        """Number of tasks of a step."""
+        return self.episodes_per_step // self.group_size
 
     @property
-    def episodes_per_step(self) -> int:
-        """Number of episodes of a step."""
-        return self.tasks_per_step * self.samples_per_task
+    def tasks_per_update(self) -> int:
+        """Number of tasks of an optimizer update."""
+        return self.tasks_per_step // self.minibatches
 
     @property
     def episodes_per_update(self) -> int:
         """Number of episodes of an optimizer update."""
-        return self.episodes_per_step // self.updates_per_step
+        return self.episodes_per_step // self.minibatches
 
     @property
     def episodes_per_gpu(self) -> int:
@@ -271,17 +225,17 @@ class Recipe(RolloutOptions):
     @property
     def changed_estimator_options(self) -> dict[str, Any]:
         """Options of the estimator that differ from the defaults, including ``scope`` and ``truncation``."""
-        estimator, defaults = get_estimator(self.estimator), {"scope": "collected", "truncation": "keep"}
+        estimator, ordinary = get_estimator(self.estimator), {"scope": "collected", "truncation": "keep"}
         return {
             name: value
             for name, value in self.estimator_options.items()
-            if value != (defaults[name] if name in defaults else estimator.default(name))
+            if value != (ordinary[name] if name in ordinary else estimator.default(name))
         }
 
     def rollout_options(self) -> dict[str, Any]:
-        """Return the changed options of `RolloutOptions`, except `max_tokens_per_turn`."""
-        names = [item.name for item in fields(RolloutOptions) if item.name != "max_tokens_per_turn"]
-        return self.changed(*names)
+        """Return the changed `RolloutOptions`, except `max_tokens_per_turn` and `template_kwargs`."""
+        apart = ("max_tokens_per_turn", "template_kwargs")
+        return self.changed(*(item.name for item in fields(RolloutOptions) if item.name not in apart))
 
     def tasks(self) -> Iterator[TaskRow]:
         """Yield one row per task of the whole run."""
@@ -289,9 +243,8 @@ class Recipe(RolloutOptions):
 
     def changed(self, *names: str) -> dict[str, Any]:
         """Return the named options whose values differ from the defaults."""
-        defaults = {item.name: item.default for item in fields(self)}
-        defaults["template_kwargs"] = {}
-        return {name: getattr(self, name) for name in names if getattr(self, name) != defaults[name]}
+        ordinary = defaults(Recipe)
+        return {name: getattr(self, name) for name in names if getattr(self, name) != ordinary[name]}
 
     def build_environments(self) -> None:
         """Build each environment once, with its wrappers, so that mistakes are reported early.

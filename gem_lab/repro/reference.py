@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from gem_core.advantages.registry import get_estimator
+from gem_core._util.options import list_options
 from gem_lab.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
 from gem_lab.repro.script import flags, write_script
-from gem_lab.train.config import SUPPLIES
+from gem_lab.train.config import SUPPLIES, TrainConfig
 
 NOTES = ("Each step draws its tasks from the seed; the other trainers go through one list of tasks.",)
+FIXED: dict[str, Any] = {
+    "learning_rate_schedule": "constant",
+    "warmup_steps": 0,
+    "weight_decay": 0,
+    "adam_beta2": ADAM_BETAS[1],
+    "max_grad_norm": 1,
+    "epochs": 1,
+    "clip": 0.2,
+    "loss_scale": "token-mean",
+    "entropy": 0,
+    "kl": 0,
+    "eval_episodes": 0,
+    "out": "run",
+}
+"""Options that a recipe does not have."""
 
 
 def write(recipe: Recipe, folder: str | Path) -> list[str]:
@@ -23,62 +37,25 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: `gem-core train` has no equivalent of an option.
     """
-    no_flag = "gem-core train has no such option"
     reject_unsupported(
         "gem-core train",
         {
             **dict.fromkeys(
-                recipe.changed("system_prompt", "template_kwargs", "max_concurrent_envs", "env_threads"),
-                no_flag,
+                recipe.changed("max_concurrent_envs", "env_threads"), "gem-core train has no such option"
             ),
-            **dict.fromkeys(recipe.changed("context", "raw"), "it supports append contexts only"),
             **dict.fromkeys(recipe.changed("traces"), "it writes traces to the folder of the run"),
             **recipe.critic(),
             **dict.fromkeys(recipe.changed("gpus"), "it runs in one process"),
         },
     )
-    options = {
+    recipe.read_estimator(supplies=SUPPLIES)
+    shared = {option.name for option in list_options(TrainConfig)}
+    given = {option.name: getattr(recipe, option.name) for option in list_options(Recipe)}
+    values = {
         name: value
-        for name, value in recipe.changed_estimator_options.items()
-        if name not in ("scope", "truncation")  # its statistics are always those of all episodes of a step
+        for name, value in given.items()
+        if name in shared and value is not None and value is not False and value not in ("", {})
     }
-    if missing := get_estimator(recipe.estimator).missing(options, SUPPLIES):
-        reject_unsupported("gem-core train", {"estimator": f"{recipe.estimator} needs {missing}"})
-    values: dict[str, Any] = {
-        "model": recipe.model,
-        "estimator": recipe.estimator,
-        **({"estimator-options": json.dumps(options)} if options else {}),
-        **{name: value for name, value in recipe.changed_estimator_options.items() if name == "truncation"},
-        "gamma": recipe.gamma,
-        "seed": recipe.seed,
-        "steps": recipe.steps,
-        "episodes-per-step": recipe.episodes_per_step,
-        "group-size": recipe.samples_per_task,
-        "max-tokens-per-turn": recipe.max_tokens_per_turn,
-        "max-total-tokens": recipe.max_tokens,
-        "on-length-cut": recipe.on_length_cut,
-        **{
-            name.replace("_", "-"): value
-            for name, value in recipe.changed("chat_template", "date", "thoughts").items()
-        },
-        "temperature": recipe.temperature,
-        "lr": recipe.learning_rate,
-        "lr-schedule": "constant",
-        "warmup-steps": 0,
-        "weight-decay": 0,
-        "adam-beta2": ADAM_BETAS[1],
-        "max-grad-norm": 1,
-        "epochs": 1,
-        "minibatches": recipe.updates_per_step,
-        "clip": 0.2,
-        "loss-scale": "token-mean",
-        "entropy": 0,
-        "kl": 0,
-        "eval-episodes": 0,
-        "out": "run",
-    }
-    names = ("max_turns", "wrappers", "parse_special", "step_timeout", "on_env_error", "max_env_retries")
-    values |= {name.replace("_", "-"): value for name, value in recipe.changed(*names).items()}
-    lines = [["--env", text] for text in recipe.env]
-    write_script(Path(folder) / "run.sh", "gem-core train", [*lines, *flags(values)], notes=NOTES)
+    values = {name.replace("_", "-"): value for name, value in {**values, **FIXED}.items()}
+    write_script(Path(folder) / "run.sh", "gem-core train", flags(values), notes=NOTES)
     return list(NOTES)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.discovery import load_trainer
 from gem_core.trainers.estimators import read_estimator
 from gem_core.trainers.plugin import RecipeWriter, SupportedTrainer
+from gem_lab.discovery import load_trainer
 from gem_lab.repro.recipe import Recipe
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import MissingDependency
 from gem_lab.train.config import TrainConfig
+from gem_lab.train.tiny_options import TinyOptions
 
 if TYPE_CHECKING:
     from gem_lab.train.report import TrainOutcome, TrainReporter
-    from gem_lab.train.tiny import TinyOptions, make_tiny, save_tiny
+    from gem_lab.train.tiny import make_tiny, save_tiny
     from gem_lab.train.trainer import train
 
 __all__ = ["TrainOutcome", "TrainReporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
@@ -23,7 +24,6 @@ __all__ = ["TrainOutcome", "TrainReporter", "TinyOptions", "TrainConfig", "make_
 _HOMES = {
     "TrainOutcome": "report",
     "TrainReporter": "report",
-    "TinyOptions": "tiny",
     "make_tiny": "tiny",
     "save_tiny": "tiny",
     "train": "trainer",

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from gem_lab.train.config import TINY, TrainConfig
 from gem_lab.train.report import TrainReporter
-from gem_lab.train.tiny import TinyOptions, recorded_options, save_tiny
+from gem_lab.train.tiny import recorded_options, save_tiny
+from gem_lab.train.tiny_options import TinyOptions
 
 
 def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> str:
@@ -14,7 +15,7 @@ def prepare_model(config: TrainConfig, model: str, reporter: TrainReporter) -> s
     if model != TINY:
         return model
     folder = Path(config.out) / TINY
-    options = TinyOptions(envs=tuple(source.text for source in config.sources), seed=config.seed)
+    options = TinyOptions(env=tuple(source.text for source in config.sources), seed=config.seed)
     if recorded_options(folder) != options.to_dict():
         reporter.note(
             f"creating a tiny model in {folder}; warm start: {options.warm_start_steps} steps on random "

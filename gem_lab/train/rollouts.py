@@ -22,7 +22,7 @@ def training_tasks(config: TrainConfig, step: int) -> list[TaskRow]:
 
     Args:
         config: Options of the run.
-        step: Number of the step, from 1.
+        step: Index of the step, from 1.
     """
     tasks = config.episodes_per_step // config.group_size
     return list(
@@ -44,7 +44,7 @@ def require_environments(config: TrainConfig) -> None:
             them, or no environment has an agent that `agent_model` names.
         GemError: An environment cannot be made; see `EnvChoice.make`.
     """
-    if "reward_components" in config.needs:
+    if "reward_components" in config.choice.needs:
         for source in config.sources:
             with source.make(config.wrappers or ()) as env:
                 if not env.reward_components:
@@ -98,7 +98,7 @@ class Rollouts:
             return await self._play(task, players, f"{name}/{number}")
 
         async def play_groups() -> list[list[Episode]]:
-            at_once = self.config.max_batch  # no more environments than rows in a batch
+            at_once = self.config.concurrency  # no more environments than rows in a batch
             await self._envs.reserve(tasks[:at_once], self.config.step_timeout)
             return await play_tasks(tasks, one, at_once=at_once)
 

@@ -17,7 +17,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -29,7 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import gem_core
 from gem_chat import AppendContext
 from gem_chat.vision import is_processor, tokenizer_of
-from gem_core._util.checks import check_int, check_number, check_path, expected
+from gem_core._util.checks import check_path
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.core import Env
 from gem_core.errors import ConfigError
@@ -40,9 +39,10 @@ from gem_core.rollout import Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
 from gem_core.wrapper import Wrapper
 from gem_envs.tools.wrapper import Tools
+from gem_lab.train.batches import make_batch, score_tokens
 from gem_lab.train.checkpoint import save_processor
-from gem_lab.train.objective import make_batch, score_tokens
 from gem_lab.train.output import replace_folder
+from gem_lab.train.tiny_options import TinyOptions
 from gem_lab.train.tiny_vision import make_processor, make_vision_model
 
 logger = logging.getLogger(__name__)
@@ -60,60 +60,6 @@ CHAT_TEMPLATE = (
 
 _PIECES = r"\\boxed\{[^{}\n]*\}|[^\n\\]*\n+|[^\n\\]+|\\"
 """Pieces of text whose boundaries no token crosses: an answer, and each line around it."""
-
-
-@dataclass(frozen=True)
-class TinyOptions:
-    """Options of a tiny model; the same options give the same model.
-
-    Attributes:
-        envs: Environments whose text the tokenizer learns and whose format the model learns: ids, or
-            ids with arguments such as ``game:GuessTheNumber-v0(max_number=50)``.
-        hidden_size: Width of the model, a multiple of the head size 32, which every engine supports.
-        layers: Number of decoder layers.
-        vocab_size: Maximum size of the vocabulary; the model rounds it up to a multiple of 64. The minimum,
-            261, is one token per byte plus five special tokens.
-        max_positions: Longest context in tokens.
-        warm_start_steps: Number of supervised steps on random legal play; 0 keeps the weights random.
-        warm_start_tokens: Number of tokens of random play to learn from, over all environments; a short warm
-            start does not play more than it learns from.
-        warm_start_batch: Number of tokens per step, but at least one episode.
-        warm_start_lr: Learning rate of Adam.
-        random_calls: Probability that an action of the random play is a tool call, in environments whose
-            random player calls tools.
-        corpus_episodes: Number of random episodes per environment from which the tokenizer learns.
-        seed: Random seed for the weights and the random play.
-    """
-
-    envs: tuple[str, ...] = ("game:GuessTheNumber-v0-easy",)
-    hidden_size: int = 64
-    layers: int = 2
-    vocab_size: int = 2048
-    max_positions: int = 4096
-    warm_start_steps: int = 600
-    warm_start_tokens: int = 131_072
-    warm_start_batch: int = 2048
-    warm_start_lr: float = 3e-3
-    random_calls: float = 0.5
-    corpus_episodes: int = 200
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.envs:
-            raise expected("envs", self.envs, "at least one environment id")
-        if check_int("hidden_size", self.hidden_size, 32) % 32:
-            raise expected("hidden_size", self.hidden_size, "a multiple of 32")
-        for name in ("layers", "max_positions", "warm_start_tokens", "warm_start_batch", "corpus_episodes"):
-            check_int(name, getattr(self, name), 1)
-        check_int("warm_start_steps", self.warm_start_steps, 0)
-        check_number("warm_start_lr", self.warm_start_lr, above=0)
-        check_number("random_calls", self.random_calls, 0, 1)
-        check_int("vocab_size", self.vocab_size, len(_alphabet()) + len(SPECIAL_TOKENS))
-        check_int("seed", self.seed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options as JSON-serializable data."""
-        return {**asdict(self), "envs": list(self.envs)}
 
 
 def recorded_options(folder: Path) -> dict[str, Any] | None:
@@ -136,7 +82,7 @@ def make_tiny(options: TinyOptions, progress: Callable[[int], None] | None = Non
         ``(model, tokenizer)``, a `LlamaForCausalLM` and a `PreTrainedTokenizerFast`; if an environment
         shows images, a `Qwen2VLForConditionalGeneration` and a `gem_chat.vision.Processor`.
     """
-    sources = [EnvChoice.parse(text) for text in options.envs]
+    sources = [EnvChoice.parse(text) for text in options.env]
     for source in sources:
         count_items(source, "train")  # rejects evaluation-only environments
     envs = [_one_agent(source.make()) for source in sources]
@@ -396,7 +342,7 @@ def _warm_start(
         episodes += asyncio.run(play)
     image_processor = AppendContext(processor).image_processor
     random = derive_rng(options.seed, "batches", sep="/")
-    optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_lr, betas=(0.9, 0.99))
+    optimizer = torch.optim.Adam(model.parameters(), lr=options.warm_start_learning_rate, betas=(0.9, 0.99))
     model.train()
     for step in range(options.warm_start_steps):
         if progress is not None:

@@ -23,8 +23,8 @@ from gem_core.advantages.registry import (
     names_in_trainer,
 )
 from gem_core.advantages.returns import returns
-from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import read_estimator
+from gem_lab.discovery import load_trainer, trainer_names
 from gem_lab.exam.inputs import Candidate
 from gem_lab.repro.recipe import Recipe
 from tests.advantages.builtin import BUILTIN
@@ -83,7 +83,7 @@ def test_one_decorated_function_is_an_estimator_everywhere(added: Estimator) -> 
         "env": "game:GuessTheNumber-v0",
         "model": "m",
         "estimator": "added_by_a_test",
-        "samples_per_task": 2,
+        "group_size": 2,
     }
     assert Recipe.of(recipe).estimator == "added_by_a_test"
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gem_chat import MessagesContext
 from gem_core import register
-from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits, MessagesContext
+from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tools import Tool, ToolResult, make_tools
 from gem_envs.tools.wrapper import Tools

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_chat.calls.formats import FORMATS, get_format
 from gem_chat.calls.native import native_calls
 from gem_core.errors import DataError, MissingDependency
 from gem_core.registration import spec
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_core.tools import ToolState
 from gem_envs.graders import math, qa
 from gem_envs.graders.program_tests import read_tests
@@ -25,7 +26,7 @@ from gem_envs.text import first_tag, integers, last_boxed, last_code_block, last
 from gem_envs.tools.python import PythonTool
 from gem_lab.checker import check_env, trust_rules
 from gem_lab.checker.attacks import Payload, calls, payloads, wrapped
-from gem_lab.checker.host import Host
+from gem_lab.checker.host import ProcessSnapshot
 from gem_lab.checker.null_policies import find_readable_forms, play, readable_forms
 from gem_lab.eval.config import EvalConfig
 from gem_lab.eval.inspect_log import write_inspect_logs
@@ -46,9 +47,9 @@ assert len(OFFLINE) > 150
 
 
 @pytest.fixture
-def host() -> Iterator[Host]:
+def host() -> Iterator[ProcessSnapshot]:
     """This machine, which a test must leave unchanged."""
-    before = Host()
+    before = ProcessSnapshot()
     try:
         yield before
         assert before.changes() == []
@@ -56,7 +57,7 @@ def host() -> Iterator[Host]:
         before.restore()
 
 
-def panel(host: Host) -> list[Payload]:
+def panel(host: ProcessSnapshot) -> list[Payload]:
     return list(payloads(host.folder, host.token))
 
 
@@ -98,7 +99,7 @@ def test_a_program_is_sent_once() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS.names())
-def test_no_call_format_runs_a_text(name: str, host: Host) -> None:
+def test_no_call_format_runs_a_text(name: str, host: ProcessSnapshot) -> None:
     form, tools = get_format(name), [PythonTool()]
     read = 0
     for payload in panel(host):
@@ -113,7 +114,7 @@ def test_no_call_format_runs_a_text(name: str, host: Host) -> None:
     assert read > len(panel(host))
 
 
-def test_no_native_call_runs_a_text(host: Host) -> None:
+def test_no_native_call_runs_a_text(host: ProcessSnapshot) -> None:
     for payload in panel(host):
         for name, arguments in (
             ("python", payload.text),
@@ -126,7 +127,7 @@ def test_no_native_call_runs_a_text(host: Host) -> None:
 
 
 @NEEDS_NAMESPACE
-def test_the_python_tool_confines_what_it_runs(host: Host) -> None:
+def test_the_python_tool_confines_what_it_runs(host: ProcessSnapshot) -> None:
     tool = PythonTool()
     ran = 0
     for payload in panel(host):
@@ -143,7 +144,7 @@ REFERENCES = ("7", r"\frac{1}{2}", "x^2+1", r"\{1, 2\}", "[0, 1)", r"\text{No}")
 
 @pytest.mark.parametrize("symbolic", [False, True])
 @pytest.mark.long
-def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None:
+def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: ProcessSnapshot) -> None:
     if symbolic:
         pytest.importorskip("math_verify", reason="needs the extra 'math'")
     references = itertools.cycle(REFERENCES)
@@ -154,7 +155,7 @@ def test_the_mathematics_grader_runs_no_text(symbolic: bool, host: Host) -> None
             assert not math.grade(text, next(references), symbolic=symbolic), payload.name
 
 
-def test_the_other_graders_and_parsers_run_no_text(host: Host) -> None:
+def test_the_other_graders_and_parsers_run_no_text(host: ProcessSnapshot) -> None:
     for payload in panel(host):
         for _, text in wrapped(payload.text):
             assert not qa.exact_match(text, ["seven"])
@@ -164,7 +165,7 @@ def test_the_other_graders_and_parsers_run_no_text(host: Host) -> None:
 
 
 @NEEDS_NAMESPACE
-def test_programs_under_test_stay_inside(host: Host) -> None:
+def test_programs_under_test_stay_inside(host: ProcessSnapshot) -> None:
     tests = read_tests({"inputs": ["1"], "outputs": ["2"]})
     for payload in panel(host):
         if not payload.slow:
@@ -184,7 +185,7 @@ class Attacks:
         return ChatReply(next(self.texts), "stop", 12, 3)
 
 
-def test_an_evaluation_shows_texts_as_texts(host: Host, tmp_path: Any) -> None:
+def test_an_evaluation_shows_texts_as_texts(host: ProcessSnapshot, tmp_path: Any) -> None:
     texts = [text for payload in panel(host) for text in (payload.text, f"\\boxed{{{payload.text}}}")]
     page = next(payload.text for payload in panel(host) if payload.name == "page")
     ids = ["game:Wordle-v0-easy", "math:Arithmetic-v0-retry"]

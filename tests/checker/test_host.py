@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gem_lab.checker import host as host_module
-from gem_lab.checker.host import Host
+from gem_lab.checker.host import ProcessSnapshot
 
 pytestmark = [
     pytest.mark.once,
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def test_a_fork_that_starts_its_program_late_is_noticed():
-    host = Host()
+    host = ProcessSnapshot()
     child = os.fork()
     if child == 0:
         time.sleep(0.3)
@@ -33,7 +33,7 @@ def test_a_fork_that_starts_its_program_late_is_noticed():
 
 def test_a_fork_without_a_program_delays_the_result_only(monkeypatch):
     monkeypatch.setattr(host_module, "_GRACE", 30.0)  # the child takes longer than a second on a busy machine
-    host = Host()
+    host = ProcessSnapshot()
     child = os.fork()
     if child == 0:
         time.sleep(0.3)
@@ -52,7 +52,7 @@ def test_what_others_do_to_the_working_directory_is_no_change(what, changed, tmp
     here.mkdir()
     (here / "file").touch()
     monkeypatch.chdir(here)
-    host = Host()
+    host = ProcessSnapshot()
     if what == "renamed":
         here.rename(there)
     else:

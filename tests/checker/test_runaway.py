@@ -16,7 +16,7 @@ from gem_core.errors import CheckFailed
 from gem_core.spec import EnvSpec
 from gem_lab.checker import check_env
 from gem_lab.checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
-from gem_lab.checker.host import Host
+from gem_lab.checker.host import ProcessSnapshot
 from gem_lab.checker.runaway import portable_spec, send
 from gem_lab.checker.subject import RuleBroken
 from tests.checker.broken_envs import Backtracks, Interprets, Sound
@@ -52,7 +52,7 @@ def test_a_text_that_is_run_leaves_a_trace(name: str, language: str) -> None:
         and b"GNU" not in subprocess.run(["sed", "--version"], capture_output=True).stdout
     ):
         pytest.skip("only GNU sed runs programs")
-    host = Host()
+    host = ProcessSnapshot()
     try:
         (payload,) = [one for one in payloads(host.folder, host.token) if one.name == name]
         env = Interprets(language)

@@ -117,7 +117,7 @@ def test_lists_of_every_command_are_known():
     assert {
         "gem-core exam --tasks", "gem-core exam --batch-sizes", "gem-core exam --gammas",
         "gem-core check --rules",
-        "gem-core check --actions", "gem-core consistency --trainers", "gem-core eval --envs",
+        "gem-core check --actions", "gem-core consistency --trainers", "gem-core eval --env",
         "gem-core train --env", "gem-core export --env", "gem-core repro --to", "gem-core sandbox --level",
         "gem-core play --kwargs", "gem-core serve openenv --kwargs",
     } <= lists  # fmt: skip

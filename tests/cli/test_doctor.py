@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers import discovery
 from gem_core.trainers.plan import Plan, SourceRows
 from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
 from gem_envs.sandbox import LevelCheck, levels, strongest
+from gem_lab import discovery
 from gem_lab.cli import main
 
 

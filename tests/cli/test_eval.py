@@ -8,7 +8,7 @@ import pytest
 
 from gem_lab.cli import _console, main
 
-WORDS = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
+WORDS = ["eval", "--model", "random", "--env", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
 
 
 def test_a_bar_for_each_environment_on_a_terminal(tmp_path, monkeypatch, capsys):
@@ -42,7 +42,7 @@ def test_failed_episodes_are_explained(tmp_path, capsys):
         "eval",
         "--model",
         "random",
-        "--envs",
+        "--env",
         "openenv:http://127.0.0.1:1(retry_for=0)",
         "--episodes",
         "2",
@@ -58,7 +58,7 @@ def test_failed_episodes_are_explained(tmp_path, capsys):
     [
         (["--extra-body", "[1]"], "is not a JSON object"),
         (["--extra-body", "{"], "is not JSON"),
-        (["--episodes", "0"], "at least 1"),
+        (["--episodes", "0"], "episodes=0: expected a whole number from 1 to"),
         (["--temperature", "-1"], "temperature=-1.0: expected a number of at least 0"),
         (
             ["--api-key-env", "NO_SUCH_VARIABLE"],

@@ -27,4 +27,4 @@ def test_the_help_of_tiny_names_the_defaults_of_its_options(capsys: pytest.Captu
     for name in ("hidden_size", "layers", "vocab_size", "max_positions", "warm_start_steps", "seed"):
         described = shown[shown.index(f" --{name.replace('_', '-')} N ") :]
         assert described[: described.index(")")].endswith(f"(default {getattr(defaults, name)}")
-    assert f"default {defaults.envs[0]})" in shown
+    assert f"default {defaults.env[0]})" in shown

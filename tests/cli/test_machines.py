@@ -16,7 +16,7 @@ from gem_lab.cli import main
 from gem_lab.cli._console import note
 
 GAME = "game:GuessTheNumber-v0-easy"
-EVAL = ["eval", "--model", "random", "--envs", GAME, "--episodes", "2", "--out"]
+EVAL = ["eval", "--model", "random", "--env", GAME, "--episodes", "2", "--out"]
 CLOSED = {"in": "<&-", "out": ">&-", "err": "2>&-", "all": "<&- >&- 2>&-"}
 ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 ENV = """
@@ -111,7 +111,7 @@ def test_paths_that_are_not_utf_8(odd: str, capsys: pytest.CaptureFixture[str]) 
         ["view", odd],
         ["report", run, "--out", f"{odd}/report.html"],
         ["check", env, "--seeds", "1", "--rules", "step_results", "specs_travel", "processes_change_nothing"],
-        ["eval", "--model", "random", "--envs", env, "--episodes", "1", "--out", f"{odd}/own"],
+        ["eval", "--model", "random", "--env", env, "--episodes", "1", "--out", f"{odd}/own"],
         ["eval", "--rescore", run, "--out", f"{odd}/again"],
     ):
         assert main(words) == 0, capsys.readouterr().err

@@ -39,8 +39,8 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
 
 def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
     (tmp_path / "acme_command.py").write_text(
-        "from gem_lab.cli._arguments import Command\n"
-        "COMMAND = Command('say hello', examples=('',))\n"
+        "from gem_lab.cli._arguments import CliCommand\n"
+        "COMMAND = CliCommand('say hello', examples=('',))\n"
         "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
         "def run(args):\n    print('hello', args.name)\n    return 0\n"
     )
@@ -62,7 +62,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
     )
     assert main(["eval", "--model", "random"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "expected --envs, or --rescore RUN; see --help" in line
+    assert "expected --env, or --rescore RUN; see --help" in line
 
 
 def test_the_help_is_light():
@@ -140,7 +140,7 @@ def test_an_unknown_option_is_named_with_the_closest_one_and_the_help_of_its_com
     [
         (["train", "--episodes-per-ste", "8"], "--episodes-per-ste", "--episodes-per-step"),
         (["train", "--gamm=0.9"], "--gamm=0.9", "--gamma"),
-        (["eval", "--env", "game:GuessTheNumber-v0", "--model", "x"], "--env", "--envs"),
+        (["eval", "--en", "game:GuessTheNumber-v0", "--model", "x"], "--en", "--env"),
         (["--versio"], "--versio", "--version"),
     ],
 )

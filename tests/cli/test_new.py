@@ -43,7 +43,7 @@ def test_a_class_in_a_file_works_like_a_registered_environment(file_id, tmp_path
     with make_vec([row["env_id"]] * 2, backend="process") as vec:
         observations, _ = vec.reset(seed=1)
         assert len(observations) == 2
-    words = ["eval", "--model", "oracle", "--envs", row["env_id"], "--episodes", "2", "--json"]
+    words = ["eval", "--model", "oracle", "--env", row["env_id"], "--episodes", "2", "--json"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert json.loads(capsys.readouterr().out)["overall"]["success"]["mean"] == 1
 
@@ -129,7 +129,7 @@ def test_its_tool_rewards_useful_calls_once_and_its_state_continues(tool_id):
 
 def test_the_players_of_a_new_environment_with_a_tool(tool_id, tmp_path, capsys):
     for player in ("oracle", "random"):
-        words = ["eval", "--model", player, "--envs", tool_id, "--episodes", "10", "--json"]
+        words = ["eval", "--model", player, "--env", tool_id, "--episodes", "10", "--json"]
         assert main([*words, "--out", str(tmp_path / player)]) == 0
         summary = json.loads(capsys.readouterr().out)["envs"]
         (summary,) = summary.values()

@@ -57,7 +57,7 @@ def test_a_run_does_not_write_through_links_in_its_folder(name, played, precious
     folder = shutil.copytree(played, tmp_path / "copy")
     (folder / name).unlink(missing_ok=True)
     (folder / name).symlink_to(precious)
-    command = ["eval", "--model", "random", "--envs", EASY, "--episodes", "4", "--out", str(folder)]
+    command = ["eval", "--model", "random", "--env", EASY, "--episodes", "4", "--out", str(folder)]
     assert main(command) == 2
     assert f"{name} is a link" in capsys.readouterr().err
     assert precious.read_text() == "precious"

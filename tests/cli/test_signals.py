@@ -52,7 +52,7 @@ def test_an_evaluation_closes_its_environments(tmp_path, end, before):
     record = Record(tmp_path / "record")
     env = f"{IDS[1]}(path={str(record._path)!r},step=0.2)"
     process = start(
-        "eval", "--model", "endpoint:m", "--base-url", "http://127.0.0.1:9/v1", "--envs", env, "--episodes",
+        "eval", "--model", "endpoint:m", "--base-url", "http://127.0.0.1:9/v1", "--env", env, "--episodes",
         "4", "--out", str(tmp_path / "run"), before=before,
     )  # fmt: skip  # nobody answers there, so the episodes wait
     try:

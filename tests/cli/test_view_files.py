@@ -177,7 +177,7 @@ def test_no_answer_stops_a_page(tmp_path: Path, name):
 
 
 def test_a_damaged_run_does_not_stop_a_report(tmp_path, capsys):
-    words = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-v0-easy", "--episodes", "1"]
+    words = ["eval", "--model", "random", "--env", "game:GuessTheNumber-v0-easy", "--episodes", "1"]
     assert main([*words, "--out", str(tmp_path / "good")]) == 0
     bad = []
     for index, text in enumerate(("[" * 9999, "{}", "[]", '{"envs": 3, "overall": {}}', "\udcff")):

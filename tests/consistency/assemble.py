@@ -13,7 +13,7 @@ import torch
 
 from gem_core.rollout import Episode, Turn
 from gem_lab.consistency import Comparison, Played, Record, compare
-from gem_lab.train.objective import policy_gradient
+from gem_lab.train.batches import policy_gradient
 from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import Row, Update, load_weights
 

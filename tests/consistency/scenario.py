@@ -119,7 +119,7 @@ def make(made: Scenario) -> None:
 
     from gem_lab.train import TinyOptions, save_tiny
 
-    options = TinyOptions(envs=(*SOURCES[:2], TOOL), vocab_size=512, warm_start_steps=0, corpus_episodes=20)
+    options = TinyOptions(env=(*SOURCES[:2], TOOL), vocab_size=512, warm_start_steps=0, corpus_episodes=20)
     save_tiny(made.model, options)
     tokenizer = AutoTokenizer.from_pretrained(made.model)
     model = AutoModelForCausalLM.from_pretrained(made.model, attn_implementation="eager").float().eval()

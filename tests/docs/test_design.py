@@ -14,9 +14,9 @@ import pytest
 
 MODULES = (
     "gem_core.core", "gem_core.tasks", "gem_core.rollout", "gem_core.rollout.pool", "gem_core.rollout.rows",
-    "gem_core.rollout.runner", "gem_core.rollout.trajectory", "gem_core.advantages",
-    "gem_core.advantages.batch", "gem_lab.engines.sampling", "gem_lab.train.config", "gem_lab.train.learner",
-    "gem_lab.train.objective", "gem_lab.train.rollouts", "gem_lab.train.trainer",
+    "gem_core.rollout.runner", "gem_core.rollout.trajectory", "gem_core.rollout.estimator_inputs",
+    "gem_core.advantages", "gem_core.advantages.batch", "gem_lab.engines.sampling", "gem_lab.train.config",
+    "gem_lab.train.batches", "gem_lab.train.rollouts", "gem_lab.train.trainer",
 )  # fmt: skip
 PAGE = Path(__file__).parents[2] / "docs" / "design.md"
 

@@ -240,7 +240,7 @@ QUICK = (
 def test_players_of_an_evaluation_earn_what_is_documented(
     player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["eval", "--model", player, "--envs", *QUICK, "--episodes", "60", "--out", str(tmp_path / "run")]
+    words = ["eval", "--model", player, "--env", *QUICK, "--episodes", "60", "--out", str(tmp_path / "run")]
     assert cli.main(words) == 0
     records = [ROOT / "docs" / "results" / name for name in ("games.jsonl", "datasets.jsonl")]
     tables.verify(tmp_path / "run", records)

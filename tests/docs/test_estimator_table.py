@@ -9,8 +9,8 @@ import pytest
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
-from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import read_estimator
+from gem_lab.discovery import load_trainer, trainer_names
 from tests.advantages.builtin import BUILTIN
 from tests.docs.blocks import ROOT
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(3000)
 
 
 def command(url: str, out: Path, *more: str) -> list[str]:
-    words = ["eval", "--model", MODEL, "--base-url", url, "--envs", *ENVS, "--episodes", EPISODES]
+    words = ["eval", "--model", MODEL, "--base-url", url, "--env", *ENVS, "--episodes", EPISODES]
     words += ["--max-turns", TURNS, "--max-tokens-per-turn", TOKENS, "--on-length-cut", "pass"]
     # One request at a time, so that a batching server computes each answer separately.
     return [*words, "--concurrency", "1", "--timeout", "600", "--out", str(out), *more]
@@ -63,7 +63,7 @@ def test_ten_environments_and_the_report(whole, tmp_path, capsys):
     assert len(actions) > 10  # a model, not a constant
     random = tmp_path / "random"
     assert (
-        main(["eval", "--model", "random", "--envs", *ENVS[:5], "--episodes", "4", "--out", str(random)]) == 0
+        main(["eval", "--model", "random", "--env", *ENVS[:5], "--episodes", "4", "--out", str(random)]) == 0
     )
     page = whole.parent / "report.html"
     assert main(["report", str(whole), str(random), "--out", str(page)]) == 0
@@ -96,7 +96,7 @@ def test_half_of_the_calls_fail_and_no_result_changes(whole, endpoint, tmp_path)
 
 
 def test_a_conversation_beyond_the_context_ends_its_episode(endpoint, tmp_path):
-    words = ["eval", "--model", MODEL, "--base-url", endpoint, "--envs", "game:GuessTheNumber-v0-easy"]
+    words = ["eval", "--model", MODEL, "--base-url", endpoint, "--env", "game:GuessTheNumber-v0-easy"]
     words += ["--episodes", "1", "--system-prompt", "word " * 2500, "--out", str(tmp_path)]
     assert main([*words, "--json"]) == 0
     (line,) = (tmp_path / "episodes.jsonl").read_text().splitlines()

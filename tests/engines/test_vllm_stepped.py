@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gem_core._util.waiting import within
 from gem_lab.engines.vllm import SteppedVllmPolicy
 
 
@@ -100,6 +101,40 @@ def test_stop_strings_need_the_text_of_a_response() -> None:
         play(engine, **sampling)
     assert [engine.params[0].detokenize for engine in engines] == [False, True]
     assert engines[1].params[0].stop == ["\n"]
+
+
+def test_a_request_can_name_further_stop_strings() -> None:
+    engine = StubEngine()
+    policy = SteppedVllmPolicy(engine, {"stop": "\n"})
+
+    async def main() -> None:
+        await policy.generate([1, 2], max_tokens=2, request_id="a", stop=["Observation:"])
+        await policy.generate([1, 2], max_tokens=2, request_id="b")
+
+    asyncio.run(main())
+    assert [params.stop for params in engine.params] == [["\n", "Observation:"], ["\n"]]
+    assert all(params.detokenize for params in engine.params)
+
+
+def test_several_requests_of_an_episode_may_be_open_at_once() -> None:
+    engine = StubEngine()
+    policy = SteppedVllmPolicy(engine, {})
+
+    async def main() -> list[Any]:
+        asked = [policy.generate([n, 2, 3], max_tokens=3, request_id="episode") for n in range(4)]
+        return await within(5, asyncio.gather(*asked))
+
+    assert [answer.token_ids[0] for answer in asyncio.run(main())] == [0, 1, 2, 3]
+    assert engine.most == 4
+    assert len({params.seed for params in engine.params}) == 4
+
+    def seeds() -> list[int]:
+        return [params.seed for params in engine.params[-4:]]
+
+    once = seeds()
+    policy.forget_request("episode")
+    asyncio.run(main())
+    assert seeds() == once  # an episode that is played again draws the same numbers
 
 
 def test_an_error_of_the_engine_reaches_every_episode() -> None:

@@ -26,14 +26,14 @@ def test_what_a_model_is(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"envs": []}, "at least one environment"),
-        ({"envs": EASY}, "expected a list"),
-        ({"envs": [EASY, EASY]}, "listed twice"),
-        ({"envs": [f"{EASY}=2"]}, "omit the weights"),
+        ({"env": []}, "at least one environment"),
+        ({"env": EASY}, "expected a list"),
+        ({"env": [EASY, EASY]}, "listed twice"),
+        ({"env": [f"{EASY}=2"]}, "omit the weights"),
         ({"episodes": 0}, "episodes=0: expected a whole number from 1 to 1000000"),
         ({"episodes": 1.5}, "episodes=1.5: expected a whole number"),
         ({"episodes": 2_000_000}, "episodes=2000000: expected a whole number from 1 to 1000000"),
-        ({"samples": True}, "samples=True: expected a whole number"),
+        ({"group_size": True}, "group_size=True: expected a whole number"),
         ({"seed": -1}, "seed=-1: expected"),
         ({"temperature": -0.1}, "temperature=-0.1: expected a number of at least 0"),
         ({"temperature": float("nan")}, "temperature=nan: expected a finite number of at least 0"),
@@ -43,15 +43,15 @@ def test_what_a_model_is(tmp_path):
         ({"timeout": 600, "give_up_after": 300}, "give_up_after=300: expected more than timeout=600"),
         ({"give_up_after": 0}, "give_up_after=0: expected a number above 0"),
         ({"on_length_cut": "maybe"}, "on_length_cut="),
-        ({"max_total_tokens": 100}, "which endpoint does not report"),
-        ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for the requests to an endpoint"),
-        ({"template_kwargs": {"a": 1}}, "template_kwargs are for the chat template of a folder"),
+        ({"max_total_tokens": 100}, "max_total_tokens is for a model in a folder"),
+        ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for a model at an endpoint"),
+        ({"template_kwargs": {"a": 1}}, "template_kwargs is for a model in a folder"),
         ({"model": "hf:folder", "temperature": 0}, "temperature=0: expected a number above 0"),
     ],
 )
 def test_values_that_cannot_be_honored(options, message):
     with pytest.raises(ConfigError, match=message):
-        EvalConfig(**{"model": "a-model", "envs": [EASY], **options})
+        EvalConfig(**{"model": "a-model", "env": [EASY], **options})
 
 
 @pytest.mark.parametrize("timeout", [5.0, 120.0, 3600.0])

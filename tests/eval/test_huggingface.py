@@ -19,13 +19,13 @@ def folder(tmp_path_factory):
     from gem_lab.train import TinyOptions, save_tiny
 
     path = tmp_path_factory.mktemp("models") / "tiny"
-    save_tiny(path, TinyOptions(envs=(EASY,), layers=1, warm_start_steps=30, warm_start_tokens=8_000,
+    save_tiny(path, TinyOptions(env=(EASY,), layers=1, warm_start_steps=30, warm_start_tokens=8_000,
                                 corpus_episodes=30))  # fmt: skip
     return path
 
 
 def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
-    words = ["eval", "--model", str(folder), "--envs", EASY, "--episodes", "6", "--samples", "2", "--json"]
+    words = ["eval", "--model", str(folder), "--env", EASY, "--episodes", "6", "--group-size", "2", "--json"]
     words += ["--threads", "1", "--max-tokens-per-turn", "24"]
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
     first = json.loads(capsys.readouterr().out)
@@ -45,7 +45,7 @@ def test_a_folder_is_played_in_tokens_and_continues(folder, tmp_path, capsys):
 
 def test_a_folder_that_is_not_a_model(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    words = ["eval", "--model", str(tmp_path / "empty"), "--envs", EASY, "--out", str(tmp_path / "out")]
+    words = ["eval", "--model", str(tmp_path / "empty"), "--env", EASY, "--out", str(tmp_path / "out")]
     assert main(words) == 2
     assert "cannot load the tokenizer" in capsys.readouterr().err.splitlines()[-1]
     assert main([*words[:2], f"hf:{tmp_path / 'none'}", *words[3:-1], str(tmp_path / "out2")]) == 2

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_chat import MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.eval.config import EvalConfig
 from gem_lab.eval.inspect_log import inspect_log, write_inspect_logs
 from gem_lab.eval.policies import PolicySetup
@@ -27,7 +28,7 @@ class Cut:
 
 @pytest.fixture
 def run(tmp_path):
-    config = EvalConfig("a-model", [EASY, "game:Mastermind-v0-easy"], episodes=3, samples=2, max_turns=2,
+    config = EvalConfig("a-model", [EASY, "game:Mastermind-v0-easy"], episodes=3, group_size=2, max_turns=2,
                         system_prompt="Play.", on_length_cut="pass", out=str(tmp_path / "run"))  # fmt: skip
     evaluate(config, setup=PolicySetup(Cut(), MessagesContext(system_prompt="Play.")))
     return read_run(tmp_path / "run")

@@ -6,8 +6,9 @@ from statistics import fmean, stdev
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.cli import main
 from gem_lab.eval.atif import read_atif
 from gem_lab.eval.compare import paired_differences
@@ -32,7 +33,7 @@ class Says:
 def runs(tmp_path_factory):
     """Two evaluations: a player without a model, and a model with hostile texts."""
     folder = tmp_path_factory.mktemp("runs")
-    evaluate(EvalConfig("oracle", [EASY, CODE], episodes=4, samples=2, out=str(folder / "oracle")))
+    evaluate(EvalConfig("oracle", [EASY, CODE], episodes=4, group_size=2, out=str(folder / "oracle")))
     evaluate(
         EvalConfig(EVIL, [EASY], episodes=3, system_prompt=EVIL, price_in=1.0, out=str(folder / "evil")),
         setup=PolicySetup(Says(EVIL), MessagesContext()),
@@ -127,7 +128,7 @@ def test_unrelated_files_are_reported_in_one_line(runs, tmp_path, capsys):
         ({"summary.json": "{}"}, "summary.json is damaged or was not written by `gem-core eval`: it lacks"),
         ({"summary.json": '{"envs": {"a": {}}, "overall": {}}'}, "summary.json is damaged (KeyError"),
         (
-            {"summary.json": '{"envs": [], "overall": 5}'},
+            {"summary.json": '{"env": [], "overall": 5}'},
             "summary.json is damaged or was not written by `gem-core eval`: it lacks",
         ),
     ):

@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, MessagesContext, read_token_texts
+from gem_core.rollout import ChatReply, read_token_texts
 from gem_envs.games.guess_the_number import GuessTheNumber
 from gem_lab.cli import main
 from gem_lab.eval.config import EvalConfig
@@ -23,7 +24,7 @@ EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    evaluate(EvalConfig("random", [EASY, CODE], episodes=6, samples=2, out=str(folder)))
+    evaluate(EvalConfig("random", [EASY, CODE], episodes=6, group_size=2, out=str(folder)))
     return folder
 
 
@@ -176,7 +177,7 @@ def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
         (["--rescore", str(tmp_path / "empty")], "config.json does not exist"),
         (["--rescore", str(run), "--out", str(run)], "holds a run already"),
         (["--rescore", str(run), "--model", "oracle", "--episodes", "3"], "omit --episodes, --model"),
-        (["--model", "oracle"], "expected --envs, or --rescore RUN"),
+        (["--model", "oracle"], "expected --env, or --rescore RUN"),
     ]:
         assert main(["eval", *words]) == 2
         error = capsys.readouterr().err
@@ -190,7 +191,7 @@ def test_mistakes_are_reported_in_one_line(run, tmp_path, capsys):
 def test_an_environment_with_a_name_of_its_own(tmp_path, capsys):
     out = str(tmp_path / "named")
     envs = [f"{EASY} as easy", f"{EASY}(max_turns=3) as short", CODE]
-    words = ["eval", "--model", "random", "--envs", *envs, "--episodes", "3", "--out", out]
+    words = ["eval", "--model", "random", "--env", *envs, "--episodes", "3", "--out", out]
     assert main(words) == 0
     assert list(read_run(out).summary["envs"]) == ["easy", "short", CODE]
     assert main(words) == 0  # it is continued, not refused
@@ -209,7 +210,7 @@ def test_a_suite_in_a_file_with_wrappers_for_one_environment(tmp_path, capsys):
     history = f"{EASY}(wrappers='concat_with_action') as history"
     suite.write_text(f"# games\n\n{EASY}\n  {history}\n")
     out = str(tmp_path / "run")
-    words = ["eval", "--model", "random", "--envs", f"@{suite}", CODE, "--episodes", "2", "--out", out]
+    words = ["eval", "--model", "random", "--env", f"@{suite}", CODE, "--episodes", "2", "--out", out]
     assert main(words) == 0
     run = read_run(out)
     assert list(run.summary["envs"]) == [EASY, "history", CODE]
@@ -218,6 +219,6 @@ def test_a_suite_in_a_file_with_wrappers_for_one_environment(tmp_path, capsys):
     capsys.readouterr()
     assert main(["eval", "--rescore", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["differences"] == []
-    assert main(["eval", "--model", "random", "--envs", "@none.txt", "--out", out]) == 2
-    assert "--envs @none.txt: No such file" in capsys.readouterr().err
+    assert main(["eval", "--model", "random", "--env", "@none.txt", "--out", out]) == 2
+    assert "--env @none.txt: No such file" in capsys.readouterr().err
     assert main(["check", f"{EASY}(wrappers='time_limit(max_turns=2)')", "--rules", "signatures"]) == 0

@@ -13,10 +13,11 @@ from statistics import fmean
 
 import pytest
 
+from gem_chat import MessagesContext
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError, TraceError
 from gem_core.registration import list_envs
-from gem_core.rollout import ChatReply, MessagesContext
+from gem_core.rollout import ChatReply
 from gem_lab.cli import main
 from gem_lab.eval.config import EvalConfig
 from gem_lab.eval.folder import finished
@@ -42,13 +43,13 @@ class Guesser:
 
 
 def config(out, **options) -> EvalConfig:
-    given = {"model": "guesser", "envs": [EASY, CODE], "episodes": 6, "max_turns": 3, "out": str(out)}
+    given = {"model": "guesser", "env": [EASY, CODE], "episodes": 6, "max_turns": 3, "out": str(out)}
     return EvalConfig(**{**given, **options})
 
 
 def test_a_run_and_what_it_leaves(tmp_path):
     policy = Guesser()
-    outcome = evaluate(config(tmp_path, samples=2, price_in=1.0, price_out=10.0),
+    outcome = evaluate(config(tmp_path, group_size=2, price_in=1.0, price_out=10.0),
                        setup=PolicySetup(policy, MessagesContext()))  # fmt: skip
     assert (outcome.played, len(outcome.episodes)) == (24, 24)
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -68,7 +69,7 @@ def test_a_run_and_what_it_leaves(tmp_path):
 )
 def test_one_price_is_enough_for_a_cost(tmp_path, prices, cost_of_a_call):
     policy = Guesser()
-    run = config(tmp_path, envs=[EASY], episodes=2, **prices)
+    run = config(tmp_path, env=[EASY], episodes=2, **prices)
     outcome = evaluate(run, setup=PolicySetup(policy, MessagesContext()))
     expected = None if cost_of_a_call is None else pytest.approx(policy.calls * cost_of_a_call / 1e6)
     assert policy.calls > 0
@@ -81,7 +82,7 @@ def test_episodes_of_unknown_length_have_no_cost(tmp_path):
         async def reply(self, *args, **kwargs):
             return ChatReply((await super().reply(*args, **kwargs)).text)
 
-    run = config(tmp_path, envs=[EASY], episodes=2, price_in=1.0, price_out=1.0)
+    run = config(tmp_path, env=[EASY], episodes=2, price_in=1.0, price_out=1.0)
     outcome = evaluate(run, setup=PolicySetup(Silent(), MessagesContext()))
     assert outcome.summary["overall"]["cost"] is None
 
@@ -92,7 +93,7 @@ def test_a_default_limit_that_cuts_answers_triggers_a_warning(limit, warnings, t
         async def reply(self, messages, *, max_tokens, request_id):
             return ChatReply("Let me think.", "length")
 
-    given = {"envs": [CODE], "episodes": 100, "max_turns": 3, "on_length_cut": "pass", **limit}
+    given = {"env": [CODE], "episodes": 100, "max_turns": 3, "on_length_cut": "pass", **limit}
     evaluate(config(tmp_path, **given), setup=PolicySetup(Talker(), MessagesContext()))
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warnings
@@ -106,7 +107,7 @@ def test_failed_episodes_are_counted_but_excluded_from_all_figures(on_env_error,
     monkeypatch.setattr(gem_trouble, "_instances", itertools.count())
     gem_trouble.register()
     outcome = evaluate(
-        config(tmp_path / "run", envs=["test:Chaos-v0(hang=1.5, p=0.15)"], episodes=30, concurrency=30,
+        config(tmp_path / "run", env=["test:Chaos-v0(hang=1.5, p=0.15)"], episodes=30, concurrency=30,
                step_timeout=0.7, on_env_error=on_env_error),
         setup=PolicySetup(Guesser(), MessagesContext()),
     )  # fmt: skip
@@ -125,12 +126,12 @@ def test_failed_episodes_are_counted_but_excluded_from_all_figures(on_env_error,
 def test_the_oracle_and_random_players(tmp_path):
     oracle = evaluate(config(tmp_path / "oracle", model="oracle", max_turns=None))
     assert oracle.summary["overall"]["return"]["mean"] == 1
-    random = evaluate(config(tmp_path / "random", model="random", samples=2))
-    again = evaluate(config(tmp_path / "again", model="random", samples=2))
+    random = evaluate(config(tmp_path / "random", model="random", group_size=2))
+    again = evaluate(config(tmp_path / "again", model="random", group_size=2))
     assert random.summary["envs"] == again.summary["envs"]
     actions = [[turn.action for turn in episode.turns] for episode in random.episodes]
     assert actions[0] != actions[1]  # two samples of a task
-    other = evaluate(config(tmp_path / "other", model="random", samples=2, seed=1))
+    other = evaluate(config(tmp_path / "other", model="random", group_size=2, seed=1))
     assert [[turn.action for turn in episode.turns] for episode in other.episodes] != actions
 
 
@@ -168,7 +169,7 @@ def test_two_configurations_are_not_mixed(tmp_path):
 def test_episodes_of_two_versions_of_a_file_are_not_mixed(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("from gem_envs.games.guess_the_number import GuessTheNumber as Mine\n")
-    options = {"model": "random", "envs": [f"{file}:Mine"], "out": str(tmp_path / "run")}
+    options = {"model": "random", "env": [f"{file}:Mine"], "out": str(tmp_path / "run")}
     evaluate(EvalConfig(**options, episodes=2))
     assert evaluate(EvalConfig(**options, episodes=3)).played == 1
     file.write_text(file.read_text() + "Mine.format_error_reward = -1.0\n")
@@ -185,11 +186,11 @@ def test_more_episodes_and_samples_extend_a_run(tmp_path):
     stopped = Guesser()
     stopped.stop_after = 3
     with pytest.raises(KeyboardInterrupt):
-        evaluate(config(tmp_path / "run", samples=2), setup=PolicySetup(stopped, MessagesContext()))
+        evaluate(config(tmp_path / "run", group_size=2), setup=PolicySetup(stopped, MessagesContext()))
     assert not (tmp_path / "run" / "summary.json").exists()
-    extended = evaluate(config(tmp_path / "run", samples=2), setup=setup)
+    extended = evaluate(config(tmp_path / "run", group_size=2), setup=setup)
     assert (tmp_path / "run" / "episodes.jsonl").read_bytes().startswith(before)
-    whole = evaluate(config(tmp_path / "whole", samples=2), setup=setup)
+    whole = evaluate(config(tmp_path / "whole", group_size=2), setup=setup)
     assert extended.summary == whole.summary
     assert json.loads((tmp_path / "run" / "config.json").read_text())["episodes"] == 6
 
@@ -245,7 +246,7 @@ def test_a_model_that_answers_nothing_or_too_much(tmp_path):
 
 
 def command(url: str, out, *more: str) -> list[str]:
-    words = ["eval", "--model", "a-model", "--base-url", url, "--envs", EASY, CODE, "--out", str(out)]
+    words = ["eval", "--model", "a-model", "--base-url", url, "--env", EASY, CODE, "--out", str(out)]
     return [*words, "--episodes", "8", "--max-turns", "3", *more]
 
 
@@ -323,7 +324,7 @@ def test_a_wrong_key_and_a_dead_endpoint_are_reported_in_one_line(openai, tmp_pa
 def test_an_endpoint_without_an_address_or_at_another_one_continues(openai, tmp_path, capsys, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    without = ["eval", "--model", "a-model", "--envs", EASY, "--episodes", "2", "--out", str(tmp_path)]
+    without = ["eval", "--model", "a-model", "--env", EASY, "--episodes", "2", "--out", str(tmp_path)]
     assert main(without) == 2
     assert "give --base-url" in capsys.readouterr().err
     for _ in range(2):  # on two ports
@@ -332,17 +333,17 @@ def test_an_endpoint_without_an_address_or_at_another_one_continues(openai, tmp_
 
 
 def test_patterns_and_the_table(tmp_path, capsys):
-    words = ["eval", "--model", "random", "--envs", "game:GuessTheNumber-*", "--episodes", "2"]
+    words = ["eval", "--model", "random", "--env", "game:GuessTheNumber-*", "--episodes", "2"]
     assert main([*words, "--out", str(tmp_path)]) == 0
     table = capsys.readouterr().out
     assert "game:GuessTheNumber-v0-hard" in table
     assert "all, weighted equally" in table
     assert main([*words, "--out", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["overall"]["episodes"] == 8
-    words = ["eval", "--model", "random", "--envs", "logic:Proofs-v0-d?", "--episodes", "1", "--json"]
+    words = ["eval", "--model", "random", "--env", "logic:Proofs-v0-d?", "--episodes", "1", "--json"]
     assert main([*words, "--out", str(tmp_path / "signs")]) == 0
     assert set(json.loads(capsys.readouterr().out)["envs"]) == set(list_envs("logic:Proofs-v0-d?"))
-    assert main(["eval", "--model", "random", "--envs", "nothing:*", "--out", str(tmp_path)]) == 2
+    assert main(["eval", "--model", "random", "--env", "nothing:*", "--out", str(tmp_path)]) == 2
     assert "no environment matches 'nothing:*'" in capsys.readouterr().err
 
 
@@ -359,7 +360,7 @@ def test_an_error_that_repeats_for_one_task_costs_that_episode(openai, tmp_path,
 
     with StubEndpoint(picky) as endpoint:
         run = config(
-            tmp_path, model="endpoint:m", envs=ENVS, base_url=endpoint.url, concurrency=1, timeout=1.9,
+            tmp_path, model="endpoint:m", env=ENVS, base_url=endpoint.url, concurrency=1, timeout=1.9,
             give_up_after=2,
         )  # fmt: skip
         outcome = evaluate(run)

@@ -25,7 +25,7 @@ EASY = "vision:Geometry-v0-easy"
 def answers(count):
     """Return the right answer by image, for the tasks of an evaluation."""
     right = {}
-    for task in evaluation_tasks(EnvChoice(EASY), count):
+    for task in evaluation_tasks([EnvChoice(EASY)], count):
         env = gem_core.make(EASY, **task["env_kwargs"])
         observation, _ = env.reset(**reset_arguments(task))
         right[image_urls(observation)[0]] = env.oracle_action()
@@ -43,7 +43,7 @@ def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatc
         return right[message["content"][0]["image_url"]["url"]]
 
     with StubEndpoint(look) as endpoint:
-        argv = ["eval", "--model", "m", "--base-url", endpoint.url, "--envs", EASY, "--episodes", "6"]
+        argv = ["eval", "--model", "m", "--base-url", endpoint.url, "--env", EASY, "--episodes", "6"]
         assert main([*argv, "--out", str(tmp_path / "run")]) == 0
         assert len(endpoint.requests) == 6
         assert main([*argv, "--out", str(tmp_path / "run")]) == 0
@@ -59,7 +59,7 @@ def test_an_endpoint_that_sees_the_images_solves_everything(tmp_path, monkeypatc
 
 def test_retries_show_the_image_once_and_keep_it(tmp_path):
     """Make three attempts at an item: the conversation begins with the image, and the trace holds it once."""
-    outcome = evaluate(config(tmp_path, model="random", envs=["vision:Geometry-v0-retry"], max_turns=None))
+    outcome = evaluate(config(tmp_path, model="random", env=["vision:Geometry-v0-retry"], max_turns=None))
     line = (tmp_path / "episodes.jsonl").read_text().splitlines()[0]
     (url,) = image_urls(outcome.episodes[0].turns[0].observation)
     assert line.count(url) == 1

@@ -30,21 +30,21 @@ GAME = "game:GuessTheNumber-v0-easy"
 )
 def test_programs_of_a_recorded_run_need_trust(envs, wrappers):
     with pytest.raises(ConfigError, match="--trust-run") as error:
-        check_trusted({"envs": envs, "wrappers": wrappers})
+        check_trusted({"env": envs, "wrappers": wrappers})
     assert (wrappers or envs[-1]) in str(error.value)
 
 
 def test_plain_runs_need_none():
     envs = [GAME, f"{GAME}(max_number=50) as guess", "math:Arithmetic-v0"]
-    check_trusted({"envs": envs, "wrappers": "tools(tools='python'), concat_with_action"})
-    check_trusted({"envs": envs})
+    check_trusted({"env": envs, "wrappers": "tools(tools='python'), concat_with_action"})
+    check_trusted({"env": envs})
 
 
 def test_rescore_runs_no_command_of_the_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["eval", "--model", "random", "--envs", GAME, "--episodes", "1", "--out", "a"]) == 0
+    assert main(["eval", "--model", "random", "--env", GAME, "--episodes", "1", "--out", "a"]) == 0
     config = json.loads((tmp_path / "a" / "config.json").read_text())
-    config["envs"] = ["evil.py:Evil"]
+    config["env"] = ["evil.py:Evil"]
     (tmp_path / "evil.py").write_text("import pathlib\npathlib.Path('PWNED').touch()\nclass Evil: pass\n")
     (tmp_path / "a" / "config.json").write_text(json.dumps(config))
     assert main(["eval", "--rescore", "a", "--out", "b"]) == 2
@@ -53,7 +53,7 @@ def test_rescore_runs_no_command_of_the_folder(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "b").exists()
     assert main(["eval", "--rescore", "a", "--out", "b", "--trust-run"]) == 2  # it is no environment
     assert (tmp_path / "PWNED").exists()
-    assert main(["eval", "--model", "random", "--envs", GAME, "--trust-run"]) == 2
+    assert main(["eval", "--model", "random", "--env", GAME, "--trust-run"]) == 2
 
 
 def test_a_password_reaches_no_file(tmp_path):
@@ -63,7 +63,7 @@ def test_a_password_reaches_no_file(tmp_path):
 
     url = "http://user:PASSW0RD@127.0.0.1:1/v1?api_key=PASSW0RD"
     config = EvalConfig(
-        model="endpoint:m", envs=[GAME], base_url=url, wrappers=f"tools(tools=\"mcp(url='{url}')\")"
+        model="endpoint:m", env=[GAME], base_url=url, wrappers=f"tools(tools=\"mcp(url='{url}')\")"
     )
     begin(config, tmp_path)
     assert "PASSW0RD" not in (tmp_path / "config.json").read_text()
@@ -86,7 +86,7 @@ def test_a_password_reaches_no_page_and_no_output(tmp_path, capsys):
     assert "PASSW0RD" not in json.dumps(episode.to_dict()["env_kwargs"])
     for words in (
         ["play", f"openenv:Env(url='{url}')"],
-        ["eval", "--model", "random", "--envs", GAME, "--wrappers", f"tools(tools=\"mcp(url='{url}')\")"],
+        ["eval", "--model", "random", "--env", GAME, "--wrappers", f"tools(tools=\"mcp(url='{url}')\")"],
     ):
         assert main([*words, *(["--out", str(tmp_path / "run")] if words[0] == "eval" else [])]) != 0
     shown = capsys.readouterr()

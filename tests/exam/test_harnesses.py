@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from gem_lab.exam import harness_table
-from gem_lab.exam.harness_table import HARNESSES, LOGITS, Comparison, measure
+from gem_lab.exam.harness_table import HARNESSES, LOGITS, HarnessComparison, measure
 from gem_lab.exam.harnesses import exact_gradient, paths, scores
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/episodes.md"
 
 
 @pytest.fixture(scope="module")
-def table() -> dict[tuple[str, str], Comparison]:
+def table() -> dict[tuple[str, str], HarnessComparison]:
     return {(one.harness, one.credit): one for one in measure()}
 
 
@@ -43,14 +43,14 @@ def test_the_exact_gradient_is_the_derivative_of_the_expected_return(name: str) 
 @pytest.mark.parametrize("credit", ["returns", "rloo"])
 @pytest.mark.parametrize("name", HARNESSES)
 def test_returns_along_threads_and_episodes_that_count_once_are_exact(
-    name: str, credit: str, table: dict[tuple[str, str], Comparison]
+    name: str, credit: str, table: dict[tuple[str, str], HarnessComparison]
 ) -> None:
     found = table[name, credit]
     assert (found.cosine, found.scale, found.off) == pytest.approx((1, 1, 0), abs=1e-9)
 
 
 def test_rows_that_count_as_episodes_unlearn_the_better_action(
-    table: dict[tuple[str, str], Comparison],
+    table: dict[tuple[str, str], HarnessComparison],
 ) -> None:
     wrong = table["long success", "rloo, rows as episodes"]
     assert (wrong.cosine, wrong.scale) == pytest.approx((-1, -1.2))
@@ -62,7 +62,7 @@ def test_rows_that_count_as_episodes_unlearn_the_better_action(
     assert table["parallel", "returns, threads independent"].off == pytest.approx(0, abs=1e-9)
 
 
-def test_the_page_has_the_table(table: dict[tuple[str, str], Comparison]) -> None:
+def test_the_page_has_the_table(table: dict[tuple[str, str], HarnessComparison]) -> None:
     text = PAGE.read_text()
     header, _, *lines = re.findall(r"^\|.*\|$", text[text.index("| credit |") :], re.MULTILINE)
     names = [cell.strip() for cell in header.strip("|").split("|")[1:]]

@@ -30,8 +30,8 @@ COMMANDS = {
     "play": "play game:GuessTheNumber-v0-easy --seed 1",
     "check": "check game:GuessTheNumber-v0-easy --seeds 1",
     "check programs": "check math:Arithmetic-v0 --seeds 1 --rules attacks_change_nothing --wrappers TOOLS",
-    "eval": "eval --model random --envs game:GuessTheNumber-v0-easy --episodes 4 --out OUT/eval",
-    "search": "eval --model oracle --envs qa:MultiHop-v0-search --wrappers SEARCH --episodes 2 --out OUT/qa",
+    "eval": "eval --model random --env game:GuessTheNumber-v0-easy --episodes 4 --out OUT/eval",
+    "search": "eval --model oracle --env qa:MultiHop-v0-search --wrappers SEARCH --episodes 2 --out OUT/qa",
     "report": "report RUN --out OUT/report.html",
     "view": "view RUN --out OUT/view.html",
     "exam": "exam reinforce --tasks stop --stages initial --batch-sizes 8 --budget 64 --workers 2",
@@ -193,7 +193,7 @@ def inputs(place: Path) -> Path:
     folder.mkdir(mode=0o755)
     game = "game:GuessTheNumber-v0-easy"
     for words in (
-        ["eval", "--model", "random", "--envs", game, "--episodes", "4", "--out", str(folder / "run")],
+        ["eval", "--model", "random", "--env", game, "--episodes", "4", "--out", str(folder / "run")],
         ["tiny", "--env", game, "--warm-start-steps", "1", "--out", str(folder / "model")],
     ):
         command = [sys.executable, "-m", "gem_lab", *words]

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from gem_envs.databases.task import Task, build, unlike_solution
+from gem_envs.databases.task import DatabaseTask, build, unlike_solution
 from gem_envs.tools.mcp.database import opened, statements
 from tests.mutants.tokens import mutants
 
@@ -45,7 +45,7 @@ def changed_scripts(solution: str) -> Iterator[tuple[str, str]]:
         yield f"without statement {place}", ";".join([*parts[:place], *parts[place + 1 :]])
 
 
-def judged(name: str, task: Task, folder: Path) -> dict[str, bool]:
+def judged(name: str, task: DatabaseTask, folder: Path) -> dict[str, bool]:
     """Return whether a task pays each wrong mutant of its solution that runs; a question has none."""
     verdicts: dict[str, bool] = {}
     if task.answer is not None:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from gem_envs.sandbox.shell import open_shell
 from gem_envs.terminal import task as task_module
 from gem_envs.terminal.source import OwnTasks
-from gem_envs.terminal.task import Task
+from gem_envs.terminal.task import TerminalTask
 from tests.mutants.tokens import mutants
 
 _PARTS = {
@@ -52,7 +52,7 @@ def changed_commands(solution: str) -> Iterator[tuple[str, str]]:
 
 
 @patch.object(task_module, "_CPU_SECONDS", 2, create=True)  # some mutants never end
-def judged(name: str, source: OwnTasks, task: Task, seconds: float = 5.0) -> dict[str, bool]:
+def judged(name: str, source: OwnTasks, task: TerminalTask, seconds: float = 5.0) -> dict[str, bool]:
     """Return whether a task pays each wrong mutant of its solution."""
     verdicts = {}
     for kind, command in changed_commands(task.solution):

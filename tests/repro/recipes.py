@@ -21,12 +21,12 @@ PLAIN: dict[str, Any] = {
     "seed": 7,
     "gamma": 0.9,
     "steps": 5,
-    "tasks_per_step": 8,
-    "samples_per_task": 2,
+    "episodes_per_step": 16,
+    "group_size": 2,
     "turns_per_step": 48,
     "max_turns": 12,
     "max_tokens_per_turn": 320,
-    "max_tokens": 4096,
+    "max_total_tokens": 4096,
     "learning_rate": 2e-6,
 }
 
@@ -34,7 +34,7 @@ FULL: dict[str, Any] = {
     **PLAIN,
     "env": [f"{GUESS}(max_number=9)=3", MASTERMIND],
     "estimator_options": {"ddof": 1, "eps": 1e-9, "min_std": 1e-5, "scope": "trained"},
-    "updates_per_step": 4,
+    "minibatches": 4,
     "gpus": 2,
     "temperature": 0.7,
     "wrappers": "time_limit(max_turns=5)",
@@ -53,7 +53,7 @@ OTHERS = pytest.mark.parametrize(
     "changed",
     [
         {"estimator": "grpo", "estimator_options": {"ddof": 1}},
-        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "rloo", "minibatches": 8},
         {"estimator": "reinforce", "context": "rebuild", "raw": True, "max_turns": None},
     ],
     ids=["grpo", "rloo", "rebuild"],

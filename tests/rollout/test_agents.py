@@ -8,16 +8,14 @@ import time
 import pytest
 
 import gem_core
-from gem_chat import AppendContext
+from gem_chat import AppendContext, EnvPlayer, MessagesContext
 from gem_core.errors import ConfigError
 from gem_core.multiagent import OneAgent
 from gem_core.rollout import (
     ChatReply,
-    EnvPlayer,
     EnvPool,
     EpisodeLimits,
     Generation,
-    MessagesContext,
     TraceWriter,
     read_traces,
     run_agents,

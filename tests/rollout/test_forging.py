@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_chat import AppendContext, RebuildContext
+from gem_chat import AppendContext, MessagesContext, RebuildContext
 from gem_chat import wrappers as chat
 from gem_chat.calls.native import ProbeTool
+from gem_chat.native_tools import CallResult
 from gem_chat.options import make_context
 from gem_core.core import Env, Observation
-from gem_core.rollout import (
-    ChatReply,
-    EpisodeLimits,
-    MessagesContext,
-    RolloutOptions,
-    episode_metrics,
-    run_episode,
-)
-from gem_core.rollout.conversation import CallResult
+from gem_core.rollout import ChatReply, EpisodeLimits, RolloutOptions, episode_metrics, run_episode
 from gem_core.tools import Tool, ToolResult, schema
 from gem_envs.tools.wrapper import Tools
 from tests.rollout.policies import ScriptedPolicy

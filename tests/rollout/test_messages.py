@@ -7,16 +7,14 @@ import asyncio
 import pytest
 
 import gem_core
-from gem_chat import AppendContext
+from gem_chat import AppendContext, EnvPlayer, MessagesContext
 from gem_core.core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import (
     ChatReply,
     ContextFull,
-    EnvPlayer,
     Episode,
     EpisodeLimits,
-    MessagesContext,
     TraceWriter,
     episode_metrics,
     read_traces,

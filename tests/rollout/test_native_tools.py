@@ -8,10 +8,11 @@ import json
 import pytest
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_chat.calls.formats import FORMATS
 from gem_chat.calls.native import native_text
 from gem_core.core import Env
-from gem_core.rollout import EpisodeLimits, MessagesContext, read_traces, run_episode
+from gem_core.rollout import EpisodeLimits, read_traces, run_episode
 from gem_core.rollout.metrics import episode_metrics
 from gem_core.tools import Tool, ToolResult
 from gem_envs.tools.wrapper import Tools
@@ -258,7 +259,7 @@ def test_the_command_records_what_rescoring_replays(tmp_path, capsys):
             return "\\boxed{0}"
         return None, [("python", '{"code": "print(6 * 7)"}')]
 
-    words = ["--envs", "math:FileArithmetic-v0-python", "--episodes", "2", "--out", str(tmp_path / "run")]
+    words = ["--env", "math:FileArithmetic-v0-python", "--episodes", "2", "--out", str(tmp_path / "run")]
     with StubEndpoint(strict(answer)) as stub:
         assert main(["eval", "--model", "m", "--base-url", stub.url, "--native-tools", *words]) == 0
     episodes = list(read_traces(tmp_path / "run" / "episodes.jsonl"))
@@ -269,7 +270,7 @@ def test_the_command_records_what_rescoring_replays(tmp_path, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["scored"], result["differences"], result["unscored"]) == (2, [], [])
     assert main(["eval", "--model", "random", "--native-tools", *words]) == 2
-    assert "native_tools is for the requests to an endpoint" in capsys.readouterr().err
+    assert "native_tools is for a model in a folder or at an endpoint" in capsys.readouterr().err
 
 
 def test_a_call_that_no_format_can_hold_is_still_written():

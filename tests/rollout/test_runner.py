@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_chat import AppendContext, RebuildContext
+from gem_chat import AppendContext, MessagesContext, RebuildContext
 from gem_core._util.threads import MAX_THREADS
 from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
-from gem_core.rollout import ChatReply, Episode, EpisodeLimits, Generation, MessagesContext, run_episode
+from gem_core.rollout import ChatReply, Episode, EpisodeLimits, Generation, run_episode
 from gem_core.rollout.calls import jsonable
 from gem_core.rollout.limits import MAX_TURNS
 from gem_core.wrapper import Wrapper
@@ -558,7 +558,8 @@ def test_an_unfinished_episode_does_not_keep_the_process_from_exiting() -> None:
     program = """if True:
         import asyncio
         from gem_core.core import Env
-        from gem_core.rollout import MessagesContext, run_episode
+        from gem_chat import MessagesContext
+        from gem_core.rollout import run_episode
         class Closing(Env):
             def reset(self, seed=None, *, options=None):
                 return "?", {}

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gem_chat import AppendContext
+from gem_chat import AppendContext, MessagesContext
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError, PolicyError
@@ -22,7 +22,6 @@ from gem_core.rollout import (
     EnvPool,
     Episode,
     EpisodeLimits,
-    MessagesContext,
     RolloutOptions,
     describe_failures,
     nothing_trainable,

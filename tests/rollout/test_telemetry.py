@@ -8,17 +8,9 @@ import sys
 
 import pytest
 
-from gem_chat import AppendContext
+from gem_chat import AppendContext, MessagesContext
 from gem_core.errors import MissingDependency, PolicyError
-from gem_core.rollout import (
-    ChatReply,
-    Generation,
-    MessagesContext,
-    disable_otel,
-    enable_otel,
-    run_episode,
-    telemetry,
-)
+from gem_core.rollout import ChatReply, Generation, disable_otel, enable_otel, run_episode, telemetry
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
@@ -157,7 +149,8 @@ def test_an_episode_that_ends_before_its_first_turn_has_one_span(spans):
 def test_off_by_default_without_importing_anything():
     code = (
         "import asyncio, sys\n"
-        "from gem_core.rollout import *\n"
+        "from gem_chat import EnvPlayer, MessagesContext\n"
+        "from gem_core.rollout import run_episode\n"
         "import gem_core\n"
         "env = gem_core.make('game:GuessTheNumber-v0-easy')\n"
         "asyncio.run(run_episode(env, EnvPlayer('oracle'), MessagesContext(), seed=0))\n"

@@ -23,7 +23,7 @@ from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemp
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
 from gem_core.rollout import Episode, EpisodeLimits, run_episode  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
-from gem_lab.train.objective import compute_logprobs, make_batch, policy_gradient  # noqa: E402
+from gem_lab.train.batches import compute_logprobs, make_batch, policy_gradient  # noqa: E402
 from gem_lab.train.tiny import _byte_tokenizer  # noqa: E402
 from gem_lab.train.tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
 from tests.rollout.policies import ScriptedPolicy  # noqa: E402

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox.conversation import Conversation, answer_to
+from gem_envs.sandbox.conversation import ContainerConversation, answer_to
 
 MOST = 1000
 BEGIN = (
@@ -27,8 +27,8 @@ def talk(tmp_path):
     """Return a function that starts a stub and exchanges the first request."""
     started = []
 
-    def start(code: str) -> Conversation:
-        one = Conversation([sys.executable, "-c", BEGIN + code], str(tmp_path), lambda: None)
+    def start(code: str) -> ContainerConversation:
+        one = ContainerConversation([sys.executable, "-c", BEGIN + code], str(tmp_path), lambda: None)
         started.append(one)
         answer = one.ask({"kind": "start"}, 60, MOST)
         assert answer is not None
@@ -103,11 +103,11 @@ def test_a_request_that_nobody_reads_ends_in_time(talk, monkeypatch):
 
 def test_a_container_that_does_not_start_says_why(tmp_path):
     for code, message in (("import sys; sys.exit('no image')", "no image"), ("", "bash and python3")):
-        one = Conversation([sys.executable, "-c", code], str(tmp_path), lambda: None)
+        one = ContainerConversation([sys.executable, "-c", code], str(tmp_path), lambda: None)
         with pytest.raises(SandboxError, match=message):
             one.ask({}, 10, MOST)
     with pytest.raises(SandboxError, match="cannot be started"):
-        Conversation(["/no/such/engine"], str(tmp_path), lambda: None)
+        ContainerConversation(["/no/such/engine"], str(tmp_path), lambda: None)
 
 
 def test_an_answer_repeats_the_id():

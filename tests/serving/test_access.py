@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_envs.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, RequestRefused
 from tests.serving import raw
 
 FOREIGN = [
@@ -209,7 +209,7 @@ def test_other_addresses_accept_their_names():
     def refused(access, host, origin=(), token="Bearer t"):
         try:
             access.check("/", [host], list(origin), [token])
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             return refusal.status
         return None
 

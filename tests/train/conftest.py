@@ -44,7 +44,7 @@ def made_once(shared_folder):
 def tiny_folder(made_once):
     """Folder of a model that knows the format of two games, made in three seconds."""
     return made_once(
-        "tiny", envs=(EASY, LONG), layers=1, warm_start_steps=50, warm_start_tokens=12_000, corpus_episodes=50
+        "tiny", env=(EASY, LONG), layers=1, warm_start_steps=50, warm_start_tokens=12_000, corpus_episodes=50
     )
 
 
@@ -73,7 +73,7 @@ def learned(tiny_folder, shared_folder):
     out, outcome = shared_folder / "learned", shared_folder / "learned.pickle"
     config = TrainConfig(
         **options(
-            tiny_folder, out, steps=30, episodes_per_step=96, minibatches=4, lr=2e-3, kl=0.05,
+            tiny_folder, out, steps=30, episodes_per_step=96, minibatches=4, learning_rate=2e-3, kl=0.05,
             warmup_steps=5, eval_episodes=150, trace_every=10, trace_episodes=96, save_every=20,
             tensorboard=True, curve=True,
         )

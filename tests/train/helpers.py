@@ -75,8 +75,8 @@ def options(model: Any, out: Any, **changes: Any) -> dict[str, Any]:
     """Return keyword arguments of `TrainConfig` for a run of about a second, which draws no curve."""
     return {
         "model": str(model), "out": str(out), "env": [EASY], "steps": 2, "episodes_per_step": 8,
-        "minibatches": 2, "max_tokens_per_turn": 8, "eval_episodes": 4, "warmup_steps": 0, "lr": 1e-3,
-        "kl": 0.1, "gamma": 0.9, "trace_every": 0, "threads": 1, "device": "cpu",
+        "minibatches": 2, "max_tokens_per_turn": 8, "eval_episodes": 4, "warmup_steps": 0,
+        "learning_rate": 1e-3, "kl": 0.1, "gamma": 0.9, "trace_every": 0, "threads": 1, "device": "cpu",
         "curve": False,
     } | changes  # fmt: skip
 

@@ -115,8 +115,8 @@ def test_a_complete_run_evaluates_again_and_stays_the_same(tiny_folder, tmp_path
 
 def test_other_options_are_rejected_and_named(tiny_folder, tmp_path):
     train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0))
-    with pytest.raises(CheckpointError, match=r"step-000002 was written with other options \(gamma, lr\)"):
-        train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0, gamma=0.5, lr=0.1))
+    with pytest.raises(CheckpointError, match=r"written with other options \(gamma, learning_rate\)"):
+        train(run(tiny_folder, tmp_path, steps=2, eval_episodes=0, gamma=0.5, learning_rate=0.1))
     assert len(read_metrics(tmp_path)) == 2
 
 

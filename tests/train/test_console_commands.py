@@ -107,7 +107,7 @@ def test_tiny_prints_the_hash_that_is_in_the_folder(tmp_path, capsys):
     record = json.loads((tmp_path / "a" / "gem_tiny.json").read_text())
     assert shown.err == ""
     assert answer == {"folder": str(tmp_path / "a"), "sha256": record["sha256"]}
-    assert (record["options"]["layers"], record["options"]["envs"]) == (1, [EASY])
+    assert (record["options"]["layers"], record["options"]["env"]) == (1, [EASY])
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_square_brackets_are_not_markup():
 def test_tensorboard_has_every_metric_of_every_step(learned):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(learned.folder / "tensorboard")).Reload()
-    for name in ("gem/return", "rebn/return_std", "train/grad_norm", "train/lr"):
+    for name in ("gem/return", "rebn/return_std", "train/grad_norm", "train/learning_rate"):
         scalars = events.Scalars(name)
         assert [scalar.step for scalar in scalars] == list(range(1, 31))
         expected = [metrics[name] for metrics in learned.history]

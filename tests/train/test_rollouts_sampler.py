@@ -15,8 +15,8 @@ from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import Generation  # noqa: E402
 from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
+from gem_lab.train.batches import compute_logprobs, make_batch  # noqa: E402
 from gem_lab.train.config import TrainConfig  # noqa: E402
-from gem_lab.train.objective import compute_logprobs, make_batch  # noqa: E402
 from gem_lab.train.rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import LONG, options  # noqa: E402
 
@@ -59,7 +59,7 @@ def play(model, tokenizer, tmp_path, **changes):
     players = {"": (policy, AppendContext(tokenizer))}
     rollouts = Rollouts(config, players, None)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 24), players, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[:1], 24), players, name="test")
     finally:
         rollouts.close()
     assert max(len(episode.turns) for episode in episodes) >= 4
@@ -88,6 +88,21 @@ def test_seed_and_request_decide_the_response(make_policy, prompts):
     assert first == again
     assert [g.token_ids for g in first] != [g.token_ids for g in other]
     assert len({tuple(g.token_ids) for g in first}) > 1  # each request has its own random numbers
+
+
+def test_requests_of_one_episode_are_samples_of_their_own(make_policy, prompts):
+    policy = make_policy()
+
+    async def four():
+        asked = [policy.generate(prompts[0], max_tokens=6, request_id="episode") for _ in range(4)]
+        return await asyncio.gather(*asked)
+
+    at_once = asyncio.run(four())
+    assert len({tuple(generation.token_ids) for generation in at_once}) > 1
+    later = asyncio.run(four())
+    assert [g.token_ids for g in later] != [g.token_ids for g in at_once]
+    policy.forget_request("episode")
+    assert asyncio.run(four()) == at_once
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -309,6 +324,8 @@ def test_errors_of_the_model_reach_every_waiting_caller_and_later_requests_work(
     failures = asyncio.run(everything())
     assert [str(failure) for failure in failures] == ["out of memory"] * len(prompts)
     hook.remove()
+    for number in range(len(prompts)):  # their episodes end
+        policy.forget_request(str(number))
     assert_same(ask(policy, prompts), ask(make_policy(), prompts))
 
 
@@ -351,7 +368,7 @@ def test_the_cache_of_an_episode_lasts_as_long_as_the_episode(model, tokenizer, 
     policy = BatchingPolicy(model, eos_token_ids=[tokenizer.eos_token_id], pad_token_id=0)
     players = {"": (policy, AppendContext(tokenizer))}
     with contextlib.closing(Rollouts(config, players, None)) as rollouts:
-        rollouts.play(evaluation_tasks(config.sources[0], 4), players, name="test")
+        rollouts.play(evaluation_tasks(config.sources[:1], 4), players, name="test")
     assert max(count for count, _ in sizes) >= 4
     assert len(policy._prefixes) == 0
 

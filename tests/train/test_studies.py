@@ -50,7 +50,7 @@ def study():
             "steps": 2, "episodes_per_step": 8, "minibatches": 1, "kl": 0.0, "max_tokens_per_turn": 8,
             "eval_episodes": 6, "eval_every": 1,
         },
-        grid={"lr": (0.01, 0.02)},
+        grid={"learning_rate": (0.01, 0.02)},
         tuning_seeds=(0,),
         seeds=(100, 101),
         models=(0,),
@@ -80,9 +80,9 @@ def test_a_study_tunes_runs_resumes_and_draws(runner, study, tmp_path, capsys):
     tuning, complete = (
         [record for record in records if record.phase == phase] for phase in ("tuning", "evaluation")
     )
-    assert [record.config["lr"] for record in tuning] == [0.01, 0.02]
-    best = max(tuning, key=lambda record: record.curve("gem/return")[-1]).config["lr"]
-    assert {record.config["lr"] for record in complete} == {best}
+    assert [record.config["learning_rate"] for record in tuning] == [0.01, 0.02]
+    best = max(tuning, key=lambda record: record.curve("gem/return")[-1]).config["learning_rate"]
+    assert {record.config["learning_rate"] for record in complete} == {best}
     assert [(record.name, record.seed) for record in complete] == [
         ("a", 100), ("control", 100), ("a", 101), ("control", 101)
     ]  # fmt: skip

@@ -14,8 +14,7 @@ from gem_core.rollout import Generation
 from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
 from gem_envs.multiagent.turn_game import PLAYERS
 from gem_lab.engines.loading import load_tokenizer
-from gem_lab.train import TrainConfig, train
-from gem_lab.train.tiny import TinyOptions, save_tiny
+from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.docs.blocks import ROOT
 
 SELF_PLAY = 'multi:KuhnPoker-v0(opponent="self")'
@@ -57,7 +56,7 @@ def test_other_policies_have_the_gain_of_a_best_response(measures):
 def folder(tmp_path_factory):
     """Folder of a tiny model that has seen random hands of both players."""
     path = tmp_path_factory.mktemp("kuhn") / "model"
-    save_tiny(path, TinyOptions(envs=(SELF_PLAY,), layers=1, warm_start_steps=60))
+    save_tiny(path, TinyOptions(env=(SELF_PLAY,), layers=1, warm_start_steps=60))
     return path
 
 

@@ -18,10 +18,11 @@ from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_envs.games.guess_the_number import GuessTheNumber  # noqa: E402
 from gem_envs.tools.wrapper import Tools  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
-from gem_lab.train.tiny import RandomPlayer, TinyOptions, folder_hash, make_tiny, save_tiny  # noqa: E402
+from gem_lab.train import TinyOptions, make_tiny, save_tiny  # noqa: E402
+from gem_lab.train.tiny import RandomPlayer, folder_hash  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
-QUICK = {"envs": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,
+QUICK = {"env": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,
          "corpus_episodes": 10}  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def test_random_play_calls_tools_with_the_probability_of_the_option(monkeypatch,
 
     monkeypatch.setattr(Tools, "sample_random_action", counted)
     files = "math:FileArithmetic-v0-python(modulus=3)"
-    make_tiny(TinyOptions(**QUICK | {"envs": (files,), "random_calls": probability, "corpus_episodes": 60}))
+    make_tiny(TinyOptions(**QUICK | {"env": (files,), "random_calls": probability, "corpus_episodes": 60}))
     assert len(calls) >= 60
     assert fmean(calls) == pytest.approx(
         probability, abs=4 * (0.25 / len(calls)) ** 0.5 * (0 < probability < 1)
@@ -131,7 +132,7 @@ def test_text_of_the_game_survives_the_tokenizer(tokenizer):
 
 def test_the_tokenizer_learns_the_text_of_an_environment_with_its_arguments():
     env_id = "game:GuessTheNumber-v0(max_number=50)"
-    _, tokenizer = make_tiny(TinyOptions(**QUICK | {"envs": (env_id,), "warm_start_steps": 0}))
+    _, tokenizer = make_tiny(TinyOptions(**QUICK | {"env": (env_id,), "warm_start_steps": 0}))
     text, _ = EnvChoice.parse(env_id).make().reset(seed=0)
     assert "from 1 to 50" in text
     known = len(tokenizer.encode(text, add_special_tokens=False))
@@ -165,14 +166,14 @@ def test_the_warm_started_model_knows_the_format_and_not_the_game(model, tokeniz
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"envs": ()}, r"envs=\(\): expected at least one environment id"),
+        ({"env": ()}, r"env=\(\): expected at least one environment id"),
         ({"hidden_size": 0}, "hidden_size=0: expected a whole number of at least 32"),
         ({"hidden_size": 48}, "hidden_size=48: expected a multiple of 32"),
         ({"layers": 0}, "layers=0: expected a whole number of at least 1"),
         ({"vocab_size": 100}, "vocab_size=100: expected a whole number of at least 261"),
         ({"warm_start_steps": -1}, "warm_start_steps=-1: expected a whole number of at least 0"),
         ({"random_calls": 1.5}, "random_calls=1.5: expected a number from 0 to 1"),
-        ({"warm_start_lr": 0.0}, "warm_start_lr=0.0: expected a number above 0"),
+        ({"warm_start_learning_rate": 0.0}, "warm_start_learning_rate=0.0: expected a number above 0"),
     ],
 )
 def test_bad_options_are_rejected(changes, said):
@@ -182,4 +183,4 @@ def test_bad_options_are_rejected(changes, said):
 
 def test_an_environment_that_fails_at_random_play_is_named():
     with pytest.raises(ConfigError, match=r"faulty:Faulty-v0 cannot be played at random: .*nan"):
-        make_tiny(TinyOptions(**QUICK | {"envs": ("faulty:Faulty-v0(nan_every=1)",)}))
+        make_tiny(TinyOptions(**QUICK | {"env": ("faulty:Faulty-v0(nan_every=1)",)}))

@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
     """Folder of a model that knows the format of an answer but not which answers are right."""
     target = tmp_path_factory.mktemp("vision") / "tiny"
     options = TinyOptions(
-        envs=(ENV,), hidden_size=32, layers=1, warm_start_steps=80, warm_start_tokens=4096,
-        warm_start_batch=512, warm_start_lr=1e-2, corpus_episodes=16, vocab_size=512,
+        env=(ENV,), hidden_size=32, layers=1, warm_start_steps=80, warm_start_tokens=4096,
+        warm_start_batch=512, warm_start_learning_rate=1e-2, corpus_episodes=16, vocab_size=512,
     )  # fmt: skip
     save_tiny(target, options)
     return target
@@ -39,8 +39,8 @@ def folder(tmp_path_factory):
 def config(folder, out, **options):
     given = {
         "model": str(folder), "env": [ENV], "out": str(out), "steps": 16, "episodes_per_step": 128,
-        "lr": 5e-3, "eval_episodes": 64, "max_tokens_per_turn": 8, "warmup_steps": 1, "minibatches": 2,
-        "kl": 0.0, "save_every": 16, "trace_every": 8, "threads": 1, "curve": False,
+        "learning_rate": 5e-3, "eval_episodes": 64, "max_tokens_per_turn": 8, "warmup_steps": 1,
+        "minibatches": 2, "kl": 0.0, "save_every": 16, "trace_every": 8, "threads": 1, "curve": False,
     }  # fmt: skip
     return TrainConfig(**{**given, **options})
 

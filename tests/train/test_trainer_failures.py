@@ -60,7 +60,7 @@ def assert_one_line(capsys, words, *said):
         ({"env": ["game:GuessTheNumber-v0("]}, ["is not an environment: ", "a parenthesis is missing"]),
         ({"wrappers": "nothing"}, ["unknown wrapper 'nothing'", "time_limit"]),
         ({"estimator": "rebm"}, ["unknown estimator 'rebm'", "rebn"]),
-        ({"estimator": "grpo"}, ["group_size=1: expected at least 2"]),
+        ({"estimator": "grpo"}, ["with group_size=1 every advantage would be 0"]),
         ({"max_total_tokens": 5000}, ["max_total_tokens=5000", "context of 4096 tokens"]),
         ({"max_total_tokens": 5}, ["the first prompt has", "max_total_tokens=5"]),
         ({"device": "abacus"}, ["device='abacus': expected auto, cpu, or cuda[:N]"]),
@@ -89,8 +89,7 @@ def test_one_run_at_a_time(finished, tiny_folder, capsys):
         ({"agent_model": ["user=tiny"]}, "agent_model: unknown agent 'user' of "),
         ({"estimator": "gdpo", "group_size": 2}, "'gdpo' needs reward_components, which game:GuessTheNumber"),
         ({"estimator_options": '{"dof": 1}'}, "unknown option 'estimator_options.dof' of rebn"),
-        ({"estimator_options": '{"statistics": "group"}'}, "group_size=1: expected at least 2"),
-        ({"estimator": "gae", "estimator_options": '{"lam": 0.5}'}, "estimator_options.lam: use lam"),
+        ({"estimator_options": '{"statistics": "group"}'}, "with group_size=1 every advantage would be 0"),
     ],
 )
 def test_a_mistake_shows_before_the_tiny_model_is_made(changes, said, tmp_path, capsys):
@@ -314,7 +313,7 @@ def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path
     players = {"": (NeverAsked(), AppendContext(tokenizer))}
     rollouts = Rollouts(config, players, 5)
     try:
-        episodes = rollouts.play(evaluation_tasks(config.sources[0], 3), players, name="test")
+        episodes = rollouts.play(evaluation_tasks(config.sources[:1], 3), players, name="test")
     finally:
         rollouts.close()
     assert not any(episode.trainable for episode in episodes)

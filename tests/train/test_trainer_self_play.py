@@ -23,7 +23,7 @@ RANDOM = "multi:KuhnPoker-v0(opponent='random')"
 def player(made_once):
     """Folder of a tiny model that has seen random hands of both players."""
     return made_once(
-        "player", envs=(SELF,), layers=1, warm_start_steps=50, warm_start_tokens=8000, corpus_episodes=60
+        "player", env=(SELF,), layers=1, warm_start_steps=50, warm_start_tokens=8000, corpus_episodes=60
     )
 
 
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_run(player, tmp_path):
 def test_a_user_and_an_assistant_are_trained_together(made_once, tmp_path, models):
     shop = "service:Shop-v0(task=0, max_turns=4)"
     talker = made_once(
-        "talker", envs=(shop,), layers=1, warm_start_steps=5, warm_start_tokens=2000, corpus_episodes=8
+        "talker", env=(shop,), layers=1, warm_start_steps=5, warm_start_tokens=2000, corpus_episodes=8
     )
     together = "service:Shop-v0(task=0, max_turns=4, user='self')"
     config = TrainConfig(

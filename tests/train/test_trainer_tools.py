@@ -17,7 +17,7 @@ FILES = "math:FileArithmetic-v0"
 def caller(made_once):
     """Folder of a tiny model that has seen random programs and random answers."""
     return made_once(
-        "caller", envs=(f"{FILES}-python",), layers=1, warm_start_steps=60, warm_start_tokens=6000,
+        "caller", env=(f"{FILES}-python",), layers=1, warm_start_steps=60, warm_start_tokens=6000,
         corpus_episodes=40,
     )  # fmt: skip
 

@@ -57,7 +57,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from gem_lab.train import TinyOptions, save_tiny
 
     folder = tmp_path_factory.mktemp("model") / "tiny"
-    save_tiny(folder, TinyOptions(envs=GAMES, warm_start_steps=0, corpus_episodes=20))
+    save_tiny(folder, TinyOptions(env=GAMES, warm_start_steps=0, corpus_episodes=20))
     return folder
 
 
@@ -79,7 +79,7 @@ def warm() -> Path:
     from tests.trainers.shared import shared_model
 
     options = TinyOptions(
-        envs=GAMES, vocab_size=512, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50
+        env=GAMES, vocab_size=512, warm_start_steps=60, warm_start_tokens=20_000, corpus_episodes=50
     )
     return shared_model("warm", options)
 

@@ -20,7 +20,7 @@ import torch
 
 from gem_core.rollout import Episode, RowSplit, Turn
 from gem_core.tasks import EnvChoice
-from gem_lab.train.objective import policy_gradient
+from gem_lab.train.batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
 GAMMA = 0.9

@@ -8,7 +8,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gem_core.rollout import EnvPlayer, EnvPool, Episode, MessagesContext
+from gem_chat import EnvPlayer, MessagesContext
+from gem_core.rollout import EnvPool, Episode
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks
 
 HAS_RG = importlib.util.find_spec("reasoning_gym") is not None

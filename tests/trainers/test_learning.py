@@ -69,9 +69,9 @@ def test_the_fault_reaches_the_update(monkeypatch: pytest.MonkeyPatch, tmp_path:
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.rollout import run_episode
     from gem_core.tasks import EnvChoice
-    from gem_lab.train.learner import Learner
-    from gem_lab.train.objective import Batch
+    from gem_lab.train.batches import Batch
     from gem_lab.train.tiny import RandomPlayer
+    from gem_lab.train.trainer import Learner
     from tests.trainers.reference.learn import config, discount_per_token
 
     given = Given("doors", "per-token", 0, tmp_path / "runs.jsonl")

@@ -146,7 +146,8 @@ def test_an_abandoned_thread_closes_its_environment_when_it_comes_back() -> None
 
 @pytest.mark.parametrize("backend", ["thread", "process"])
 def test_close_wakes_a_recv_in_another_thread(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"gem_core.vector.{backend}{'s' if backend == 'thread' else 'es'}.GRACE", 0.1)
+    module = {"thread": "threads", "process": "slices"}[backend]
+    monkeypatch.setattr(f"gem_core.vector.{module}.GRACE", 0.1)
     envs = obedient(1, backend=backend)
     envs.reset()
     envs.send({0: "hang"})
@@ -204,8 +205,8 @@ def test_a_worker_in_a_step_ends_with_a_parent_that_was_killed_and_so_does_what_
     record = Record(tmp_path / "record")
     script = (
         "from gem_core.spec import EnvSpec\n"
-        "from gem_core.vector import make_vec, processes\n"
-        "processes.GRACE = 0.3\n"
+        "from gem_core.vector import make_vec, slices\n"
+        "slices.GRACE = 0.3\n"
         "if __name__ == '__main__':\n"
         f"    kwargs = {{'path': {str(tmp_path / 'record')!r}}}\n"
         "    spec = EnvSpec('test:R-v0', 'tests.support.recorded:RecordedComputes', kwargs=kwargs)\n"

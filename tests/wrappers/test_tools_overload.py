@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 import gem_core
+from gem_chat import MessagesContext
 from gem_core import Env
 from gem_core._util.places import Places
 from gem_core._util.threads import ENV_THREADS, MAX_THREADS, TOOL_THREADS, call_in, set_env_threads
 from gem_core.core import ResetResult, StepResult
-from gem_core.rollout import EnvPool, EpisodeLimits, MessagesContext
+from gem_core.rollout import EnvPool, EpisodeLimits
 from gem_core.rollout.messages import ChatReply
 from gem_core.tools import Tool, ToolResult, ToolState
 from gem_envs.tools.python import PythonTool

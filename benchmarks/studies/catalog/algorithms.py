@@ -35,7 +35,7 @@ STUDY = Study(
         "eval_episodes": 300,
     },
     metric="gem/return",
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0,),
     notes=(
         "Sums have two terms of one digit, leg counting has one animal, Minesweeper has 16 cells, and "

@@ -24,7 +24,7 @@ STUDY = Study(
     pairs=tuple((f"ReBN, {size}", f"REINFORCE, {size}") for size in _SIZES),
     more_metrics=("gem/return",),
     options={"gamma": 0.9, "kl": 0.0, "warmup_steps": 3, "eval_episodes": 500},
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0015, 0.005, 0.015)},
     notes=(
         "An update uses 64 episodes. With 32 episodes per step it uses 32 and makes twice as many updates.",
     ),

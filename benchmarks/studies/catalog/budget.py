@@ -25,7 +25,7 @@ STUDY = Study(
     baseline="REINFORCE",
     options={
         "gamma": 0.9,
-        "lr": 0.003,
+        "learning_rate": 0.003,
         "steps": 120,
         "episodes_per_step": 512,
         "eval_episodes": 1000,

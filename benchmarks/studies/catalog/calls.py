@@ -48,7 +48,7 @@ STUDY = Study(
         "eval_every": 20,
     },
     more_metrics=("gem/tool_calls",),
-    grid={"lr": (0.0015, 0.005)},
+    grid={"learning_rate": (0.0015, 0.005)},
     tuning_seeds=(0,),
     panels=(("gem/success", "success"), ("gem/tool_calls", "tool calls")),
 )

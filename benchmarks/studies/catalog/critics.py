@@ -11,8 +11,8 @@ STUDY = Study(
     arms={
         "ReBN": {"estimator": "rebn"},
         "PPO": _PPO,
-        "PPO, lambda 1": {**_PPO, "lam": 1.0},
-        "PPO, lambda 0.5": {**_PPO, "lam": 0.5},
+        "PPO, lambda 1": {**_PPO, "estimator_options": {"lam": 1.0}},
+        "PPO, lambda 0.5": {**_PPO, "estimator_options": {"lam": 0.5}},
         "PPO, value weight 0.05": {**_PPO, "value_weight": 0.05},
         "PPO, value weight 5": {**_PPO, "value_weight": 5.0},
         "PPO, warm-up": {**_PPO, "critic_warmup": 5},
@@ -22,7 +22,7 @@ STUDY = Study(
     },
     baseline="ReBN",
     options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0},
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0015, 0.005, 0.015)},
     panels=(
         ("gem/success", "success"),
         ("gem/return", "return"),

@@ -23,7 +23,7 @@ STUDY = Study(
     metric="gem/turns",
     more_metrics=("gem/success", "gem/turns_to_success"),
     tuning_metric="gem/success",
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0, 1, 2),
     panels=(("gem/success", "success"), ("gem/turns", "turns per episode")),
 )

@@ -39,7 +39,7 @@ STUDY = Study(
     options={
         "gamma": 0.9,
         "kl": 0.0,
-        "lr": 0.0005,
+        "learning_rate": 0.0005,
         "steps": 60,
         "episodes_per_step": 512,
         "max_tokens_per_turn": 128,

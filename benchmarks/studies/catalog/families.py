@@ -44,7 +44,7 @@ STUDY = Study(
         ),
     },
     arms={"ReBN": {"estimator": "rebn"}},
-    options={"gamma": 0.9, "lr": 0.003, "eval_episodes": 1000, "episodes_per_step": 512},
+    options={"gamma": 0.9, "learning_rate": 0.003, "eval_episodes": 1000, "episodes_per_step": 512},
     panels=(("gem/success", "success"), ("gem/return", "return")),
     seeds=(0,),
     models=None,

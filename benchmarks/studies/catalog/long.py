@@ -37,7 +37,7 @@ STUDY = Study(
     },
     metric="gem/return",
     more_metrics=("gem/success", "gem/turns", "noise"),
-    grid={"lr": (0.0015, 0.005)},
+    grid={"learning_rate": (0.0015, 0.005)},
     tuning_seeds=(0,),
     models=(0,),
     panels=(

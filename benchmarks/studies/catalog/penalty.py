@@ -23,5 +23,5 @@ STUDY = Study(
     pairs=(("ReBN, KL 0.3", "REINFORCE, KL 0.3"), ("ReBN, KL 0.3", "ReBN")),
     options={**SHORT_RUN, "gamma": 0.9},
     more_metrics=("gem/return", "gem/turns"),
-    grid={"lr": (0.0005, 0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0005, 0.0015, 0.005, 0.015)},
 )

@@ -29,7 +29,7 @@ STUDY = Study(
     pairs=(("rebn", "centered"), ("rebn", "scaled"), ("rebn", "grpo, 8"), ("rebn", "ppo")),
     options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0, "group_size": 8},
     more_metrics=("gem/return", "gem/turns"),
-    grid={"lr": (0.0005, 0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0005, 0.0015, 0.005, 0.015)},
     tuning_seeds=(0, 1),
     notes=(
         "All arms except `grpo, 4` play groups of 8 episodes with the same seed, so they see equally many "

@@ -10,14 +10,19 @@ STUDY = Study(
     tasks={
         size: Task(
             "game:GuessTheNumber-v0-easy",
-            tiny={"hidden_size": width, "layers": layers, "warm_start_steps": 300, "warm_start_lr": 0.001},
+            tiny={
+                "hidden_size": width,
+                "layers": layers,
+                "warm_start_steps": 300,
+                "warm_start_learning_rate": 0.001,
+            },
         )
         for size, (width, layers) in _SIZES.items()
     },
     arms={"REINFORCE": {"estimator": "reinforce"}, "ReBN": {"estimator": "rebn"}},
     baseline="REINFORCE",
     options={**SHORT_RUN, "gamma": 0.9, "kl": 0.0},
-    grid={"lr": (0.0001, 0.0005, 0.0015)},
+    grid={"learning_rate": (0.0001, 0.0005, 0.0015)},
     tuning_seeds=(0, 1),
     models=(0,),
 )

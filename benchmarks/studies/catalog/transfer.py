@@ -20,7 +20,7 @@ STUDY = Study(
     tasks={
         name: Task(
             env,
-            tiny={"envs": _ALL, "vocab_size": 2048, "warm_start_steps": 600, "warm_start_tokens": 500_000},
+            tiny={"env": _ALL, "vocab_size": 2048, "warm_start_steps": 600, "warm_start_tokens": 500_000},
             model="all",
             options={"eval_env": [env, *(other for other in _ALL if other != env)]},
         )
@@ -36,7 +36,7 @@ STUDY = Study(
         "eval_episodes": 200,
     },
     metric="gem/return",
-    grid={"lr": (0.0015, 0.005)},
+    grid={"learning_rate": (0.0015, 0.005)},
     tuning_seeds=(0,),
     models=(0,),
     notes=(

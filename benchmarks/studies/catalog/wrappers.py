@@ -18,7 +18,7 @@ STUDY = Study(
     baseline="conversation",
     options={**SHORT_RUN, "estimator": "rebn", "gamma": 0.9, "kl": 0.0},
     more_metrics=("gem/return", "gem/turns", "train/tokens"),
-    grid={"lr": (0.0015, 0.005, 0.015)},
+    grid={"learning_rate": (0.0015, 0.005, 0.015)},
     tuning_seeds=(0, 1),
     panels=(
         ("gem/success", "success"),

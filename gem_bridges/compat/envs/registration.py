@@ -18,7 +18,7 @@ from gem_core.wrapper import Wrapper
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
 
 
-class GemEnv(Attributes, Wrapper):
+class GemStyleEnv(Attributes, Wrapper):
     """An environment with the attributes and conventions of GEM's.
 
     A limit that truncates an episode also terminates it, so that programs that only look at ``terminated``
@@ -94,7 +94,7 @@ class GemEnv(Attributes, Wrapper):
         return make(self.env_id, **{**self.spec.kwargs, "seed": self.seed, **changes})
 
 
-def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemEnv:
+def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemStyleEnv:
     """Build an environment, as `gem_core.make` does.
 
     Args:
@@ -104,7 +104,7 @@ def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemEnv:
             ``verbose``, ``load_from_cache_file``, ``max_workers``, ``sandbox_type``, and ``max_turns`` of a
             dataset) and ``dataset=None`` are dropped if the constructor lacks them.
     """
-    return GemEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
+    return GemStyleEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
 
 
 def make_vec(

@@ -13,7 +13,7 @@ from contextlib import closing
 
 from gem_envs.databases.second_solvers.changes import CHANGES
 from gem_envs.databases.second_solvers.questions import QUESTIONS
-from gem_envs.databases.second_solvers.tables import Tables, Unclear, read
+from gem_envs.databases.second_solvers.tables import AmbiguousTask, Tables, read
 from gem_envs.tools.mcp.database import opened
 
 __all__ = ["judged", "judged_file"]
@@ -56,7 +56,7 @@ def judged(instruction: str, start: sqlite3.Connection, end: sqlite3.Connection,
         if drawn := re.search(form, text):
             try:
                 wanted = solve(tables, *drawn.groups())
-            except Unclear:
+            except AmbiguousTask:
                 return False
             answered = wanted is None or _words(answer) == _words(wanted)
             return answered and _same(tables, read(end, prefix))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import date
 from fractions import Fraction
 
-from gem_envs.databases.second_solvers.tables import Row, Tables, Unclear, by_id, only_one
+from gem_envs.databases.second_solvers.tables import AmbiguousTask, TableRow, Tables, by_id, only_one
 
 
 def _merge_customers(tables: Tables) -> None:
@@ -62,7 +62,7 @@ def _best_customers(tables: Tables) -> None:
             totals[order["customer_id"]] += worth[order["id"]]
     ranked = totals.most_common()
     if len(ranked) < 3 or any(total == ranked[2][1] for _, total in ranked[3:]):
-        raise Unclear("not three customers")
+        raise AmbiguousTask("not three customers")
     names = by_id(tables["customers"])
     tables["best_customers"] = [{"name": names[id]["name"], "total": total} for id, total in ranked[:3]]
 
@@ -115,7 +115,7 @@ def _stand_in(tables: Tables, ill: str, day: str, other: str) -> None:
     busy = {visit["hour"] for visit in visits if visit["doctor_id"] == int(other)}
     moved = [v for v in visits if v["doctor_id"] == int(ill) and v["state"] == "planned"]
     if len({visit["hour"] for visit in moved}) < len(moved):
-        raise Unclear("two visits at the same hour")
+        raise AmbiguousTask("two visits at the same hour")
     for visit in moved:
         if visit["hour"] in busy:
             visit["doctor_id"], visit["state"] = None, "open"
@@ -148,7 +148,7 @@ def _missing_drivers(tables: Tables) -> None:
     depots = {truck["id"]: truck["depot"] for truck in tables["trucks"]}
     gaps = [trip for trip in tables["trips"] if trip["driver_id"] is None]
     if len({trip["day"] for trip in gaps}) < len(gaps):
-        raise Unclear("two trips on the same day")
+        raise AmbiguousTask("two trips on the same day")
     for trip in gaps:
         away = {one["driver_id"] for one in tables["trips"] if one["day"] == trip["day"]}
         free = [
@@ -157,12 +157,12 @@ def _missing_drivers(tables: Tables) -> None:
             if driver["depot"] == depots[trip["truck_id"]] and driver["id"] not in away
         ]
         if not free:
-            raise Unclear("no driver is free")
+            raise AmbiguousTask("no driver is free")
         trip["driver_id"] = min(free)
 
 
 def _monthly_fuel(tables: Tables, at_least: str) -> None:
-    months: dict[str, list[Row]] = defaultdict(list)
+    months: dict[str, list[TableRow]] = defaultdict(list)
     for trip in tables["trips"]:
         months[trip["day"].rpartition("-")[0]].append(trip)
     tables["view monthly_fuel"] = []
@@ -172,7 +172,7 @@ def _monthly_fuel(tables: Tables, at_least: str) -> None:
             liters = sum(trip["liters"] for trip in trips)
             tenths = Fraction(1000 * liters, km)
             if tenths - int(tenths) == Fraction(1, 2):
-                raise Unclear("halfway between two decimals")
+                raise AmbiguousTask("halfway between two decimals")
             tables["view monthly_fuel"].append({
                 "month": month, "trips": len(trips), "km": km, "liters": liters,
                 "per_100": int(tenths + Fraction(1, 2)) / 10,
@@ -201,7 +201,7 @@ def _reports(tables: Tables, limit: str) -> None:
             continue
         tenths = Fraction(10 * sum(points), len(points))
         if tenths - int(tenths) == Fraction(1, 2):
-            raise Unclear("halfway between two decimals")
+            raise AmbiguousTask("halfway between two decimals")
         passed = "yes" if sum(points) >= int(limit) * len(points) else "no"
         mean = int(tenths + Fraction(1, 2)) / 10
         tables["reports"].append({**enrollment, "mean": mean, "passed": passed})
@@ -217,7 +217,7 @@ def _waiting_list(tables: Tables, course: str) -> None:
     chosen, others = waiting[:free], waiting[free:]
     students = [row["student_id"] for row in chosen]
     if free < 1 or (others and chosen[-1]["since"] == others[0]["since"]) or {*enrolled} & {*students}:
-        raise Unclear("no free place, or a tie for the last one")
+        raise AmbiguousTask("no free place, or a tie for the last one")
     tables["enrollments"] += [{"student_id": student, "course_id": number} for student in students]
     tables["waiting"] = [row for row in tables["waiting"] if row not in chosen]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import pairwise
 
-from gem_envs.databases.second_solvers.tables import Tables, Unclear, by_id, only_one
+from gem_envs.databases.second_solvers.tables import AmbiguousTask, Tables, by_id, only_one
 
 
 def _bestseller(tables: Tables) -> str:
@@ -38,7 +38,7 @@ def _secret_trips(tables: Tables) -> str:
         gaps = [start - end for (_, end), (start, _) in pairwise(trips) if start != end]
         found += [f"{truck['plate']} {gap}" for gap in gaps]
     if len(found) != 1 or "-" in found[0].rpartition(" ")[2]:
-        raise Unclear(f"{len(found)} gaps")
+        raise AmbiguousTask(f"{len(found)} gaps")
     return found[0]
 
 

@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar
 
-Row: TypeAlias = dict[str, Any]
+TableRow: TypeAlias = dict[str, Any]
 """Values by column."""
-Tables: TypeAlias = dict[str, list[Row]]
+Tables: TypeAlias = dict[str, list[TableRow]]
 """Rows by the name of a table, or by "view" and the name of a view."""
 T = TypeVar("T")
 
 
-class Unclear(Exception):
+class AmbiguousTask(Exception):
     """A task has no result, or more than one."""
 
 
@@ -29,7 +29,7 @@ def read(link: sqlite3.Connection, prefix: str) -> Tables:
     return tables
 
 
-def by_id(rows: Iterable[Row]) -> dict[Any, Row]:
+def by_id(rows: Iterable[TableRow]) -> dict[Any, TableRow]:
     """Return rows by their column id."""
     return {row["id"]: row for row in rows}
 
@@ -42,5 +42,5 @@ def only_one(candidates: Iterable[T], measure: Callable[[T], Any]) -> T:
     """
     ranked = sorted(candidates, key=measure, reverse=True)
     if not ranked or (len(ranked) > 1 and measure(ranked[0]) == measure(ranked[1])):
-        raise Unclear("not exactly one")
+        raise AmbiguousTask("not exactly one")
     return ranked[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_envs.databases.task import Task, table, task
+from gem_envs.databases.task import DatabaseTask, table, task
 from gem_envs.drawn import PEOPLE
 
 
@@ -46,7 +46,7 @@ def clinic(random: Random) -> str:
 
 
 @task
-def stand_in(random: Random) -> Task:
+def stand_in(random: Random) -> DatabaseTask:
     """Reassign the visits of a doctor who is ill."""
     ill, other = random.sample(range(1, 6), 2)
     day = f"2025-03-{random.randint(1, 6):02}"
@@ -65,7 +65,7 @@ def stand_in(random: Random) -> Task:
     busy = f"hour IN (SELECT hour FROM visits WHERE doctor_id = {other} AND day = '{day}')"
     free = f"UPDATE visits SET doctor_id = NULL, state = 'open' WHERE {mine} AND {busy};"
     move = f"UPDATE visits SET doctor_id = {other} WHERE {mine};"
-    return Task(
+    return DatabaseTask(
         f"The doctor with id {ill} is ill on {day}, and the doctor with id {other} stands in. Each "
         "planned visit of that day with the ill doctor goes to the other one at the same hour, unless "
         "the other one has a visit at that hour already: then the visit loses its doctor, and its state "
@@ -77,7 +77,7 @@ def stand_in(random: Random) -> Task:
 
 
 @task
-def phone_log(random: Random) -> Task:
+def phone_log(random: Random) -> DatabaseTask:
     """Log changes with a trigger."""
     patient = random.randint(1, 12)
     trigger = (
@@ -85,7 +85,7 @@ def phone_log(random: Random) -> Task:
         "VALUES ({}); END;"
     )
     changed = "WHEN old.phone IS NOT new.phone"
-    return Task(
+    return DatabaseTask(
         "From now on, whenever the phone number of a patient changes, the database itself is to enter a "
         "row into phone_log: the id of the patient, the old and the new number. An update that leaves "
         "the number as it was, which may be NULL, enters nothing; one that sets it to NULL or from NULL to a "
@@ -128,12 +128,12 @@ def phone_log(random: Random) -> Task:
 
 
 @task
-def forget(random: Random) -> Task:
+def forget(random: Random) -> DatabaseTask:
     """Erase the data of some patients."""
     year = random.randint(1965, 1985)
     update = "UPDATE patients SET name = 'patient ' || id, phone = NULL WHERE {};"
     none = "id NOT IN (SELECT patient_id FROM visits{})"
-    return Task(
+    return DatabaseTask(
         f"Patients who were born before {year} and have no visit that is planned are to be forgotten: "
         "their name becomes the word patient, a blank and their id (such as 'patient 7'), and their "
         "phone number becomes NULL. The rows stay.",
@@ -150,7 +150,7 @@ def forget(random: Random) -> Task:
 
 
 @task
-def clashes(random: Random) -> Task:
+def clashes(random: Random) -> DatabaseTask:
     """Answer a question about the data."""
     setup = clinic(random) + "".join(
         f"INSERT INTO visits SELECT {200 + 10 * n} + id, patient_id, doctor_id, day, hour, 'planned' FROM "
@@ -159,7 +159,7 @@ def clashes(random: Random) -> Task:
     )
     query = "SELECT count(*) FROM (SELECT 1 FROM visits GROUP BY doctor_id, day, hour HAVING count(*) > 1)"
     count = setup.count("INSERT INTO visits SELECT")
-    return Task(
+    return DatabaseTask(
         "By mistake some doctors have more than one visit on the same day at the same hour. At how many "
         "times does this happen, a time being a doctor, a day and an hour? Give the number, and leave "
         "the database as it is.",
@@ -172,7 +172,7 @@ def clashes(random: Random) -> Task:
 
 
 @task
-def free_hours(random: Random) -> Task:
+def free_hours(random: Random) -> DatabaseTask:
     """Create a table of the free hours."""
     doctor, first = random.randint(1, 5), random.randint(8, 10)
     insert = (
@@ -181,7 +181,7 @@ def free_hours(random: Random) -> Task:
         f"NOT EXISTS (SELECT 1 FROM visits v WHERE v.doctor_id = {doctor} AND v.day = d.day AND v.hour = "
         "h.hour {});"
     )
-    return Task(
+    return DatabaseTask(
         f"Fill the table free_hours with the hours at which the doctor with id {doctor} has no visit in "
         f"any state: for each day on which the clinic has a visit at all, each hour from {first} to 13, "
         "both included.",

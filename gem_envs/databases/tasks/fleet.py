@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_envs.databases.task import Task, table, task
+from gem_envs.databases.task import DatabaseTask, table, task
 from gem_envs.drawn import PEOPLE, PLACES
 
 
@@ -36,12 +36,12 @@ def fleet(random: Random) -> str:
 
 
 @task
-def odometers(random: Random) -> Task:
+def odometers(random: Random) -> DatabaseTask:
     """Correct outdated odometers."""
     update = "UPDATE trucks SET km = (SELECT {}(end_km) FROM trips WHERE truck_id = trucks.id) WHERE {};"
     behind = "km < (SELECT max(end_km) FROM trips WHERE truck_id = trucks.id)"
     high = random.randint(90, 99) * 1000
-    return Task(
+    return DatabaseTask(
         "The column km of trucks is to be what the counter shows now. Where a trip of the truck ended at "
         "a higher number, set km to the highest one. Where km is higher than all trips say, or the truck "
         "has made no trip, leave it.",
@@ -54,7 +54,7 @@ def odometers(random: Random) -> Task:
 
 
 @task
-def missing_drivers(random: Random) -> Task:
+def missing_drivers(random: Random) -> DatabaseTask:
     """Assign drivers to trips without one."""
     gaps = random.sample(range(1, 20), 5)
     update = (
@@ -76,7 +76,7 @@ def missing_drivers(random: Random) -> Task:
     setup += "".join(
         f"UPDATE trips SET day = '2025-04-0{n}' WHERE id = {gap};\n" for n, gap in enumerate(gaps[1:], 1)
     )
-    return Task(
+    return DatabaseTask(
         "Some trips have no driver. Give each the driver with the smallest id among those who are of the "
         "same depot as the truck of the trip and have no other trip on that day. No two of the trips "
         "without a driver are on the same day.",
@@ -96,7 +96,7 @@ def _month(trips: int) -> str:
 
 
 @task
-def monthly_fuel(random: Random) -> Task:
+def monthly_fuel(random: Random) -> DatabaseTask:
     """Create a view by month."""
     at_least = random.randint(1, 3)
     view = (
@@ -104,7 +104,7 @@ def monthly_fuel(random: Random) -> Task:
         "start_km) AS km, sum(liters) AS liters, round(100.0 * sum(liters) / sum(end_km - start_km), 1) "
         "AS per_100 FROM trips GROUP BY month {};"
     )
-    return Task(
+    return DatabaseTask(
         f"Make a view monthly_fuel with a row for each month that has at least {at_least} trips, and the "
         "columns month (such as 2025-03), trips (how many), km (driven in all), liters (used in all) and "
         "per_100 (liters for each 100 km over the whole month, rounded to one decimal).",
@@ -130,7 +130,7 @@ def monthly_fuel(random: Random) -> Task:
 
 
 @task
-def secret_trips(random: Random) -> Task:
+def secret_trips(random: Random) -> DatabaseTask:
     """Answer a question about the data."""
     truck, other = random.sample(range(1, 7), 2)
     gap = random.randint(3000, 5000)
@@ -147,7 +147,7 @@ def secret_trips(random: Random) -> Task:
         f"UPDATE trucks SET plate = 'X-{gap}' WHERE id = {truck};\nUPDATE trucks SET plate = 'Y-{gap}' "
         f"WHERE id = {other};\n"
     )
-    return Task(
+    return DatabaseTask(
         "The trips of a truck should follow each other: one starts at the km at which the one before it, "
         "in the order of the km, ended. One truck was driven without a trip being entered. Which, and "
         "how far? Give its plate, a blank and the km that are missing, and leave the database as it is.",
@@ -161,7 +161,7 @@ def secret_trips(random: Random) -> Task:
 
 
 @task
-def close_depot(random: Random) -> Task:
+def close_depot(random: Random) -> DatabaseTask:
     """Move the trucks of a depot to the depots with the fewest."""
     sizes = random.sample([2, 3, 4, 5], 3)
     names = [place.title() for place in random.sample(PLACES, 4)]
@@ -180,7 +180,7 @@ def close_depot(random: Random) -> Task:
     drive = f"UPDATE drivers SET depot = {fewest} WHERE depot = '{names[0]}';"
     move = f"UPDATE trucks SET depot = {fewest} WHERE depot = '{names[0]}';"
     drop = f"DELETE FROM depots WHERE name = '{names[0]}';"
-    return Task(
+    return DatabaseTask(
         f"The depot {names[0]} is closed. All its trucks and drivers go to the depot that has the fewest "
         f"trucks among the others. Then delete {names[0]} from the table depots.",
         table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_envs.databases.task import Task, table, task
+from gem_envs.databases.task import DatabaseTask, table, task
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
 
 _GENRES = ("poetry", "travel", "history", "crime", "science")
@@ -42,12 +42,12 @@ def library(random: Random) -> str:
 
 
 @task
-def fines(random: Random) -> Task:
+def fines(random: Random) -> DatabaseTask:
     """Charge fines for late returns."""
     days, rate = random.choice([14, 21, 28]), random.randint(5, 40)
     late = "CAST(julianday(returned) - julianday(taken) AS INTEGER)"
     insert = f"INSERT INTO fines SELECT id, ({late} - {{}}) * {rate} FROM loans WHERE {late} > {{}};"
-    return Task(
+    return DatabaseTask(
         f"A book may be kept for {days} days. For each loan that was returned later than that, enter a "
         f"row into fines: the id of the loan, and {rate} cents for each day beyond the {days} days. Loans "
         "that are not returned yet have no fine so far.",
@@ -61,11 +61,11 @@ def fines(random: Random) -> Task:
 
 
 @task
-def one_loan_at_a_time(random: Random) -> Task:
+def one_loan_at_a_time(random: Random) -> DatabaseTask:
     """Enforce a rule with a constraint."""
     book = random.randint(1, 6)
     index = "CREATE UNIQUE INDEX {} ON loans ({}) {};"
-    return Task(
+    return DatabaseTask(
         "Make the database refuse a loan of a book that is lent at that moment, which means that there "
         "is a loan of the book without a date in returned. Use a unique index on the column book_id "
         "alone, with a fitting condition. A book that has been returned can be lent again.",
@@ -93,7 +93,7 @@ def one_loan_at_a_time(random: Random) -> Task:
 
 
 @task
-def orphans(random: Random) -> Task:
+def orphans(random: Random) -> DatabaseTask:
     """Delete loans of missing books or members."""
     book, member = random.randint(7, 14), random.randint(1, 7)
     bad = "book_id NOT IN (SELECT id FROM books) {} member_id NOT IN (SELECT id FROM members)"
@@ -107,7 +107,7 @@ def orphans(random: Random) -> Task:
         f"'2024-02-02', '2024-03-01'), (72, 1, {member}, '2024-01-01', '2024-01-02');\n"
     )
     either = bad.format("OR")
-    return Task(
+    return DatabaseTask(
         "Some loans are of a book or of a member that the database no longer has. Move them out: enter "
         "each into lost_loans, with its id and the reason, which is 'book' if the book is missing (also "
         "if both are) and else 'member', and delete it from loans.",
@@ -122,13 +122,13 @@ def orphans(random: Random) -> Task:
 
 
 @task
-def inactive(random: Random) -> Task:
+def inactive(random: Random) -> DatabaseTask:
     """Mark members without recent loans."""
     day = f"2024-{random.randint(8, 10):02}-01"
     update = "UPDATE members SET active = 0 WHERE id NOT IN (SELECT member_id FROM loans WHERE {});"
     recent = f"taken >= '{day}'"
     still = " OR returned IS NULL"
-    return Task(
+    return DatabaseTask(
         f"Set active to 0 for every member who has taken no book on {day} or later and has no book at "
         "home now. A book is at home as long as its loan has no date in returned. Other members stay as "
         "they are.",
@@ -148,7 +148,7 @@ def inactive(random: Random) -> Task:
 
 
 @task
-def genres(random: Random) -> Task:
+def genres(random: Random) -> DatabaseTask:
     """Move a column into a separate table."""
     make = (
         "CREATE TABLE genres (id INTEGER PRIMARY KEY, name TEXT); INSERT INTO genres SELECT row_number() "
@@ -159,7 +159,7 @@ def genres(random: Random) -> Task:
         "genres WHERE name = genre);"
     )
     drop = "ALTER TABLE books DROP COLUMN genre;"
-    return Task(
+    return DatabaseTask(
         "Give the genres a table of their own: genres with the columns id and name, one row for each "
         "genre that occurs, numbered from 1 in the order of the alphabet. Add to books a column genre_id "
         "with the number of the genre of the book, as its last column, and remove the column genre.",
@@ -170,7 +170,7 @@ def genres(random: Random) -> Task:
 
 
 @task
-def eager_reader(random: Random) -> Task:
+def eager_reader(random: Random) -> DatabaseTask:
     """Answer a question about the data."""
     eager, other = random.sample(("Emre", "Ingrid", "Lotte", "Marek", "Noor", "Paolo", "Pilar", "Sanna"), 2)
     rows = [(100 + n, n % 14 + 1, 8, f"2023-01-{n + 1:02}", f"2023-01-{n + 2:02}") for n in range(20)]
@@ -182,7 +182,7 @@ def eager_reader(random: Random) -> Task:
         f"UPDATE members SET name = '{eager}' WHERE id = 8;\n"
         f"UPDATE members SET name = '{other}' WHERE id = 9;\n"
     )
-    return Task(
+    return DatabaseTask(
         "Which member has borrowed the greatest number of different books, each book counted once "
         "however often it was borrowed? Give the name of the member, and leave the database as it is.",
         setup,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from gem_envs.databases.task import Task, table, task
+from gem_envs.databases.task import DatabaseTask, table, task
 from gem_envs.drawn import PEOPLE
 
 _COURSES = ("algebra", "biology", "chess", "drawing", "economics", "french")
@@ -45,7 +45,7 @@ def _regraded(row: int, points: list[int]) -> str:
 
 
 @task
-def reports(random: Random) -> Task:
+def reports(random: Random) -> DatabaseTask:
     """Summarize the grades of each student by course."""
     limit = random.randint(45, 65)
     insert = (
@@ -56,7 +56,7 @@ def reports(random: Random) -> Task:
     passed = (
         f"CASE WHEN avg(g.points) >= {limit} THEN 'yes' WHEN avg(g.points) IS NULL THEN 'open' ELSE 'no' END"
     )
-    return Task(
+    return DatabaseTask(
         "Fill the table reports with one row for each enrollment: the student, the course, the mean of "
         "the points of the student in the course rounded to one decimal (NULL where there are none), and "
         f"in passed 'yes' if the mean before rounding is {limit} or more, 'no' if it is less, and 'open' "
@@ -79,7 +79,7 @@ def reports(random: Random) -> Task:
 
 
 @task
-def waiting_list(random: Random) -> Task:
+def waiting_list(random: Random) -> DatabaseTask:
     """Fill free places from the waiting list."""
     course = random.randint(1, 6)
     waiting = [(n, s, course, 100 - n) for n, s in enumerate(random.sample(range(1, 15), 5), 1)]
@@ -97,7 +97,7 @@ def waiting_list(random: Random) -> Task:
         "INSERT INTO enrollments SELECT student_id, course_id FROM waiting WHERE id IN ({0}); DELETE FROM "
         "waiting WHERE id IN ({0});"
     )
-    return Task(
+    return DatabaseTask(
         f"The course with id {course} has as many places as its column places says, and some are free: "
         "fewer students are enrolled. Give the free places to students from its waiting list, those with "
         "the smallest number in since first: enroll them and delete them from waiting. Do nothing for the "
@@ -116,7 +116,7 @@ def waiting_list(random: Random) -> Task:
 
 
 @task
-def prerequisites(random: Random) -> Task:
+def prerequisites(random: Random) -> DatabaseTask:
     """Remove students who lack a prerequisite."""
     needed, limit = random.sample(range(1, 7), 2), random.randint(50, 70)
     rules = [(needed[0], needed[1])]
@@ -127,7 +127,7 @@ def prerequisites(random: Random) -> Task:
     delete = (
         f"DELETE FROM enrollments WHERE course_id {{}} (SELECT course_id FROM prerequisites) AND NOT {has};"
     )
-    return Task(
+    return DatabaseTask(
         "The table prerequisites says which course needs which other one. Delete the enrollments of "
         f"students in a course that needs another one in which they have no single grade of {limit} "
         "points or more. Delete no grades, and no enrollments in courses that need nothing.",
@@ -147,7 +147,7 @@ def prerequisites(random: Random) -> Task:
 
 
 @task
-def rooms(random: Random) -> Task:
+def rooms(random: Random) -> DatabaseTask:
     """Create a table with constraints."""
     low, high = random.randint(5, 12), random.randint(60, 120)
     create = (
@@ -156,7 +156,7 @@ def rooms(random: Random) -> Task:
     )
     unique, check, key = "UNIQUE", f"CHECK (seats BETWEEN {low} AND {high})", "REFERENCES courses(id)"
     room = "INSERT INTO rooms VALUES ({}); SELECT count(*) FROM rooms;"
-    return Task(
+    return DatabaseTask(
         "Make an empty table rooms with the columns id (whole number, primary key), name (text), seats "
         "(whole number) and course_id (whole number). The database is to refuse a room without a name or "
         f"without seats, a second room of the same name, fewer than {low} or more than {high} seats, and "
@@ -210,7 +210,7 @@ def rooms(random: Random) -> Task:
 
 
 @task
-def next_year(random: Random) -> Task:
+def next_year(random: Random) -> DatabaseTask:
     """Advance every student by a year."""
     last = random.choice([9, 10])
     leave = (
@@ -219,7 +219,7 @@ def next_year(random: Random) -> Task:
         f"year = {last};"
     )
     up = "UPDATE students SET year = year + 1;"
-    return Task(
+    return DatabaseTask(
         f"A year has passed. Students of year {last} leave: enter their id and name into former, delete "
         "their enrollments, and delete them from students; their grades stay. All others move up by one "
         "year.",
@@ -238,7 +238,7 @@ def next_year(random: Random) -> Task:
 
 
 @task
-def hardest_course(random: Random) -> Task:
+def hardest_course(random: Random) -> DatabaseTask:
     """Answer a question about the data."""
     chosen, crowded = random.sample(range(1, 7), 2)
     setup = (
@@ -253,7 +253,7 @@ def hardest_course(random: Random) -> Task:
         f"INSERT INTO grades SELECT id, {crowded}, 19 FROM students;\nINSERT INTO grades SELECT id, "
         f"{crowded}, 20 FROM students;\n"
     )
-    return Task(
+    return DatabaseTask(
         "For each course, take the best grade of each student who has a grade in it. In which course is "
         "the mean of these the lowest? Give its name, and leave the database as it is.",
         setup.replace(f"SELECT student_id, {chosen}, 95", f"SELECT student_id, {chosen}, 5"),

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from random import Random
 
-from gem_envs.databases.task import Task, table, task
+from gem_envs.databases.task import DatabaseTask, table, task
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
 
 
@@ -50,7 +50,7 @@ def shop(random: Random) -> str:
 
 
 @task
-def merge_customers(random: Random) -> Task:
+def merge_customers(random: Random) -> DatabaseTask:
     """Merge duplicate customers."""
     twins = random.sample(range(1, 10), 3)
     more = "".join(
@@ -63,7 +63,7 @@ def merge_customers(random: Random) -> Task:
         "c WHERE c.id = customer_id)))"
     )
     delete = "DELETE FROM customers WHERE id NOT IN (SELECT min(id) FROM customers GROUP BY lower(email));"
-    return Task(
+    return DatabaseTask(
         "Some customers were entered more than once: their e-mail addresses are the same but for capital "
         "letters. Of each such set keep the customer with the smallest id, give it the orders of the "
         "others, and delete the others. Change nothing else.",
@@ -74,12 +74,12 @@ def merge_customers(random: Random) -> Task:
 
 
 @task
-def restock(random: Random) -> Task:
+def restock(random: Random) -> DatabaseTask:
     """Reorder products that run out."""
     factor = random.randint(2, 4)
     buy = "INSERT INTO purchases SELECT id, {} FROM products WHERE stock < minimum;"
     raise_ = "UPDATE products SET stock = {} * minimum WHERE stock {} minimum;"
-    return Task(
+    return DatabaseTask(
         "Each product of which there is less in stock than its minimum is to be bought, so that its "
         f"stock becomes {factor} times its minimum. Enter each purchase into the table purchases, with "
         "the product and the number of pieces that are bought, and set the new stock.",
@@ -95,7 +95,7 @@ def restock(random: Random) -> Task:
 
 
 @task
-def cancel_unpaid(random: Random) -> Task:
+def cancel_unpaid(random: Random) -> DatabaseTask:
     """Cancel old unpaid orders."""
     day = f"2024-{random.randint(7, 10):02}-15"
     which = f"SELECT id FROM orders WHERE state = 'unpaid' AND day < '{day}'"
@@ -104,7 +104,7 @@ def cancel_unpaid(random: Random) -> Task:
         f"product_id = products.id AND order_id IN ({which}));"
     )
     cancel = f"UPDATE orders SET state = 'cancelled' WHERE id IN ({which});"
-    return Task(
+    return DatabaseTask(
         f"Cancel the orders from before {day} that are unpaid: set their state to cancelled, and put the "
         "pieces of all their items back into the stock of the products. The items themselves stay.",
         shop(random) + "UPDATE orders SET state = 'unpaid', day = '2024-01-02' WHERE id IN (3, 4);\n"
@@ -116,13 +116,13 @@ def cancel_unpaid(random: Random) -> Task:
 
 
 @task
-def discount(random: Random) -> Task:
+def discount(random: Random) -> DatabaseTask:
     """Discount products that do not sell."""
     percent = random.choice([5, 15, 25])
     unsold = "WHERE id NOT IN (SELECT product_id FROM items)"
     log = f"INSERT INTO price_changes SELECT id, price, price * {100 - percent} / 100 FROM products {unsold};"
     cut = f"UPDATE products SET price = price * {100 - percent} / 100 {unsold};"
-    return Task(
+    return DatabaseTask(
         f"Products that are in no order become {percent} percent cheaper. Prices are in whole cents; "
         "round down. Write each change into price_changes, with the product, the old price and the new "
         "price.",
@@ -141,7 +141,7 @@ def _has_tie(setup: str, query: str) -> bool:
 
 
 @task
-def best_customers(random: Random) -> Task:
+def best_customers(random: Random) -> DatabaseTask:
     """Create a table of the three best customers."""
     query = (
         "SELECT c.name AS name, sum(i.pieces * p.price) AS total FROM customers c JOIN orders o ON "
@@ -152,7 +152,7 @@ def best_customers(random: Random) -> Task:
     setup = shop(random)
     while _has_tie(setup, query.format("WHERE o.state = 'paid'", "DESC").replace("LIMIT 3", "")):
         setup = shop(random)
-    return Task(
+    return DatabaseTask(
         "Make a table best_customers with the columns name and total and a row for each of the three "
         "customers whose paid orders are worth the most in all, at the prices of the table products. "
         "total is that worth in cents.",
@@ -163,14 +163,14 @@ def best_customers(random: Random) -> Task:
 
 
 @task
-def order_values(random: Random) -> Task:
+def order_values(random: Random) -> DatabaseTask:
     """Create a view of order values."""
     where = "LEFT JOIN items i ON i.order_id = o.id LEFT JOIN products p ON p.id = i.product_id"
     query = (
         "SELECT o.id AS order_id, o.day AS day, coalesce(sum(i.pieces * p.price), 0) AS value FROM "
         "orders o {} GROUP BY o.id"
     )
-    return Task(
+    return DatabaseTask(
         "Make a view order_values with the columns order_id, day and value: a row for each order, also "
         "for one without items, where value is the sum of pieces times price over its items, 0 if it has "
         "none.",
@@ -192,7 +192,7 @@ def order_values(random: Random) -> Task:
 
 
 @task
-def bestseller(random: Random) -> Task:
+def bestseller(random: Random) -> DatabaseTask:
     """Answer a question about the data."""
     setup = (
         shop(random) + "INSERT INTO items SELECT 24, id, 400 FROM products WHERE price = (SELECT min(price) "
@@ -203,7 +203,7 @@ def bestseller(random: Random) -> Task:
         f"INSERT INTO products VALUES (50, '{name}', 9999999, 3, 1);\nINSERT INTO items VALUES (7, 50, 2);\n"
     )
     setup += "INSERT INTO products VALUES (51, 'statue', 99999999, 1, 1);\n"
-    return Task(
+    return DatabaseTask(
         "Which product has brought in the most money, pieces times price over all orders in whatever "
         "state? Give the name of the product, and leave the database as it is.",
         setup,

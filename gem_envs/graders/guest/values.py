@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 _PLAIN = (type(None), bool, int, float, str)
 
 
-class Kind(NamedTuple):
+class PackedType(NamedTuple):
     """How the values of a type are packed."""
 
     parts: Callable[[Any], Any]
@@ -72,44 +72,44 @@ def _named_tuple(name: str, fields: str, parts: Sequence[Any]) -> Any:
     return value
 
 
-def _iso(type_name: str) -> Kind:
+def _iso(type_name: str) -> PackedType:
     def build(text: str) -> Any:
         return _type(type_name).fromisoformat(text)
 
-    return Kind(lambda value: [value.isoformat()], build=build)
+    return PackedType(lambda value: [value.isoformat()], build=build)
 
 
 KINDS = {
-    "builtins.list": Kind(list, _fill_list),
-    "builtins.set": Kind(list, _fill_set),
-    "builtins.dict": Kind(_pairs, _fill_dict),
-    "builtins.bytearray": Kind(lambda value: [value.decode("latin-1")], _fill_bytes),
-    "builtins.tuple": Kind(list, build=lambda *parts: parts),
-    "builtins.frozenset": Kind(list, build=lambda *parts: frozenset(parts)),
-    "builtins.bytes": Kind(
+    "builtins.list": PackedType(list, _fill_list),
+    "builtins.set": PackedType(list, _fill_set),
+    "builtins.dict": PackedType(_pairs, _fill_dict),
+    "builtins.bytearray": PackedType(lambda value: [value.decode("latin-1")], _fill_bytes),
+    "builtins.tuple": PackedType(list, build=lambda *parts: parts),
+    "builtins.frozenset": PackedType(list, build=lambda *parts: frozenset(parts)),
+    "builtins.bytes": PackedType(
         lambda value: [value.decode("latin-1")], build=lambda text: text.encode("latin-1")
     ),
-    "builtins.int": Kind(lambda value: [int.__int__(value)]),
-    "builtins.float": Kind(lambda value: [float.__float__(value)]),
-    "builtins.str": Kind(lambda value: [str.__str__(value)]),
-    "builtins.complex": Kind(lambda value: [value.real, value.imag]),
-    "builtins.range": Kind(lambda value: [value.start, value.stop, value.step]),
-    "builtins.coroutine": Kind(_awaited, build=lambda result: _finished(result)),
-    "collections.deque": Kind(list, _fill_list),
-    "collections.Counter": Kind(_pairs, _fill_dict),
-    "collections.OrderedDict": Kind(_pairs, _fill_dict),
-    "collections.defaultdict": Kind(_pairs, _fill_dict),
-    "decimal.Decimal": Kind(lambda value: [str(value)]),
-    "fractions.Fraction": Kind(lambda value: [value.numerator, value.denominator]),
+    "builtins.int": PackedType(lambda value: [int.__int__(value)]),
+    "builtins.float": PackedType(lambda value: [float.__float__(value)]),
+    "builtins.str": PackedType(lambda value: [str.__str__(value)]),
+    "builtins.complex": PackedType(lambda value: [value.real, value.imag]),
+    "builtins.range": PackedType(lambda value: [value.start, value.stop, value.step]),
+    "builtins.coroutine": PackedType(_awaited, build=lambda result: _finished(result)),
+    "collections.deque": PackedType(list, _fill_list),
+    "collections.Counter": PackedType(_pairs, _fill_dict),
+    "collections.OrderedDict": PackedType(_pairs, _fill_dict),
+    "collections.defaultdict": PackedType(_pairs, _fill_dict),
+    "decimal.Decimal": PackedType(lambda value: [str(value)]),
+    "fractions.Fraction": PackedType(lambda value: [value.numerator, value.denominator]),
     "datetime.datetime": _iso("datetime.datetime"),
     "datetime.date": _iso("datetime.date"),
     "datetime.time": _iso("datetime.time"),
-    "datetime.timedelta": Kind(lambda value: [value.days, value.seconds, value.microseconds]),
-    "named tuple": Kind(
+    "datetime.timedelta": PackedType(lambda value: [value.days, value.seconds, value.microseconds]),
+    "named tuple": PackedType(
         lambda value: [type(value).__name__, " ".join(value._fields), *value],
         build=lambda name, fields, *parts: _named_tuple(name, fields, parts),
     ),
-    "iterator": Kind(list, build=lambda *parts: iter(parts)),
+    "iterator": PackedType(list, build=lambda *parts: iter(parts)),
 }
 """Types that are packed by value, by module and name. A module is imported once one of its values arrives."""
 

@@ -7,7 +7,7 @@ the label nor the metadata. A module of `TOPICS` defines, for a dataset ``name``
 - ``judge_name(prompt, answer) -> bool | None``: whether the answer is right, for datasets with several right
   answers, or several spellings of one; None if no answer is right.
 
-Both raise `Unreadable` for a prompt whose text they do not know.
+Both raise `UnknownPrompt` for a prompt whose text they do not know.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from gem_envs.rg.solvers.reading import Unreadable, same
+from gem_envs.rg.solvers.reading import UnknownPrompt, same
 
-__all__ = ["JUDGES", "SOLVERS", "TOPICS", "Judge", "Solver", "Unreadable"]
+__all__ = ["JUDGES", "SOLVERS", "TOPICS", "Judge", "Solver", "UnknownPrompt"]
 
 Solver: TypeAlias = Callable[[str], str | None]
 Judge: TypeAlias = Callable[[str, str], bool | None]
@@ -80,10 +80,10 @@ def _read(judge: Judge, prompt: str, answer: str) -> bool | None:
     """Return the verdict of a judge; an answer that it cannot read is wrong."""
     try:
         return len(answer) <= _LONGEST and not _HUGE.search(answer) and judge(prompt, answer)
-    except Unreadable:
+    except UnknownPrompt:
         raise
     except LookupError as error:
-        raise Unreadable(f"the prompt lacks something: {prompt[:200]!r}") from error
+        raise UnknownPrompt(f"the prompt lacks something: {prompt[:200]!r}") from error
     except (ValueError, SyntaxError, TypeError, AttributeError, ArithmeticError, RecursionError):
         return False
 

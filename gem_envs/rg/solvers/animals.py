@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gem_envs.rg.solvers.reading import Unreadable, find
+from gem_envs.rg.solvers.reading import UnknownPrompt, find
 
 _LEGS = {
     0: ("snake", "sea slug", "jellyfish", "flatworm", "leech"),
@@ -39,4 +39,4 @@ def _singular(plural: str, known: set[str]) -> str:
     for ending, replaced in (("s", ""), ("ies", "y"), ("es", "")):
         if plural.endswith(ending) and plural.removesuffix(ending) + replaced in known | {"starfish"}:
             return plural.removesuffix(ending) + replaced
-    raise Unreadable(f"not a known animal: {plural!r}")
+    raise UnknownPrompt(f"not a known animal: {plural!r}")

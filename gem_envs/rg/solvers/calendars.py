@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import date, timedelta
 
-from gem_envs.rg.solvers.reading import Unreadable, find
+from gem_envs.rg.solvers.reading import UnknownPrompt, find
 
 _DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
 _MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September",
@@ -75,7 +75,7 @@ def _dates(prompt: str) -> list[date] | None:
         if name and name != _weekday(found[0]):
             return None
     if not found:
-        raise Unreadable(f"no date in {prompt[:200]!r}")
+        raise UnknownPrompt(f"no date in {prompt[:200]!r}")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from gem_envs.rg.solvers.reading import Unreadable, find
+from gem_envs.rg.solvers.reading import UnknownPrompt, find
 
 _INPUT = re.compile(r"│(&&|↑↑|⊕⊕|\+\+|↓↓)")
 """An input of a gate: its edge and its symbol."""
@@ -42,7 +42,7 @@ def solve_circuit_logic(prompt: str) -> str:
     if not last and len(values) == 1:
         return str(int(values[0]))
     if len(last) != len(values) or len(set(last)) != 1:
-        raise Unreadable(f"{len(values)} wires, but {len(last)} inputs of the last gate")
+        raise UnknownPrompt(f"{len(values)} wires, but {len(last)} inputs of the last gate")
     return str(int(_VALUES[names[last[0]]](values)))
 
 
@@ -53,9 +53,9 @@ def _traced(lines: list[str], row: int, column: int, inputs: dict[str, bool]) ->
         negated ^= lines[row][column] == "o"
         column -= 1
     if lines[row][column] not in "├└":
-        raise Unreadable(f"a wire begins with {lines[row][column]!r}")
+        raise UnknownPrompt(f"a wire begins with {lines[row][column]!r}")
     while lines[row][column] != "┐":
         row -= 1
         if row < 0 or lines[row][column] not in "│├─┐":
-            raise Unreadable("a wire ends in nothing")
+            raise UnknownPrompt("a wire ends in nothing")
     return inputs[lines[row].split(":")[0]] != negated

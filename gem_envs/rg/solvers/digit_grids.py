@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from gem_envs.rg.solvers.reading import Unreadable, find, grid, integers
+from gem_envs.rg.solvers.reading import UnknownPrompt, find, grid, integers
 
 Cell = tuple[int, int]
 Options = dict[Cell, frozenset[int]]
@@ -33,7 +33,7 @@ def judge_futoshiki(prompt: str, answer: str) -> bool | None:
     size = int(find(r"(\d+)x\1 Futoshiki", prompt)[1])
     lines = find(r"puzzle:\n\n(.*?)\n\nEnsure", prompt)[1].split("\n")
     if len(lines) != 2 * size - 1:
-        raise Unreadable(f"not {2 * size - 1} lines: {prompt[:200]!r}")
+        raise UnknownPrompt(f"not {2 * size - 1} lines: {prompt[:200]!r}")
     all_digits = frozenset(range(1, size + 1))
     options: Options = {}
     smaller: list[tuple[Cell, Cell]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
-from gem_envs.rg.solvers.reading import Unreadable, find
+from gem_envs.rg.solvers.reading import UnknownPrompt, find
 
 Roles = dict[str, bool]
 """Who tells the truth."""
@@ -39,7 +39,7 @@ def _claim(sentence: str) -> str:
 def _speaker(sentence: str, names: list[str]) -> str:
     speakers = [name for name in names if re.search(rf"\b{name}\b", sentence.replace(_claim(sentence), ""))]
     if len(speakers) != 1:
-        raise Unreadable(f"who says this? {sentence!r}")
+        raise UnknownPrompt(f"who says this? {sentence!r}")
     return speakers[0]
 
 
@@ -61,7 +61,7 @@ class _Reader:
         """
         value = self._joined()
         if self._words:
-            raise Unreadable(f"words after a claim: {self._words}")
+            raise UnknownPrompt(f"words after a claim: {self._words}")
         return value
 
     def _joined(self) -> bool:
@@ -92,4 +92,4 @@ class _Reader:
 
     def _take(self, word: str) -> None:
         if self._words.pop(0) != word:
-            raise Unreadable(f"no {word!r} in a claim")
+            raise UnknownPrompt(f"no {word!r} in a claim")

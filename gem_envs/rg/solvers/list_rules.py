@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from gem_envs.rg.solvers.reading import Unreadable
+from gem_envs.rg.solvers.reading import UnknownPrompt
 
 Rule = Callable[[list[int]], list[int]]
 
@@ -28,7 +28,7 @@ def solve_list_functions(prompt: str) -> str | None:
     ]
     questions = re.findall(r"^Input: (\[.*\])$", prompt, re.MULTILINE)
     if not examples or len(questions) != 1:
-        raise Unreadable(f"no examples or no question: {prompt[:200]!r}")
+        raise UnknownPrompt(f"no examples or no question: {prompt[:200]!r}")
     question = ast.literal_eval(questions[0])
     for rules in _rules():
         fitting = [

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from math import log
 
-from gem_envs.rg.solvers.reading import Unreadable, find
+from gem_envs.rg.solvers.reading import UnknownPrompt, find
 
 _MEETING = {
     ("A#", "#A"): [],
@@ -69,9 +69,9 @@ def solve_bf(prompt: str) -> str:
             if bool(cells[cell]) == (symbol == "]"):
                 place = partner[place]
         else:
-            raise Unreadable(f"not a symbol of the language: {symbol!r}")
+            raise UnknownPrompt(f"not a symbol of the language: {symbol!r}")
         place += 1
-    raise Unreadable("the program runs too long")
+    raise UnknownPrompt("the program runs too long")
 
 
 def _transfers(code: str) -> dict[int, Counter[int]]:
@@ -117,7 +117,7 @@ def solve_caesar_cipher(prompt: str) -> str:
     """
     cipher = find(r"cipher text: (.*?)\. Provide only", prompt)[1]
     if len(cipher.split()) < 3:
-        raise Unreadable(f"too short: {cipher!r}")
+        raise UnknownPrompt(f"too short: {cipher!r}")
     return max((_shifted(cipher, by) for by in range(26)), key=_likelihood)
 
 

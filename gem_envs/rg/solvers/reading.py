@@ -10,7 +10,7 @@ _LONGEST = 1000
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:/\d+)?", re.ASCII)
 
 
-class Unreadable(ValueError):
+class UnknownPrompt(ValueError):
     """Raised for a prompt whose text a solver does not know."""
 
 
@@ -22,7 +22,7 @@ def find(pattern: str, prompt: str) -> re.Match[str]:
     """
     match = re.search(pattern, prompt, re.DOTALL)
     if match is None:
-        raise Unreadable(f"no text like {pattern!r} in {prompt[:200]!r}")
+        raise UnknownPrompt(f"no text like {pattern!r} in {prompt[:200]!r}")
     return match
 
 

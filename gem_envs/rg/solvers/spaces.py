@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from gem_envs.rg.solvers.reading import Unreadable, find, grid
+from gem_envs.rg.solvers.reading import UnknownPrompt, find, grid
 
 Place = tuple[float, float]
 
@@ -85,7 +85,7 @@ def _squares(prompt: str) -> dict[Place, Counter[str]]:
         (float(r), float(c)): Counter(ast.literal_eval(things)) for r, c, things in _AGENT.findall(prompt)
     }
     if not squares:
-        raise Unreadable(f"no agents in {prompt[:200]!r}")
+        raise UnknownPrompt(f"no agents in {prompt[:200]!r}")
     return squares
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
 
-from gem_envs.rg.solvers.reading import Unreadable
+from gem_envs.rg.solvers.reading import UnknownPrompt
 
 Formula: TypeAlias = Callable[..., Fraction]
 
@@ -118,7 +118,7 @@ def solve_gsm_symbolic(prompt: str) -> str | None:
         return None
     found = [formula for formulas in (_AMOUNTS, _COUNTS) for formula in formulas if re.search(formula, story)]
     if len(found) != 1:
-        raise Unreadable(f"not one known story, but {found}: {prompt[:200]!r}")
+        raise UnknownPrompt(f"not one known story, but {found}: {prompt[:200]!r}")
     numbers = [_number(text) for text in _NUMBER.findall(story)]
     if match := re.search(r"square feet.* (\d+) yards", story):
         numbers[1] = 3 * Fraction(match[1])

@@ -46,7 +46,7 @@ NEW_NAMESPACES = 0x7E020000
 """Flags of ``clone`` that create namespaces."""
 
 
-class Refused(NamedTuple):
+class DeniedCall(NamedTuple):
     """A call that fails with EPERM if all of the tests are true."""
 
     name: str
@@ -59,13 +59,13 @@ class Refused(NamedTuple):
 _SOL_SOCKET, _BUFFERS = 1, (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE
 _SHARED_ANONYMOUS, _PAGE = 0x21, 4096
 CONDITIONAL = (
-    Refused("clone", 56, 220, ((0, "any", NEW_NAMESPACES),)),
+    DeniedCall("clone", 56, 220, ((0, "any", NEW_NAMESPACES),)),
     # Unmapping a part of it leaves the memory of that part, but no longer counts it.
-    Refused("mmap", 9, 222, ((3, "all", _SHARED_ANONYMOUS), (1, "above", _PAGE))),
-    Refused("fcntl", 72, 25, ((1, "is", 1031),)),  # F_SETPIPE_SZ
-    *(Refused("setsockopt", 54, 208, ((1, "is", _SOL_SOCKET), (2, "is", kind))) for kind in _BUFFERS),
-    Refused("socketpair", 53, 199, ((0, "not", 1),)),  # AF_UNIX
-    Refused("prctl", 157, 167, ((0, "is", 78),)),  # PR_FUTEX_HASH allocates a table of any size
-    Refused("prctl", 157, 167, ((0, "is", 41),)),  # PR_SET_THP_DISABLE, which the sandbox has set
-    Refused("prlimit64", 302, 261, ((0, "not", 0),)),  # the limits of another process
+    DeniedCall("mmap", 9, 222, ((3, "all", _SHARED_ANONYMOUS), (1, "above", _PAGE))),
+    DeniedCall("fcntl", 72, 25, ((1, "is", 1031),)),  # F_SETPIPE_SZ
+    *(DeniedCall("setsockopt", 54, 208, ((1, "is", _SOL_SOCKET), (2, "is", kind))) for kind in _BUFFERS),
+    DeniedCall("socketpair", 53, 199, ((0, "not", 1),)),  # AF_UNIX
+    DeniedCall("prctl", 157, 167, ((0, "is", 78),)),  # PR_FUTEX_HASH allocates a table of any size
+    DeniedCall("prctl", 157, 167, ((0, "is", 41),)),  # PR_SET_THP_DISABLE, which the sandbox has set
+    DeniedCall("prlimit64", 302, 261, ((0, "not", 0),)),  # the limits of another process
 )

@@ -13,7 +13,7 @@ from gem_envs.sandbox.shell import File
 from gem_envs.terminal.task import (
     Condition,
     End,
-    Task,
+    TerminalTask,
     has_files,
     has_lines,
     is_empty,
@@ -26,7 +26,7 @@ _MOST = 2**22
 
 
 @task
-def sort_by_ending(random: Random) -> Task:
+def sort_by_ending(random: Random) -> TerminalTask:
     """Sort files into one folder per extension."""
     endings = random.sample(["txt", "csv", "log", "md", "cfg"], 3)
     names = [f"{word}.{random.choice(endings)}" for word in random.sample(THINGS, 9)]
@@ -35,7 +35,7 @@ def sort_by_ending(random: Random) -> Task:
     sorted_ = {f"{name.rpartition('.')[2]}/{name}": files[f"inbox/{name}"] for name in names}
     sorted_ |= {f"other/{name}": files[f"inbox/{name}"] for name in plain}
     into = "for f in inbox/*; do n=${f##*/}; d=other; case $n in *.*) d=${n##*.};; esac; mkdir -p sorted/$d; "
-    return Task(
+    return TerminalTask(
         "Move every file of the folder inbox into the folder sorted: there, each goes into a folder that "
         "is named after its ending without the dot (notes.txt into sorted/txt), and a file without an "
         "ending into sorted/other. Inbox is to be empty afterwards.",
@@ -51,7 +51,7 @@ def sort_by_ending(random: Random) -> Task:
 
 
 @task
-def turn_dates(random: Random) -> Task:
+def turn_dates(random: Random) -> TerminalTask:
     """Rename files from day-month-year to year-month-day."""
     names = {}
     for word in random.sample(THINGS, 6):
@@ -65,7 +65,7 @@ def turn_dates(random: Random) -> Task:
         names[old] = f"{'-'.join(reversed(stamp.split('-')))} {rest}"
     done = {new: files[f"reports/{old}"] for old, new in names.items()}
     loop = 'cd /app/reports; for f in *; do IFS=-_ read d m y n <<< $f; mv $f "{}"; done'
-    return Task(
+    return TerminalTask(
         "The files in reports are named like 03-11-2024_words.txt, with the day first. Rename each to "
         "the form '2024-11-03 words.txt': year, month and day, then a blank instead of the underscore.",
         texts(files),
@@ -76,7 +76,7 @@ def turn_dates(random: Random) -> Task:
 
 
 @task
-def remove_copies(random: Random) -> Task:
+def remove_copies(random: Random) -> TerminalTask:
     """Keep one of several files with the same content."""
     contents = [
         f"{word} {random.randrange(10**6)}\n" * random.randint(1, 4) for word in random.sample(THINGS, 4)
@@ -89,7 +89,7 @@ def remove_copies(random: Random) -> Task:
         if content not in kept.values():
             kept[name] = content
     loop = 'cd /app/store; for f in $(ls {}); do s=$(cksum < $f); case "$seen" in *"<$s>"*) rm $f;; esac; '
-    return Task(
+    return TerminalTask(
         "Some files in the folder store have the same content. Of those with the same content keep only "
         "the one whose name comes first in the order of the alphabet, and remove the others.",
         texts(files),
@@ -100,7 +100,7 @@ def remove_copies(random: Random) -> Task:
 
 
 @task
-def permissions(random: Random) -> Task:
+def permissions(random: Random) -> TerminalTask:
     """Set permissions."""
     scripts, settings, others = (random.sample(THINGS, 7)[a:b] for a, b in ((0, 3), (3, 5), (5, 7)))
     files = {f"tool/{name}.sh": File(f"echo {name}\n".encode(), 0o644) for name in scripts}
@@ -111,7 +111,7 @@ def permissions(random: Random) -> Task:
     files |= dict.fromkeys(folders, File(folder=True))
     modes |= dict.fromkeys(folders, 0o755)
     find = "find tool -name '*.sh' -exec chmod {} {{}} +; find tool -name '*.conf' -exec chmod {} {{}} +"
-    return Task(
+    return TerminalTask(
         "Set the permissions of the files anywhere below the folder tool: files that end in .sh can be "
         "read, written and executed by their owner, read and executed by the group, and others can do "
         "nothing; files that end in .conf can be read and written by their owner and nobody else. Leave "
@@ -145,7 +145,7 @@ def _leads_to(end: End, folder: str, target: str | None, name: str) -> bool:
 
 
 @task
-def newest_version(random: Random) -> Task:
+def newest_version(random: Random) -> TerminalTask:
     """Create a link to the highest version number."""
     major, minor = random.randint(1, 8), random.randint(10, 40)
     versions = [
@@ -159,7 +159,7 @@ def newest_version(random: Random) -> Task:
     files = texts({f"releases/{version}/VERSION": f"{version}\n" for version in versions})
     files["releases/current"] = File(target=f"{major}.8.99")
     link = "cd /app/releases; ln -sfn {} current"
-    return Task(
+    return TerminalTask(
         "The folder releases holds one folder for each version, and a symbolic link current. Make "
         "current point to the folder of the highest version, where 2.10.0 is higher than 2.9.5. The link "
         "is to be relative, so that it still works when releases is moved elsewhere.",
@@ -183,7 +183,7 @@ def newest_version(random: Random) -> Task:
 
 
 @task
-def pack(random: Random) -> Task:
+def pack(random: Random) -> TerminalTask:
     """Create an archive without generated files."""
     name, output = random.choice(PLACES), random.choice(["cache", "build", "target"])
     kept = {f"{name}/{word}.py": f"# {word}\n" for word in random.sample(THINGS, 3)}
@@ -213,7 +213,7 @@ def pack(random: Random) -> Task:
         }
 
     tar = "tar czf {0}.tar.gz --exclude={0}/{1} --exclude='*.tmp' {0}"
-    return Task(
+    return TerminalTask(
         f"Make a compressed archive {name}.tar.gz of the folder {name}, so that unpacking it gives the "
         f"folder {name} again. Leave out all files that end in .tmp, and the folder {name}/{output} with "
         "all that is in it. The folder itself stays as it is.",
@@ -233,7 +233,7 @@ def pack(random: Random) -> Task:
 
 
 @task
-def flatten(random: Random) -> Task:
+def flatten(random: Random) -> TerminalTask:
     """Flatten a tree of folders into one folder."""
     tree = {}
     for word in random.sample(THINGS, 7):
@@ -244,7 +244,7 @@ def flatten(random: Random) -> Task:
     flat = {path.replace("/", "__"): text for path, text in tree.items()}
     copy = "mkdir -p flat; cd tree; find . -type f | while IFS= read -r f; do n=${{f#./}}; "
     copy += 'cp "$f" "../flat/{}"; done'
-    return Task(
+    return TerminalTask(
         "Copy all files below the folder tree into one folder flat. The name of each copy is its path "
         "below tree with two underscores for every slash: tree/a/b/c.txt becomes flat/a__b__c.txt. The "
         "tree stays.",
@@ -256,7 +256,7 @@ def flatten(random: Random) -> Task:
 
 
 @task
-def inventory(random: Random) -> Task:
+def inventory(random: Random) -> TerminalTask:
     """Write a table of contents with sizes."""
     words = random.sample(THINGS, 8)
     files = {}
@@ -265,7 +265,7 @@ def inventory(random: Random) -> Task:
         files[f"docs/{folder}{word}.txt"] = "x" * random.randint(1, 400)
     rows = sorted((path.removeprefix("docs/"), len(text)) for path, text in files.items())
     listing = "cd /app/docs; find . -type f -printf '{}\\n' | LC_ALL=C sort {} > ../inventory.txt"
-    return Task(
+    return TerminalTask(
         "Write inventory.txt: a line for each file anywhere below the folder docs, with its path below "
         "docs, a blank, and its size in bytes, in the order of the alphabet by path.",
         texts(files),

@@ -6,11 +6,11 @@ from collections import Counter
 from random import Random
 
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
-from gem_envs.terminal.task import Task, has_files, has_lines, has_texts, task, texts, unchanged
+from gem_envs.terminal.task import TerminalTask, has_files, has_lines, has_texts, task, texts, unchanged
 
 
 @task
-def count_statuses(random: Random) -> Task:
+def count_statuses(random: Random) -> TerminalTask:
     """Count each status in an access log."""
     statuses = random.sample([200, 201, 204, 301, 304, 400, 403, 404, 500, 503], 5)
     many = [status for place, status in enumerate(statuses) for _ in range(3 + 4 * (place // 2 * 2))]
@@ -23,7 +23,7 @@ def count_statuses(random: Random) -> Task:
     files = texts({"access.log": log})
     rows = sorted(Counter(many).items(), key=lambda row: (-row[1], row[0]))
     count = "awk '{{print ${}}}' access.log | sort | uniq -c | {} | awk '{{print $2, $1}}' > statuses.txt"
-    return Task(
+    return TerminalTask(
         "access.log holds a line for each request; the number right after the quoted request is its status. "
         "Write statuses.txt: a line for each status that occurs, with the status, a blank and how often it "
         "occurs. The most frequent comes first; of equally frequent ones, the smaller number.",
@@ -35,7 +35,7 @@ def count_statuses(random: Random) -> Task:
 
 
 @task
-def heaviest_client(random: Random) -> Task:
+def heaviest_client(random: Random) -> TerminalTask:
     """Find the client that received the most bytes."""
     clients = random.sample(PLACES, 5)
     winner, busy = clients[:2]
@@ -57,7 +57,7 @@ def heaviest_client(random: Random) -> Task:
     files = texts({"transfer.log": log})
     add = "sed 's/sent=//' transfer.log | awk '{{t[$2] += {}}} END {{for (c in t) print c, t[c]}}' "
     add += "| sort -k2,2n{} | head -1 > heaviest.txt"
-    return Task(
+    return TerminalTask(
         "Each line of transfer.log has a number, the name of a client, sent= with the bytes that it was "
         "sent, and ms= with a time. Write heaviest.txt with one line: the name of the client that was "
         "sent the most bytes in all, a blank, and how many bytes those were.",
@@ -69,7 +69,7 @@ def heaviest_client(random: Random) -> Task:
 
 
 @task
-def addresses(random: Random) -> Task:
+def addresses(random: Random) -> TerminalTask:
     """List all e-mail addresses in some letters."""
     people = random.sample(PEOPLE, 6)
     emails = {f"{person}@{random.choice(PLACES)}.example" for person in people}
@@ -86,7 +86,7 @@ def addresses(random: Random) -> Task:
     letters["mail/readme.md"] = "Write to nobody@nowhere.example for help.\n"
     files = texts(letters)
     grep = "grep -ohiE '[a-z]+@[a-z]+\\.example' {} | {} > addresses.txt"
-    return Task(
+    return TerminalTask(
         "Collect the e-mail addresses in the files mail/*.txt (not in other files). Write them to "
         "addresses.txt in small letters, one a line, each only once, in the order of the alphabet. All "
         "of them end in .example.",
@@ -98,7 +98,7 @@ def addresses(random: Random) -> Task:
 
 
 @task
-def replace_word(random: Random) -> Task:
+def replace_word(random: Random) -> TerminalTask:
     """Replace a whole word in some of the files."""
     old, new = random.sample(THINGS, 2)
     pages = {
@@ -114,7 +114,7 @@ def replace_word(random: Random) -> Task:
         for path, text in pages.items()
     } | {path.removeprefix("site/"): text for path, text in other.items()}
     sed = f"find site -name '{{}}' -exec sed -i 's/{{}}/{new}/g' {{{{}}}} +"
-    return Task(
+    return TerminalTask(
         f"In all files that end in .md, anywhere below the folder site, replace the word '{old}' by "
         f"'{new}'. Only the whole word in small letters counts: '{old}s' and '{old.title()}' stay, and so "
         "do all other files.",
@@ -130,7 +130,7 @@ def replace_word(random: Random) -> Task:
 
 
 @task
-def split_chapters(random: Random) -> Task:
+def split_chapters(random: Random) -> TerminalTask:
     """Split a book into one file per chapter."""
     titles = random.sample(THINGS, random.randint(10, 12))
     bodies = {
@@ -149,7 +149,7 @@ def split_chapters(random: Random) -> Task:
     }
     awk = 'mkdir chapters; awk \'/^== / {{f = sprintf("chapters/{}-%s.txt", ++n, $2){}}} '
     awk += "f {{print > f}}' book.txt"
-    return Task(
+    return TerminalTask(
         "A line of book.txt that begins with '== ' starts a chapter; the word after it is its title. "
         "Write each chapter to a file of its own in a new folder chapters, without the line of its "
         "title. The files are called after the number of the chapter, with two digits, and its title: "
@@ -162,7 +162,7 @@ def split_chapters(random: Random) -> Task:
 
 
 @task
-def merge_logs(random: Random) -> Task:
+def merge_logs(random: Random) -> TerminalTask:
     """Merge the logs of several machines by time."""
     machines = random.sample(PLACES, 3)
     times = random.sample(range(86_400), 18)
@@ -181,7 +181,7 @@ def merge_logs(random: Random) -> Task:
     files = texts({f"{machine}.log": "".join(lines) for machine, lines in logs.items()})
     label = "for f in *.log; do m=${f%.log}; sed {} $f; done {} > /tmp/all; mv /tmp/all merged.log"
     name = '"s/^[^ ]*/& $m/"'
-    return Task(
+    return TerminalTask(
         "Each of the *.log files belongs to the machine that it is named after, and its lines begin with "
         "a time. Put all lines into merged.log in the order of time, with the name of the machine "
         "between the time and the rest of the line, and a blank on either side of it. The other files "
@@ -197,7 +197,7 @@ def merge_logs(random: Random) -> Task:
 
 
 @task
-def line_ends(random: Random) -> Task:
+def line_ends(random: Random) -> TerminalTask:
     """Convert line endings."""
     words = random.sample(THINGS, 8)
     files, foreign = {}, []
@@ -207,7 +207,7 @@ def line_ends(random: Random) -> Task:
         foreign += [f"{word}.c"] * (ending == "\r\n")
     fixed = {path.removeprefix("src/"): text.replace("\r\n", "\n") for path, text in files.items()}
     convert = "cd /app/src; {} *.c > ../changed.txt; sed -i 's/\\r$//' *.c"
-    return Task(
+    return TerminalTask(
         "Some files in src have lines that end in a carriage return and a newline. Change those lines to "
         "end in a newline alone. List the names of the files that had such lines in changed.txt, one a "
         "line, without the folder, in the order of the alphabet; files that were right are not listed.",

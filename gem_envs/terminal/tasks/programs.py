@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
-from gem_envs.terminal.task import Condition, Task, prints, task, texts, unchanged
+from gem_envs.terminal.task import Condition, TerminalTask, prints, task, texts, unchanged
 
 
 def answers(name: str, command: str, inputs: Iterable[object], expected: Iterable[object]) -> Condition:
@@ -21,7 +21,7 @@ def script(path: str, text: str) -> str:
 
 
 @task
-def statistics(random: Random) -> Task:
+def statistics(random: Random) -> TerminalTask:
     """Print statistics of numbers."""
     low, example = random.randint(3, 90), [random.randint(-9, 99) for _ in range(4)]
     files = texts({"example.txt": "".join(f"{n}\n" for n in example)})
@@ -45,7 +45,7 @@ awk 'NR == 1 {{ min = max = $1 }} $1 < min {{ min = $1 }} $1 > max {{ max = $1 }
         ("many numbers", [random.randint(-999, 999) for _ in range(200)]),
     ):
         tests.append(answers(kind, "./stats", numbers, [shown(numbers)]))
-    return Task(
+    return TerminalTask(
         "Write a program stats in /app that can be run as ./stats. It reads whole numbers from its "
         "standard input, one a line, at least one, and prints one line with four numbers and blanks "
         f"between them: the smallest, the largest, the sum, and how many of them are {low} or more. "
@@ -62,7 +62,7 @@ awk 'NR == 1 {{ min = max = $1 }} $1 < min {{ min = $1 }} $1 > max {{ max = $1 }
 
 
 @task
-def slugs(random: Random) -> Task:
+def slugs(random: Random) -> TerminalTask:
     """Turn titles into URL slugs."""
     longest, sign = random.randint(12, 20), random.choice("-_")
     program = f"""
@@ -85,7 +85,7 @@ for line in sys.stdin:
         "x-ray fox", "x" * (longest + 4),
         "caf\u00e9 na\u00efve", "e" * (longest - 2) + "  -f",
     ]  # fmt: skip
-    return Task(
+    return TerminalTask(
         "Write a Python program slug.py. It reads titles from its standard input, one a line, and prints "
         "for each a line that is made like this: letters become small; each run of characters that are "
         f"neither a letter from a to z nor a digit becomes one '{sign}'; then a '{sign}' at the beginning "
@@ -105,7 +105,7 @@ for line in sys.stdin:
 
 
 @task
-def runs(random: Random) -> Task:
+def runs(random: Random) -> TerminalTask:
     """Encode text as run lengths, and decode it."""
     first = random.choice([True, False])
     example = "x2yz3" if not first else "2xy3z"
@@ -135,7 +135,7 @@ print("".join((pack if sys.argv[1] == "pack" else unpack)(sys.argv[2])))
         return "".join(parts)
 
     plain = ["".join(random.choice("abc") * random.choice([1, 1, 2, 11]) for _ in range(6)) for _ in range(2)]
-    return Task(
+    return TerminalTask(
         "Write a Python program runs.py that packs and unpacks texts of small letters. 'python3 runs.py "
         "pack TEXT' prints the text with each run of the same letter written as one letter with the "
         f"length of the run {'before' if first else 'after'} it; a letter alone has no number. So xxyzzz "
@@ -155,7 +155,7 @@ print("".join((pack if sys.argv[1] == "pack" else unpack)(sys.argv[2])))
 
 
 @task
-def sizes_by_ending(random: Random) -> Task:
+def sizes_by_ending(random: Random) -> TerminalTask:
     """Add up file sizes by extension."""
     folder = {f"lib/{word}.py": "p" * random.randint(1, 90) for word in random.sample(THINGS, 3)}
     folder |= {
@@ -188,7 +188,7 @@ find "$1" -type f -printf '%f\\t%s\\n' | sed 's/^\\.//' | awk -F'\\t' '
     { n = split($1, parts, "."); sums[n > 1 ? parts[n] : "none"] += $2 }
     END { for (ending in sums) print ending, sums[ending] }' | LC_ALL=C sort
 """
-    return Task(
+    return TerminalTask(
         "Write a program sizes in /app, to be run as ./sizes FOLDER. For the files anywhere below the "
         "folder it prints a line for each ending that occurs, with the ending without its dot, a blank, "
         "and the sum of the sizes of these files in bytes, in the order of the alphabet by ending. A dot "
@@ -210,7 +210,7 @@ find "$1" -type f -printf '%f\\t%s\\n' | sed 's/^\\.//' | awk -F'\\t' '
 
 
 @task
-def change(random: Random) -> Task:
+def change(random: Random) -> TerminalTask:
     """Give change in as few coins as possible."""
     coins = [1, *random.choice([(7, 10), (8, 12), (9, 15), (11, 16)]), random.choice([40, 50])]
     best = [0]
@@ -240,7 +240,7 @@ for line in sys.stdin:
         count, left = count + left // coin, left % coin
     print(count)
 """
-    return Task(
+    return TerminalTask(
         f"In a country there are coins of {', '.join(map(str, coins[:-1]))} and {coins[-1]}. Write a "
         "Python program change.py that reads amounts from its standard input, one a line, each from 0 to "
         "399, and prints for each the smallest number of coins that make it up, one a line.",
@@ -255,7 +255,7 @@ for line in sys.stdin:
 
 
 @task
-def validate(random: Random) -> Task:
+def validate(random: Random) -> TerminalTask:
     """Validate a settings file."""
     names = random.sample(THINGS, 4)
     sound = f"# settings\n{names[0]} = {random.choice(PEOPLE)}\n\n{names[1]}=a = b\n  {names[2]} =\n"
@@ -278,7 +278,7 @@ awk '/^[ \t]*(#|$)/ { next }
      !/=/ || name !~ /^[a-z]+$/ || (name in seen) { print NR; bad = 1; next }
      { seen[name] = 1 } END { exit bad }' "$1"
 """
-    return Task(
+    return TerminalTask(
         "Write a program validate in /app, to be run as ./validate FILE. A line of the file is sound "
         "when it is empty or blank, when it begins with # (blanks may come before), or when it has the "
         "form name = value: the name is of small letters a to z only, may have blanks around it, and "

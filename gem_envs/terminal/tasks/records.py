@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_core._util.foreign_json import read_json
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
-from gem_envs.terminal.task import Condition, End, Task, has_lines, task, texts, unchanged
+from gem_envs.terminal.task import Condition, End, TerminalTask, has_lines, task, texts, unchanged
 
 
 def has_json(path: str, expected: Any) -> Condition:
@@ -45,7 +45,7 @@ def table(header: str, rows: list[Any]) -> str:
 
 
 @task
-def totals(random: Random) -> Task:
+def totals(random: Random) -> TerminalTask:
     """Add up orders by customer, without canceled ones."""
     people = random.sample(PEOPLE, 4)
     rows: list[list[Any]] = [
@@ -64,7 +64,7 @@ for row in csv.DictReader(open("orders.csv")):
         sums[row["customer"]] = sums.get(row["customer"], 0) + int(row["amount"])
 json.dump(sums, open("totals.json", "w"))
 """
-    return Task(
+    return TerminalTask(
         "orders.csv has the columns order, customer, amount and state. Write totals.json: one JSON "
         "object with, for each customer, the sum of the amounts of the orders whose state is paid, as a "
         "number. Some amounts are negative; they count as well.",
@@ -79,7 +79,7 @@ json.dump(sums, open("totals.json", "w"))
 
 
 @task
-def join(random: Random) -> Task:
+def join(random: Random) -> TerminalTask:
     """Join two tables by a key."""
     things = random.sample(THINGS, 6)
     prices = {
@@ -105,7 +105,7 @@ with open("sold.csv", "w") as out:
         if product:
             print(row["sale"], product["name"], int(row["pieces"]) * int(product["price"]), sep=",", file=out)
 """
-    return Task(
+    return TerminalTask(
         "products.csv has the columns code, name and price, sales.csv the columns sale, code and pieces. "
         "Write sold.csv with the header sale,name,total and a line for each sale: its number, the name "
         "of the product, and pieces times price. The lines are in the order of the numbers of the sales. "
@@ -124,7 +124,7 @@ def _flat(value: Any, path: tuple[str, ...] = ()) -> dict[str, Any]:
 
 
 @task
-def flatten_settings(random: Random) -> Task:
+def flatten_settings(random: Random) -> TerminalTask:
     """Flatten a nested object into lines of keys and values."""
     parts = random.sample(THINGS, 6)
     settings: dict[str, Any] = {
@@ -146,7 +146,7 @@ def flat(value, path):
         yield ".".join(path) + "=" + ({})
 print(*sorted(flat(json.load(open("settings.json")), [])), sep="\\n", file=open("settings.txt", "w"))
 """
-    return Task(
+    return TerminalTask(
         "Write the JSON object in settings.json to settings.txt as lines of the form path=value, where "
         "the path is made of the keys from the outside in with dots between them. Texts stand without "
         "quotes; true, false and numbers as they are in JSON. Sort the lines by the order of the "
@@ -159,7 +159,7 @@ print(*sorted(flat(json.load(open("settings.json")), [])), sep="\\n", file=open(
 
 
 @task
-def select_events(random: Random) -> Task:
+def select_events(random: Random) -> TerminalTask:
     """Select and change some records of a stream."""
     levels = ["debug", "info", "warning", "error"]
     events = []
@@ -197,7 +197,7 @@ with open("alarms.jsonl", "w") as out:
     def check(end: End) -> bool:
         return same_json([read_json(line) for line in end.lines("alarms.jsonl") or []], kept)
 
-    return Task(
+    return TerminalTask(
         "events.jsonl has one JSON object a line. Write alarms.jsonl in the same form with the events "
         "whose level is warning or error, in the order in which they come. Each has exactly three keys: "
         "id; machine, which is the host of the event; and ms, which is 0 where the event has none.",
@@ -209,7 +209,7 @@ with open("alarms.jsonl", "w") as out:
 
 
 @task
-def reject_rows(random: Random) -> Task:
+def reject_rows(random: Random) -> TerminalTask:
     """Separate malformed rows."""
     good: list[str] = []
     bad: list[str] = []
@@ -229,7 +229,7 @@ def reject_rows(random: Random) -> Task:
     files = texts({"people.csv": "\n".join(["id,name,points", *lines]) + "\n"})
     awk = "head -1 people.csv > good.csv; : > bad.csv; tail -n +2 people.csv | "
     awk += 'awk -F, \'{{ if ({}) print >> "good.csv"; else print >> "bad.csv" }}\''
-    return Task(
+    return TerminalTask(
         "people.csv has a header and rows of three values: id, name and points, where points is a whole "
         "number of digits only. Some rows have more or fewer values, or points that are no such number. "
         "Write good.csv with the header and the sound rows, and bad.csv with the other rows and no "
@@ -242,7 +242,7 @@ def reject_rows(random: Random) -> Task:
 
 
 @task
-def pivot(random: Random) -> Task:
+def pivot(random: Random) -> TerminalTask:
     """Pivot a table from one row per value to one row per place."""
     places, months = sorted(random.sample(PLACES, 4)), ["jan", "feb", "mar", "apr"]
     values = {(p, m): random.randint(1, 99) for p in places for m in months if random.random() < 0.7}
@@ -263,7 +263,7 @@ with open("wide.csv", "w") as out:
         print(place, *(found.get((place, month), "{}") for month in months), sep=",", file=out)
 """
     order = '["jan", "feb", "mar", "apr"]'
-    return Task(
+    return TerminalTask(
         "long.csv has the columns place, month and value, with the months jan, feb, mar and apr. Write "
         "wide.csv with the header place,jan,feb,mar,apr and one line for each place, in the order of the "
         "alphabet, with its values of the four months. Where there is none, put a minus sign.",

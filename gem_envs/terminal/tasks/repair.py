@@ -6,12 +6,21 @@ import json
 from random import Random
 
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
-from gem_envs.terminal.task import Condition, Task, has_files, has_lines, prints, task, texts, unchanged
+from gem_envs.terminal.task import (
+    Condition,
+    TerminalTask,
+    has_files,
+    has_lines,
+    prints,
+    task,
+    texts,
+    unchanged,
+)
 from gem_envs.terminal.tasks.records import has_json
 
 
 @task
-def wrong_window(random: Random) -> Task:
+def wrong_window(random: Random) -> TerminalTask:
     """Fix a program that omits the last value."""
     width = random.randint(2, 4)
     program = f"""import sys
@@ -38,7 +47,7 @@ print(*means([int(word) for word in sys.argv[1:]]))
     for name, count in (("as many numbers as a run has", width), ("more numbers", 7), ("too few", width - 1)):
         numbers = [random.randint(10, 99) for _ in range(count)]
         tests.append(prints(name, f"python3 means.py {' '.join(map(str, numbers))}", expected(numbers)))
-    return Task(
+    return TerminalTask(
         f"means.py is to print the mean, rounded down, of each {width} numbers that follow each other "
         f"among its arguments: first of the numbers 1 to {width}, then of the next ones starting at the "
         "second number, and so on to the last. It prints wrong means, and not all of them. Find the "
@@ -57,7 +66,7 @@ _ODD_NAMES = (
 
 
 @task
-def blanks_in_names(random: Random) -> Task:
+def blanks_in_names(random: Random) -> TerminalTask:
     """Fix a script that breaks on spaces in file names."""
     names = [f"{a} {b}.txt" for a, b in zip(random.sample(THINGS, 3), random.sample(PEOPLE, 3), strict=True)]
     names += [f"{random.choice(PLACES)}.txt", "*.txt", "-n.txt"]
@@ -78,7 +87,7 @@ done | LC_ALL=C sort
     quoted = repair.format(
         '-e \'s/< $name/< "$name"/\' -e \'s/echo $name: $size/printf "%s: %s\\\\n" "$name" "$size"/\''
     )
-    return Task(
+    return TerminalTask(
         "The script list.sh prints the name and the size of each file in the folder papers, as 'name: "
         "size', but it fails for some names. Mend it, so that it works for all names of files without a "
         "newline. The papers and their names stay as they are.",
@@ -100,7 +109,7 @@ done | LC_ALL=C sort
 
 
 @task
-def pipeline(random: Random) -> Task:
+def pipeline(random: Random) -> TerminalTask:
     """Fix several small faults in one pipeline."""
     words = random.sample(THINGS, 6)
     rows = [(word, random.randint(1, 99)) for word in words]
@@ -119,7 +128,7 @@ def pipeline(random: Random) -> Task:
     files["steps/largest"] = type(files["run.sh"])(files["steps/largest"].data, 0o644)
     fixes = ["sed -i '1s/.*/#!\\/usr\\/bin\\/env python3/' steps/clean", "sed -i 's/\\r$//' steps/largest"]
     fixes += ["chmod +x steps/largest", "sed -i 's/raw.txt/raw.csv/' run.sh"]
-    return Task(
+    return TerminalTask(
         "./run.sh is to take the lines of the raw data that are no comments and to write the one with "
         "the largest number to result.txt. It fails for more than one reason. Mend what is broken, in "
         "the scripts and in how they are called, and run it. The data stays where it is and as it is.",
@@ -142,7 +151,7 @@ def pipeline(random: Random) -> Task:
 
 
 @task
-def same_ports(random: Random) -> Task:
+def same_ports(random: Random) -> TerminalTask:
     """Resolve a port conflict between services."""
     names, start = sorted(random.sample(THINGS, 7)), random.randint(30, 80) * 100
     ports = [start, start + 1, start, start + 3, start + 1, start, start + 6]
@@ -170,7 +179,7 @@ for f in *.conf; do
   settled="$settled$n "; taken="$taken$n "; sed -i "s/{}$p\\$/{}$n/" $f
 done
 """
-    return Task(
+    return TerminalTask(
         "Each file in services has a line port=NUMBER. Several services have the same port. Go through "
         "the files in the order of the alphabet: the first service with a port keeps it; each later one "
         "with the same port gets the next higher number that is the port of no service, neither now nor "
@@ -186,7 +195,7 @@ done
 
 
 @task
-def loose_json(random: Random) -> Task:
+def loose_json(random: Random) -> TerminalTask:
     """Turn JSON with comments and trailing commas into valid JSON."""
     keys = random.sample(THINGS, 5)
     value = {
@@ -213,7 +222,7 @@ text = re.sub(r'("(?:[^"\\\\]|\\\\.)*")|,(?=\\s*[\\]}])', lambda m: m[1] or "", 
 json.dump(json.loads(text), open("strict.json", "w"))
 END"""
     careless = "sed -E 's#//.*##' loose.json | tr -d '\\n' | sed -E 's/,[ ]*([]}])/\\1/g' > strict.json"
-    return Task(
+    return TerminalTask(
         "loose.json is JSON with comments, from // to the end of a line, and with commas after the last "
         "entry of some lists and objects. Write strict.json: the same value as JSON proper. Texts in "
         "quotes stay exactly as they are.",
@@ -225,7 +234,7 @@ END"""
 
 
 @task
-def conflicts(random: Random) -> Task:
+def conflicts(random: Random) -> TerminalTask:
     """Resolve merge conflicts by a rule."""
     pages, done = {}, {}
     names = sorted(random.sample(THINGS, 4))
@@ -240,7 +249,7 @@ def conflicts(random: Random) -> Task:
         done[f"{name}.txt"] = f"{result}======= end\n"
     theirs_ = "sed -i -e '/^<<<<<<< /,/^=======$/d' -e '/^>>>>>>> /d' {}"
     ours_ = "sed -i -e '/^<<<<<<< /d' -e '/^=======$/,/^>>>>>>> /d' {}"
-    return Task(
+    return TerminalTask(
         "A merge has left conflicts in the files in pages: between a line '<<<<<<< ours' and a line "
         "'=======' stands what we wrote, between that and a line '>>>>>>> theirs' what they wrote. "
         f"Settle all conflicts: in {names[0]}.txt what we wrote stays, in all other files what they "

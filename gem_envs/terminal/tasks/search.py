@@ -9,11 +9,11 @@ from random import Random
 
 from gem_envs.drawn import PEOPLE, PLACES, THINGS
 from gem_envs.sandbox.shell import File
-from gem_envs.terminal.task import Task, has_lines, task, texts, unchanged
+from gem_envs.terminal.task import TerminalTask, has_lines, task, texts, unchanged
 
 
 @task
-def find_key(random: Random) -> Task:
+def find_key(random: Random) -> TerminalTask:
     """Find one line in a tree of files."""
     key = f"key-{random.randrange(16**8):08x}"
     paths = [
@@ -30,7 +30,7 @@ def find_key(random: Random) -> Task:
     tree = texts({f"tree/{path}": text for path, text in files.items()})
     write = "cd tree; grep -rn{} '{}' . | sed 's#^\\./##' | cut -d: -f1,2 > ../found.txt"
     line = files[paths[4]].count("\n")
-    return Task(
+    return TerminalTask(
         "In one file below the folder tree stands a key: key- and eight signs, each a digit or a letter "
         "from a to f, with neither a letter nor a digit right before or after it. Longer and shorter "
         "ones and those in capital letters do not count. Write found.txt with one line: the path of the "
@@ -47,7 +47,7 @@ def find_key(random: Random) -> Task:
 
 
 @task
-def unwrap(random: Random) -> Task:
+def unwrap(random: Random) -> TerminalTask:
     """Decode a text encoded several times."""
     word, number = random.choice(THINGS), random.randint(100, 999)
     inner = f"The word is {word} and the number is {number}.\n"
@@ -58,7 +58,7 @@ def unwrap(random: Random) -> Task:
     undo = {"base64": "base64 -d", "gzip": "gunzip"}
     chain = " | ".join(["cat letter.bin", *(undo[step] for step in reversed(order))])
     files = {"letter.bin": File(data)}
-    return Task(
+    return TerminalTask(
         "letter.bin holds a sentence that was packed three times, each time either with gzip or with "
         "base64, in an order that you have to find out. The sentence names a word and a number. Write "
         "answer.txt with one line: the word and the number with a blank between them.",
@@ -70,7 +70,7 @@ def unwrap(random: Random) -> Task:
 
 
 @task
-def damaged(random: Random) -> Task:
+def damaged(random: Random) -> TerminalTask:
     """Find files that do not match a list of checksums."""
     words = sorted(random.sample(THINGS, 9))
     contents = {f"parts/{word}.bin": f"{word}{random.randrange(10**9)}\n" * 3 for word in words}
@@ -88,7 +88,7 @@ def damaged(random: Random) -> Task:
     sha = (
         "sha256sum -c SHA256 2>/dev/null | grep {} | cut -d: -f1 | sed 's#^parts/##' | sort {} > damaged.txt"
     )
-    return Task(
+    return TerminalTask(
         "SHA256 lists checksums of files in the folder parts, as the program sha256sum writes them. "
         "Write damaged.txt with the names (without the folder) of the listed files that are missing or "
         "have another checksum, one a line, in the order of the alphabet. A file that is not listed does "
@@ -101,7 +101,7 @@ def damaged(random: Random) -> Task:
 
 
 @task
-def heaviest_folder(random: Random) -> Task:
+def heaviest_folder(random: Random) -> TerminalTask:
     """Find the folder with the largest total size."""
     folders = random.sample(PLACES, 4)
     files = {f"data/{folder}/{n}.bin": "x" * random.randint(50, 150) for folder in folders for n in range(3)}
@@ -120,7 +120,7 @@ def heaviest_folder(random: Random) -> Task:
     def command(depth: str, what: str) -> str:
         return count.replace("{}", depth, 1).replace("{print {}}", f"{{print {what}}}") + end
 
-    return Task(
+    return TerminalTask(
         "Which of the folders in the folder data holds the most bytes, all files at any depth below it "
         "taken together? Write heaviest.txt with one line: the name of the folder, a blank, and the sum "
         "of the sizes of its files.",
@@ -136,7 +136,7 @@ def heaviest_folder(random: Random) -> Task:
 
 
 @task
-def follow(random: Random) -> Task:
+def follow(random: Random) -> TerminalTask:
     """Follow files that each name the next one."""
     names = random.sample(THINGS, 12)
     length = random.randint(7, 10)
@@ -151,7 +151,7 @@ def follow(random: Random) -> Task:
     walk = "n=$(cat start.txt); while [ \"$n\" != nothing ]; do sed -n 's/^word: //p' trail/$n.txt; "
     walk += "n=$(sed -n 's/^next: //p' trail/$n.txt); done"
     kept = texts(files)
-    return Task(
+    return TerminalTask(
         "start.txt holds the name of a file in the folder trail, without its ending. Each file there has "
         "a word, and names the next file; the last one names nothing. Follow the trail from the start "
         "and write the words on it to words.txt, one a line, from the last to the first.",
@@ -163,7 +163,7 @@ def follow(random: Random) -> Task:
 
 
 @task
-def compare(random: Random) -> Task:
+def compare(random: Random) -> TerminalTask:
     """Compare two folders."""
     words = random.sample(THINGS, 12)
     before, after, lines = {}, {}, []
@@ -183,7 +183,7 @@ def compare(random: Random) -> Task:
         "elif ! {} $f ../old/$f; then echo M $f; fi; done; cd ../old; find * -type f | while read f; do "
         "[ -e ../new/$f ] || echo D $f; done; }} | LC_ALL=C sort {} > /app/changes.txt"
     )
-    return Task(
+    return TerminalTask(
         "Compare the folders old and new, with all folders in them. Write changes.txt with a line for "
         "each file that differs: the letter A for one that only new has, D for one that only old has, M "
         "for one that both have with different content; then a blank and the path of the file below the "
@@ -196,7 +196,7 @@ def compare(random: Random) -> Task:
 
 
 @task
-def longest_visit(random: Random) -> Task:
+def longest_visit(random: Random) -> TerminalTask:
     """Match pairs of lines that belong together."""
     visits, clock = [], 0
     people = random.sample(PEOPLE, 5)
@@ -222,7 +222,7 @@ def longest_visit(random: Random) -> Task:
     files = texts({"door.log": log})
     awk = 'awk \'$3 == "in" {{t[$2] = $1}} $3 == "out" {{d = $1 - t[$2]; {}}} END {{print who, m}}\' '
     awk += "door.log > visit.txt"
-    return Task(
+    return TerminalTask(
         "Each line of door.log has a time in seconds, a name, and in or out: somebody comes or goes. "
         "Nobody comes twice without going in between, but several people may be there at the same time, "
         "and who has not gone at the end of the log does not count. Write visit.txt with one line for "

@@ -61,7 +61,7 @@ class _Episode:
             env.close()
 
 
-class Episodes:
+class ServedEpisodes:
     """The episodes that a server plays.
 
     A client that has too many episodes loses the one that it has not played for the longest time, and never
@@ -219,7 +219,7 @@ class Episodes:
         self._closer.wait()
 
 
-def env_server(make: Callable[[], Env], name: str, description: str = "") -> tuple[Any, Episodes]:
+def env_server(make: Callable[[], Env], name: str, description: str = "") -> tuple[Any, ServedEpisodes]:
     """Return a server for an environment, and its episodes, which the caller closes after the server.
 
     Args:
@@ -234,7 +234,7 @@ def env_server(make: Callable[[], Env], name: str, description: str = "") -> tup
         "response at a time until terminated or truncated is true.",
         log_level="WARNING",
     )
-    episodes = Episodes(make)
+    episodes = ServedEpisodes(make)
 
     @sdk.tool(server)
     async def reset(context: Context, seed: int | None = None, index: int | None = None) -> str:

@@ -19,7 +19,7 @@ from gem_core.errors import ServiceError
 from gem_envs.tools import loop
 from gem_envs.tools.mcp import sdk
 from gem_envs.tools.mcp.config import ServerConfig
-from gem_envs.tools.mcp.session import Lost, NotSent, Session
+from gem_envs.tools.mcp.session import Lost, McpSession, NotSent
 from gem_envs.tools.mcp.transport import http_client
 
 _LONGEST_PAUSE = 2.0
@@ -42,8 +42,8 @@ class Pool:
         self.config = config
         self.opened = 0
         """Number of sessions opened so far."""
-        self._shared: Session | None = None
-        self._sessions: set[Session] = set()
+        self._shared: McpSession | None = None
+        self._sessions: set[McpSession] = set()
         self._attempts = _Attempts()
         self._calls = asyncio.Semaphore(config.concurrency)
         self._places = asyncio.Semaphore(config.max_sessions)
@@ -101,7 +101,7 @@ class Pool:
         if self._client is not None:
             await self._client.aclose()
 
-    async def _alive(self, holder: Holder | None, seconds: float) -> Session:
+    async def _alive(self, holder: Holder | None, seconds: float) -> McpSession:
         """Return a session that is not known to be dead; open one if necessary.
 
         Raises:
@@ -127,7 +127,7 @@ class Pool:
                 raise
             return holder.session
 
-    async def _fresh(self, seconds: float) -> Session:
+    async def _fresh(self, seconds: float) -> McpSession:
         """Return a session that no episode has used: the one that listed the tools, else a new one."""
         session, self._shared = self._shared, None
         return await self._open(seconds) if session is None or session.dead else session
@@ -142,12 +142,12 @@ class Pool:
                 f"episodes for {seconds:g} seconds; raise max_sessions"
             ) from None
 
-    async def _open(self, seconds: float) -> Session:
+    async def _open(self, seconds: float) -> McpSession:
         """Open a new session, waiting for a server that is down."""
         end, pause = time.monotonic() + seconds, 0.05
         reason: ServiceError | None = None
         while True:
-            session = Session(self.config, self._client)
+            session = McpSession(self.config, self._client)
             try:
                 await session.open(max(0.01, end - time.monotonic()))
                 self.opened += 1
@@ -167,7 +167,7 @@ class Holder:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.session: Session | None = None
+        self.session: McpSession | None = None
         self.attempts = _Attempts()
         self.ended = False
 

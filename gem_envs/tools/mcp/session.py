@@ -30,7 +30,7 @@ class Lost(Exception):
     """Raised when the server disconnects during a call."""
 
 
-class Session:
+class McpSession:
     """One session, held by a dedicated task, because the task that opens its parts must also close them."""
 
     def __init__(self, config: ServerConfig, client: Any) -> None:

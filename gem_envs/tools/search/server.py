@@ -18,7 +18,7 @@ from typing import Any
 
 from gem_core._util.foreign_json import read_json
 from gem_core.errors import GemError
-from gem_envs.serving.access import Access, Refusal
+from gem_envs.serving.access import Access, RequestRefused
 from gem_envs.serving.http import HttpServer, json_response, read_body, send, web
 from gem_envs.serving.run import run_loop
 from gem_envs.tools.search.searcher import Hit, Searcher
@@ -121,14 +121,14 @@ class SearchServer:
         if request.method in ("GET", "HEAD") and path == "/health":
             return json_response({"status": "ok"})
         if request.method != "POST" or path.rstrip("/") != "/retrieve":
-            raise Refusal(404, _PATHS)
+            raise RequestRefused(404, _PATHS)
         queries, k, scored = read_request(await read_body(request, MOST_BYTES), self.topk)
         try:
             data = await self._find(queries, k, scored)
         except GemError as error:
-            raise Refusal(502, str(error)) from error
+            raise RequestRefused(502, str(error)) from error
         if self._unsent + len(data) > MOST_UNSENT:
-            raise Refusal(503, "other clients have not read their answers yet: ask again later")
+            raise RequestRefused(503, "other clients have not read their answers yet: ask again later")
         self._unsent += len(data)
         try:
             return await send(request, web.Response(body=data, content_type="application/json"))
@@ -154,7 +154,7 @@ class SearchServer:
                 found.append(json.dumps(_shown(hit, scored)).encode())
                 size += len(found[-1]) + 2
                 if size > MOST_ANSWER:
-                    raise Refusal(
+                    raise RequestRefused(
                         413,
                         f"the answer has more than {MOST_ANSWER} bytes: send fewer queries, or a "
                         "smaller 'topk'",
@@ -172,19 +172,19 @@ def read_request(body: bytes, topk: int) -> tuple[list[str], int, bool]:
     try:
         request = read_json(body)
     except ValueError:
-        raise Refusal(400, "the body is not JSON") from None
+        raise RequestRefused(400, "the body is not JSON") from None
     if not isinstance(request, dict):
-        raise Refusal(400, "expected an object with 'queries'")
+        raise RequestRefused(400, "expected an object with 'queries'")
     queries, k = request.get("queries"), request.get("topk")
     if isinstance(queries, str):
         queries = [queries]
     if not isinstance(queries, list) or not all(isinstance(query, str) for query in queries):
-        raise Refusal(400, "'queries' must be a list of strings")
+        raise RequestRefused(400, "'queries' must be a list of strings")
     if len(queries) > MOST_QUERIES:
-        raise Refusal(400, f"{len(queries)} queries in one request: the maximum is {MOST_QUERIES}")
+        raise RequestRefused(400, f"{len(queries)} queries in one request: the maximum is {MOST_QUERIES}")
     k = topk if k is None else k
     if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_DOCUMENTS:
-        raise Refusal(400, f"'topk' must be a whole number from 1 to {MOST_DOCUMENTS}")
+        raise RequestRefused(400, f"'topk' must be a whole number from 1 to {MOST_DOCUMENTS}")
     return queries, k, request.get("return_scores") is True
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 from oat.algorithms.ppo import PPOArgs
 
 from gem_core.advantages.registry import names_in_trainer
-from gem_core.errors import ConfigError
+from gem_core.rollout.options import read_object
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, flag_fields, read_object
+from gem_core.trainers.options import EstimatorOptions, PluginOptions, flag_fields
 from gem_oat import SUPPORTED
 
 FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
-"""The options of GEM that become flags. Oat already has a flag for the length of a response."""
+"""The options of a rollout that become flags. Oat already has a flag for the length of a response."""
 
 
 def _add_options(args: type[PPOArgs]) -> type[PPOArgs]:
-    """Declare `FLAGS` as fields of a dataclass."""
-    for flag in FLAGS:
+    """Declare `FLAGS` and the options of the estimator as fields of a dataclass."""
+    for flag in (*flag_fields(EstimatorOptions), *FLAGS):
         args.__annotations__[flag.name] = Annotated[flag.kind, tyro.conf.arg(help=flag.help)]
         setattr(args, flag.name, flag.default)
     return args
@@ -45,17 +45,7 @@ class Args(PPOArgs):  # type: ignore[misc]
     # Episodes per task; grpo and rloo compare them with each other.
     group_size: int = 1
 
-    # Advantage estimator: rebn, reinforce, grpo, rloo, or a registered one.
-    estimator: str = "rebn"
-    # Options of the estimator; None means its default.
-    adv_ddof: int | None = None
-    adv_eps: float | None = None
-    adv_min_std: float | None = None
-    # Further options of the estimator, as a JSON object: '{"weight": "episode"}'.
-    adv_options: str = "{}"
-    # Turns over which rebn computes its statistics: all collected turns, or the turns trained on.
-    adv_scope: Literal["collected", "trained"] = "collected"
-    # ReBN exactly as in the paper: --adv-ddof 0 --adv-eps 1e-9 --adv-scope trained.
+    # ReBN exactly as in the paper: --estimator-options '{"ddof": 0, "eps": 1e-9, "scope": "trained"}'.
     paper_rebn: bool = False
     # With critic_type drgrpo: divisor of the sum over a response's tokens; none: generate_max_length.
     length_norm_constant: int | None = None
@@ -106,17 +96,7 @@ class Args(PPOArgs):  # type: ignore[misc]
         Raises:
             ConfigError: There is no such estimator, it lacks one of the options, or a value is out of range.
         """
-        scope = None if self.adv_scope == "collected" else self.adv_scope
-        options: dict[str, Any] = {
-            "ddof": self.adv_ddof,
-            "eps": self.adv_eps,
-            "min_std": self.adv_min_std,
-            "scope": scope,
-        }
-        for name, value in read_object(self.adv_options, "--adv-options").items():
-            if options.get(name) is not None:
-                raise ConfigError(f"--adv-{name} is also in --adv-options; omit one of the two")
-            options[name] = value
+        options = read_object(self.estimator_options, "--estimator-options")
         critic = names_in_trainer().get(self.estimator) == "gae"
         if critic:
             options.setdefault("lam", self.lam)
@@ -124,7 +104,7 @@ class Args(PPOArgs):  # type: ignore[misc]
             self.estimator,
             options,
             gamma=self.gamma,
-            prefix="--adv-",
+            prefix="--estimator-options.",
             gamma_option="--gamma",
             option="--estimator",
             trainer=SUPPORTED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -9,6 +10,7 @@ from oat.args import default_args_validation
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
+from gem_core.rollout.options import read_object
 from gem_core.trainers.options import reject_changed
 from gem_oat import SUPPORTED
 from gem_oat.args import Args, dataset_rows
@@ -17,7 +19,7 @@ from gem_oat.tasks import progress_of, task_order
 NO_IMAGES = "Oat's rows have no place for pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 MAX_ROWS = 1_000_000
 """Limit on the rows of a run: Oat lists the whole dataset in memory before the first step."""
-PAPER = {"adv_ddof": 0, "adv_eps": 1e-9, "adv_scope": "trained"}
+PAPER = {"ddof": 0, "eps": 1e-9, "scope": "trained"}
 
 
 def prepare(args: Args) -> Args:
@@ -90,10 +92,13 @@ def _check_environments(args: Args) -> None:
 
 def _check_estimator(args: Args) -> None:
     if args.paper_rebn:
+        options = read_object(args.estimator_options, "--estimator-options")
         for name, value in PAPER.items():
-            if getattr(args, name) not in (None, "collected", value):
-                raise ConfigError(f"--{name.replace('_', '-')} contradicts --paper-rebn, where it is {value}")
-            setattr(args, name, value)
+            if options.get(name, value) != value:
+                raise ConfigError(
+                    f"--estimator-options: {name}={options[name]} contradicts --paper-rebn, with {value}"
+                )
+        args.estimator_options = json.dumps({**options, **PAPER})
     choice = args.choose_estimator()
     if ("values" in choice.needs) != (args.critic_type == "ppo"):
         raise ConfigError(

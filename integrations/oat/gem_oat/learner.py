@@ -22,10 +22,9 @@ from gem_core.advantages import ReturnStats, returns
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.rollout.sources import SourceLedger, split_by_source
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EnvChoice, evaluation_tasks
 from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline
 from gem_core.trainers.interface import expect_listed
-from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat import SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.rows import Collected, TurnRow

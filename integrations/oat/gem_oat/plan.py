@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EnvChoice, evaluation_tasks
 from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
-from gem_core.trainers.tasks import evaluation_tasks
 from gem_oat.args import Args
 
 PLAYED = ("gem_oat.Actor", "the environment")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 from gem_lab.repro import Recipe, flags, read_settings, reject_unsupported, write_script
 
@@ -12,8 +12,6 @@ LOSS = (
     "Oat's loss is the other trainers' loss, the mean over tokens, times a factor: the number of tokens "
     "over the number of turns and --generate_max_length. Its gradients are clipped to norm 1 after that."
 )
-FLAGS = ("ddof", "eps", "min_std", "scope")
-"""Options of an estimator that have a flag ``--adv-<option>``; the others are in ``--adv-options``."""
 LAM = 0.95
 """The default of gae; Oat's own is 1."""
 CRITIC_LOSS = "With a critic, Oat averages the loss over the tokens of each turn, then over turns."
@@ -32,14 +30,11 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported("Oat", recipe.images("its prompts are texts"))
     turns = _turns(recipe)
     critic = recipe.with_critic
-    options = recipe.changed_estimator_options
+    chosen = recipe.changed_estimator_options
+    options: dict[str, Any] = {}
     if critic:
-        options["critic_learning_rate"] = recipe.critic_rate
-        options.setdefault("lam", LAM)
-    else:
-        further = {name: options.pop(name) for name in [*options] if name not in FLAGS}
-        options = {f"adv_{name}": value for name, value in options.items()}
-        options |= {"adv_options": json.dumps(further)} if further else {}
+        options = {"critic_learning_rate": recipe.critic_rate, "lam": chosen.pop("lam", LAM)}
+    options |= {"estimator_options": chosen} if chosen else {}
     notes = [CRITIC_LOSS if critic else LOSS]
     notes += [] if recipe.max_turns == 1 else [TURNS.format(turns=turns)]
     options |= recipe.rollout_options()
@@ -50,7 +45,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         critic_type="ppo" if critic else "drgrpo",
         turns=turns,
         turns_per_gpu=turns // recipe.gpus,
-        turns_per_update=turns // recipe.updates_per_step,
+        turns_per_update=turns // recipe.minibatches,
         total_turns=turns * recipe.steps,
         adam_beta_1=recipe.adam_betas[0],
         adam_beta_2=recipe.adam_betas[1],
@@ -67,10 +62,10 @@ def _turns(recipe: Recipe) -> int:
         turns = recipe.episodes_per_step
     if turns is None:
         why = "a step of Oat is a number of turns, not of tasks; set turns_per_step"
-        reject_unsupported("Oat", {"tasks_per_step": why})
+        reject_unsupported("Oat", {"episodes_per_step": why})
     assert turns is not None
-    shares = recipe.updates_per_step * recipe.gpus
+    shares = recipe.minibatches * recipe.gpus
     if turns % shares:
-        why = f"{turns} is not a multiple of {shares}, updates_per_step times gpus"
+        why = f"{turns} is not a multiple of {shares}, minibatches times gpus"
         reject_unsupported("Oat", {"turns_per_step": why})
     return turns

@@ -11,19 +11,19 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 from gem_core._util.checks import check_number
 from gem_core.advantages.declaration import Need
-from gem_core.advantages.registry import Scope, names_in_trainer
+from gem_core.advantages.registry import names_in_trainer
 from gem_core.errors import ConfigError
+from gem_core.rollout.options import read_object
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import PluginOptions, read_object, reject_changed, reject_listed
+from gem_core.trainers.options import EstimatorOptions, PluginOptions, reject_changed, reject_listed
 from gem_openrlhf import SUPPORTED
 
 OF_OPENRLHF = ("estimator", "remote_url")
 """Options that have flags in OpenRLHF."""
-ESTIMATOR_OPTIONS = ("ddof", "eps", "min_std", "scope", "estimator_options")
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"
 GAE_OF_BOTH = (
@@ -39,32 +39,18 @@ def estimator_names() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class GemOptions(PluginOptions):
+class GemOptions(EstimatorOptions, PluginOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
         estimator: Key of `estimator_names`, for OpenRLHF's own command, whose ``--algo.advantage.estimator``
             accepts only OpenRLHF's estimators. None leaves the choice to that flag.
-        ddof: Option of the estimator, as in `gem_core.advantages`; None means the estimator's default.
-        eps: See `ddof`.
-        min_std: See `ddof`.
         remote_url: Reward function or servers for the user's own rows, as in ``--reward.remote_url``, which
             OpenRLHF drops if there is an agent; `train_ppo_ray` passes it on in this option.
-        scope: Turns over which ``rebn`` computes its statistics: all collected turns, the default, or the
-            turns that pass a filter.
-        estimator_options: Further options of the estimator, such as ``{"weight": "episode"}``, and
-            ``truncation``.
     """
 
-    estimator: str | None = None
+    estimator: str | None = field(default=None, kw_only=True)  # type: ignore[assignment]
     remote_url: str | None = None
-    ddof: int | None = None
-    eps: float | None = None
-    min_std: float | None = None
-    scope: Scope | None = None
-    estimator_options: Annotated[
-        dict[str, Any], 'further options of the estimator, such as \'{"weight": "episode"}\''
-    ] = field(default_factory=dict)
 
     @classmethod
     def load(cls, values: Mapping[str, Any], prefix: str = "--gem.") -> GemOptions:
@@ -103,13 +89,13 @@ class GemOptions(PluginOptions):
         Raises:
             ConfigError: The estimator does not have one of the options.
         """
-        options = {key: getattr(self, key) for key in ESTIMATOR_OPTIONS[:-1]}
-        for key, value in self.estimator_options.items():
-            if options.get(key) is not None:
-                raise ConfigError(f"--gem.{key} is also in --gem.estimator_options; omit one of the two")
-            options[key] = value
         return read_estimator(
-            name, options, gamma=gamma, prefix="--gem.", gamma_option=GAMMA, trainer=SUPPORTED
+            name,
+            self.estimator_options,
+            gamma=gamma,
+            prefix="--gem.estimator_options.",
+            gamma_option=GAMMA,
+            trainer=SUPPORTED,
         )
 
     @property
@@ -135,7 +121,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in estimator_names():
         unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(estimator_names())}"
-        reject_changed(options, [(key, (None, {}), unused) for key in ESTIMATOR_OPTIONS], prefix="--gem.")
+        reject_changed(options, [("estimator_options", ({},), unused)], prefix="--gem.")
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
@@ -147,7 +133,10 @@ def check_args(args: Any, options: GemOptions) -> None:
         )
     choice.check_group_size("--rollout.n_samples_per_prompt", args.rollout.n_samples_per_prompt)
     if args.algo.dynamic_filtering_enable:
-        choice.check_collected("--algo.dynamic_filtering_enable drops prompts", "--gem.scope trained")
+        choice.check_collected(
+            "--algo.dynamic_filtering_enable drops prompts",
+            '--gem.estimator_options \'{"scope": "trained"}\'',
+        )
 
 
 def check_turn_rewards(args: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gem_lab.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
 from gem_openrlhf.labels import write as write_rows
-from gem_openrlhf.options import ESTIMATOR_OPTIONS, ONE_ROW
+from gem_openrlhf.options import ONE_ROW
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
 NOTES = ("OpenRLHF shuffles the tasks, so the steps play the same ones in another order.",)
@@ -27,13 +27,12 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), ONE_ROW) | reasons)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     options = recipe.rollout_options() | recipe.changed("template_kwargs")
-    chosen = recipe.changed_estimator_options
-    further = {name: chosen.pop(name) for name in [*chosen] if name not in ESTIMATOR_OPTIONS}
-    options |= {"estimator_options": further} if further else {}
+    if chosen := recipe.changed_estimator_options:
+        options["estimator_options"] = chosen
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
-        gem_options=options | chosen,
+        gem_options=options,
         agent=Verbatim('"$(gem-core path openrlhf-agent)"'),
         tasks_file=Verbatim('"$PWD/train.jsonl"'),
         model_folder=Verbatim('"$PWD/model"'),

@@ -25,16 +25,17 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         ConfigError: RL2 has no equivalent of an option.
     """
     reject_unsupported("RL2", recipe.images(rows.NO_IMAGES) | recipe.critic())
-    parts = recipe.updates_per_step
+    parts = recipe.minibatches
     if recipe.context == "rebuild" and recipe.episodes_per_step <= (parts - 1) ** 2:
         why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut their rows into {parts} parts"
-        reject_unsupported("RL2", {"updates_per_step": why})
+        reject_unsupported("RL2", {"minibatches": why})
     folder = Path(folder)
     rows.write(recipe.tasks(), folder / "train.jsonl")
     command = f"torchrun --nproc_per_node={recipe.gpus} -m gem_rl2.train"
     write_script(folder / TREE, command, _overrides(recipe, "tree"), notes=[SHUFFLED])
     kept = "this version keeps the responses of a failed episode; use mask"
     reasons = dict.fromkeys(recipe.changed("on_env_error"), kept)
+    reasons |= dict.fromkeys(recipe.changed("harness"), "this version has no policy to serve")
     if recipe.max_turns is None:
         reasons["max_turns"] = "this version needs a number of turns"
     try:
@@ -42,7 +43,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     except ConfigError as error:
         (folder / INDEX).unlink(missing_ok=True)
         return [SHUFFLED, f"{INDEX} is not written. {error}"]
-    budget = NO_BUDGET.format(tokens=recipe.max_tokens)
+    budget = NO_BUDGET.format(tokens=recipe.max_total_tokens)
     write_script(folder / INDEX, command, _overrides(recipe, "index"), notes=[SHUFFLED, budget])
     return [SHUFFLED, budget]
 

@@ -11,7 +11,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gem_core.rollout import Context, Generation, Turn
+from gem_chat.conversation import TokenContext
+from gem_core.rollout import Generation, Turn
 from gem_rl2.play import Play
 
 
@@ -28,13 +29,13 @@ class TextPlay(Play):
         rewards: Rewards of the turns so far.
     """
 
-    def __init__(self, context: Context, tokenizer: Any) -> None:
+    def __init__(self, context: TokenContext, tokenizer: Any) -> None:
         super().__init__()
         self.text = ""
         self.rewards: list[float] = []
         self.context = self._with_texts(context, tokenizer)
 
-    def _with_texts(self, context: Context, tokenizer: Any) -> Any:
+    def _with_texts(self, context: TokenContext, tokenizer: Any) -> Any:
         """Return a copy of a context that keeps the text of each message."""
         kept: Any = copy.copy(context)
 

@@ -7,7 +7,7 @@ ROLL drops unknown top-level keys of a YAML, so GEM's options are in a section t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from gem_core._util.checks import check_int
 from gem_core.advantages.declaration import Need
@@ -15,7 +15,13 @@ from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
 from gem_core.trainers.estimators import EstimatorChoice
-from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed, reject_listed
+from gem_core.trainers.options import (
+    EstimatorOptions,
+    PluginOptions,
+    option_at,
+    reject_changed,
+    reject_listed,
+)
 from gem_core.trainers.tasks import check_environment
 from gem_roll import SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
@@ -31,19 +37,15 @@ STEP_REWARD_GAMMA = 0.95
 
 
 @dataclass(frozen=True)
-class GemOptions(EstimatorOptions):
-    """The section ``custom_envs.gem`` of a ROLL config.
+class GemOptions(EstimatorOptions, PluginOptions):
+    """The section ``custom_envs.gem`` of a ROLL config."""
 
-    Attributes:
-        estimator: Name of a registered estimator.
-        estimator_options: Options of the estimator, ``{ddof: 1}``, and ``truncation``; ``rebn`` also has
-            ``scope``.
-        tasks: JSON Lines file of task rows for training. None generates them on the fly.
-        eval_tasks: JSON Lines file of task rows for evaluation. None generates them on the fly.
-    """
-
-    tasks: str | None = None
-    eval_tasks: str | None = None
+    tasks: Annotated[
+        str | None, "JSON Lines file of task rows for training; generated during the run if not set"
+    ] = None
+    eval_tasks: Annotated[
+        str | None, "JSON Lines file of task rows for evaluation; generated during the run if not set"
+    ] = None
 
     @classmethod
     def from_config(cls, config: Any) -> GemOptions:

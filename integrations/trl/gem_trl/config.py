@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gem_core._util.checks import check_int
 from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
+from gem_core.rollout.limits import TokenLimit
 from gem_core.trainers.estimators import EstimatorChoice
-from gem_core.trainers.options import EstimatorOptions, option_at, reject_changed
+from gem_core.trainers.options import AdvantageOptions, PluginOptions, option_at, reject_changed
 from gem_trl import SUPPORTED
 
 OWN_ROLLOUTS: tuple[Need, ...] = ("group_ids", "lengths")
@@ -67,22 +67,12 @@ DISTRIBUTION: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class GemConfig(EstimatorOptions):
+class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
     """Options of the rollout and of the estimator.
 
-    Attributes:
-        max_tokens_per_turn: Maximum number of tokens of a response; None allows as many as
-            ``max_completion_length``, which limits everything after the first prompt, observations included.
-        max_tokens: Maximum number of tokens of an episode, including the first prompt; None uses the context
-            length of the model.
-        template_kwargs: Variables for the chat template, in addition to TRL's ``chat_template_kwargs``.
-        estimator: Name of an estimator in `gem_core.advantages.registry`.
-        gamma: Discount per turn.
-        estimator_options: Options of the estimator, such as ``{"ddof": 1}``.
+    TRL's ``max_completion_length`` limits everything after the first prompt, observations included.
+    ``template_kwargs`` are used in addition to TRL's ``chat_template_kwargs``.
     """
-
-    max_tokens: int | None = None
-    gamma: float = 1.0
 
     def checked(self, prefix: str = "gem.") -> GemConfig:
         """Return the options after checking them and importing the user's modules.
@@ -91,7 +81,6 @@ class GemConfig(EstimatorOptions):
             GemError: A value is not supported; the message names it.
         """
         options = type(self).read(asdict(self), prefix)
-        check_int(f"{prefix}max_tokens", options.max_tokens, 1, optional=True)
         if options.context != "append":
             raise ConfigError(
                 f"{prefix}context={options.context}: TRL trains on one row per episode, and a rebuilt "
@@ -110,13 +99,7 @@ class GemConfig(EstimatorOptions):
         Raises:
             GemError: There is no such estimator or option, or TRL does not supply what the estimator needs.
         """
-        return self.read_estimator(
-            prefix,
-            gamma=self.gamma,
-            gamma_option=f"{prefix}gamma",
-            trainer=SUPPORTED,
-            supplies=None if played else OWN_ROLLOUTS,
-        )
+        return self.read_estimator(prefix, trainer=SUPPORTED, supplies=None if played else OWN_ROLLOUTS)
 
 
 def changed_distribution(args: Any) -> str:

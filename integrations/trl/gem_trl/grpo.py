@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from gem_core.errors import ConfigError
 from gem_core.trainers.imports import replaced, until_call
@@ -24,21 +24,18 @@ PREFIX = "gem_"
 
 @dataclass(frozen=True)
 class TaskFlags:
-    """The tasks of a run, instead of TRL's datasets.
+    """The tasks of a run, instead of TRL's datasets."""
 
-    Attributes:
-        env: Environments to train on, each ``ID``, ``ID=WEIGHT``, or ``ID(key=value, ...)=WEIGHT``. Beside
-            ``--dataset_name``, the weight is the number of tasks per row of the dataset. None uses the
-            dataset alone.
-        num_tasks: Number of training tasks, without a dataset.
-        eval_env: Environments to evaluate on; None uses the environments of `env`.
-        num_eval_tasks: Number of evaluation tasks, without a dataset, shared evenly by the environments.
-    """
-
-    env: list[str] | None = None
-    num_tasks: int = 10_000
-    eval_env: list[str] | None = None
-    num_eval_tasks: int = 256
+    env: Annotated[
+        list[str] | None,
+        "environments to train on: ID or 'ID(key=value)', each with =WEIGHT; beside --dataset_name, the "
+        "weight is the number of tasks per row of the dataset",
+    ] = None
+    num_tasks: Annotated[int, "training tasks, without a dataset"] = 10_000
+    eval_env: Annotated[list[str] | None, "environments to evaluate on (default: the training ones)"] = None
+    num_eval_tasks: Annotated[
+        int, "evaluation tasks, without a dataset, shared evenly by the environments"
+    ] = 256
 
 
 def flags() -> type[Any]:

@@ -101,7 +101,7 @@ class Rollout:
         self, policy: Policy, trainer: GRPOTrainer, split: str, name: str, prompt_ids: Sequence[list[int]]
     ) -> list[Episode]:
         assert self._player is not None
-        total = context_limit(trainer.model, self._gem.max_tokens)
+        total = context_limit(trainer.model, self._gem.max_total_tokens)
         if trainer.use_vllm and trainer.args.vllm_max_model_length is not None:
             total = min(total or math.inf, trainer.args.vllm_max_model_length)
         limits = {"max_total_tokens": total, "max_response_tokens": trainer.max_completion_length}

@@ -25,8 +25,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     one_row = "TRL trains on one row per episode, and a rebuilt context may need several"
     reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
     reasons |= recipe.images("gem_trl trains on text only") | recipe.critic()
-    if recipe.samples_per_task < 2:
-        reasons["samples_per_task"] = "TRL needs at least 2 episodes per task, with any estimator"
+    if recipe.group_size < 2:
+        reasons["group_size"] = "TRL needs at least 2 episodes per task, with any estimator"
     reject_unsupported("TRL", reasons)
     options = recipe.rollout_options()
     if recipe.changed_estimator_options:
@@ -34,13 +34,13 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     settings = read_settings(
         Path(__file__).with_name("recipe.json"),
         recipe,
-        rows_per_rollout=recipe.micro_batches * recipe.updates_per_step,
-        optimizer_steps=recipe.steps * recipe.updates_per_step,
+        rows_per_rollout=recipe.micro_batches * recipe.minibatches,
+        optimizer_steps=recipe.steps * recipe.minibatches,
         adam_beta_1=recipe.adam_betas[0],
         adam_beta_2=recipe.adam_betas[1],
         template=json.dumps(recipe.template_kwargs),
         gem_options=options,
     )
-    notes = [UPDATES] if recipe.updates_per_step > 1 else []
+    notes = [UPDATES] if recipe.minibatches > 1 else []
     write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), flags(settings), notes=notes)
     return notes

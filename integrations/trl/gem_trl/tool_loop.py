@@ -23,12 +23,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gem_chat.special_tokens import separate_known
 from gem_core._util.messages import error_line
 from gem_core.core import Env, Info, Observation, Split, require_one_agent
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, observation_text, render_observation
 from gem_core.rollout.calls import start_closing
-from gem_core.special_tokens import separate_known
 from gem_core.tasks import EnvChoice, make_tasks, read_task, reset_arguments
 from gem_core.trainers.tasks import check_environment, pack_task
 

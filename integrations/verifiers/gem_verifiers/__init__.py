@@ -15,9 +15,9 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
+from gem_chat.special_tokens import map_texts, separate_known
 from gem_core.core import Env, Observation
 from gem_core.observations import render_observation
-from gem_core.special_tokens import map_texts, separate_known
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, reset_arguments
 
 __all__ = ["GemEnv", "GemHarness", "GemTaskset"]

@@ -20,7 +20,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: verl has no equivalent of an option.
     """
-    here, tokens = Path(__file__).parent, max(TOKENS_PER_GPU, recipe.max_tokens)
+    here, tokens = Path(__file__).parent, max(TOKENS_PER_GPU, recipe.max_total_tokens)
     settings = read_settings(here / "recipe.json", recipe, micro_batch_tokens=tokens)
     if recipe.with_critic:
         reject_unsupported(

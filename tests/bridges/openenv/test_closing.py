@@ -14,13 +14,12 @@ pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 from gem_bridges.openenv.client import Address, ClientSession
 from gem_bridges.openenv.hosts import ThreadHost
-from gem_bridges.openenv.processes import ProcessHost
-from gem_bridges.openenv.ray_actors import SessionActor
 from gem_bridges.openenv.server import serve_env
-from gem_bridges.openenv.worker import HEADER, worker_settings
-from gem_bridges.openenv.workers import ANSWER, CLOSE
+from gem_bridges.openenv.session_workers import ANSWER, CLOSE, LocalSessions
+from gem_bridges.openenv.workers import WorkerHost
 from gem_core.errors import EnvError
 from gem_core.registration import make
+from gem_core.workers import EnvRecipe
 from tests.bridges.openenv.serving import play, serving
 from tests.support import recorded
 from tests.support.recorded import IDS, Record, runs, wait_until
@@ -171,20 +170,20 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
     recorded.register()
 
     async def main():
-        host = ProcessHost(make(IDS[2], path=os.devnull).spec, 2, None)
+        host = WorkerHost("process", EnvRecipe(make(IDS[2], path=os.devnull).spec), 2, None)
         await host.start()
-        pids = [worker.process.pid for worker in host._workers]
+        pids = [worker.worker.pid for worker in host._workers]
         started = []
         start_worker = host._start_worker
 
         async def start(number):
             started.append(number)
             worker = await start_worker(number)
-            pids.append(worker.process.pid)
+            pids.append(worker.worker.pid)
             return worker
 
         host._start_worker = start
-        host._workers[0].kill_now()
+        os.kill(pids[0], signal.SIGKILL)
         while not started:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)  # its process is starting
@@ -197,27 +196,29 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
     pids = asyncio.run(main())
     assert len(pids) >= 2
     assert not any(map(runs, pids))
-    assert not _children_with("gem_bridges.openenv.worker")
+    assert not _children_with("spawn_main")
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks at processes in /proc")
 @pytest.mark.parametrize("kind", ["idle", "in a step", "starting"])
 def test_workers_of_a_server_that_was_killed_end(record, kind):
     code = f"""
-import asyncio, sys
-from gem_bridges.openenv import processes
+import asyncio
+from gem_bridges.openenv import workers
 from gem_core.registration import make
+from gem_core.workers import EnvRecipe
 from tests.support import recorded
 recorded.register()
-processes.END_SECONDS = 0.3
+workers.END_SECONDS = 0.3
+start = workers.start_worker
+def show(*args):
+    worker = start(*args)
+    print(worker.pid, flush=True)
+    return worker
+workers.start_worker = show
 async def main():
-    host = processes.ProcessHost(make({IDS[2]!r}, path={str(record._path)!r}).spec, 1, None)
-    create = asyncio.create_subprocess_exec
-    async def show(*args, **options):
-        process = await create(*args, **options)
-        print(process.pid, flush=True)
-        return process
-    asyncio.create_subprocess_exec = show
+    recipe = EnvRecipe(make({IDS[2]!r}, path={str(record._path)!r}).spec)
+    host = workers.WorkerHost("process", recipe, 1, None)
     await host.start()
     seat = host.open()
     await host.answer(seat, {RESET!r})
@@ -247,32 +248,27 @@ def test_an_actor_answers_each_message_of_a_session_that_ends_in_the_same_moment
     """An `await` lies between a message and its task; both records may arrive before."""
 
     class Writer:
-        data = b""
+        def __init__(self):
+            self.records = []
 
         def write(self, data):
-            self.data += data
+            self.records.append(data)
 
     async def main():
-        actor = SessionActor(worker_settings(make(id, path=str(record._path)).spec), None)
-        assert await actor.ready() == ""
+        env = make(id, path=str(record._path))
+        actor = LocalSessions(None, EnvRecipe(env.spec), env, None)
         actor._writer = writer = Writer()
         for number in range(100):
-            actor._take(number, ANSWER, RESET)
+            actor.take(number, ANSWER, RESET)
             if number % 2:
                 await asyncio.sleep(0)
-            actor._take(number, CLOSE, b"")
+            actor.take(number, CLOSE, b"")
         while actor._tasks:
             await asyncio.sleep(0.01)
         await actor._host.stop()
-        return writer.data
+        return writer.records
 
-    data = asyncio.run(main())
-    numbers = set()
-    while data:
-        number, _, size = HEADER.unpack(data[: HEADER.size])
-        numbers.add(number)
-        data = data[HEADER.size + size :]
-    assert numbers == set(range(100))
+    assert {int.from_bytes(record[:8], "little") for record in asyncio.run(main())} == set(range(100))
     assert len(record.open()) == 1  # the one that this test made
 
 

@@ -2,17 +2,20 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
+from multiprocessing.connection import Connection
 
 import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 from gem_bridges.openenv.client import Address, ClientSession
-from gem_bridges.openenv.ray_actors import SECRET_SIZE
 from gem_bridges.openenv.server import serve_env
 from gem_core.errors import ConfigError, EnvError, MissingDependency
+from gem_core.workers import start_worker
+from gem_core.workers.ray_actors import SECRET_SIZE
 from tests.bridges.openenv import odd
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, play, serving, talk
 from tests.local_ray import local_ray
@@ -103,15 +106,27 @@ def test_a_dead_actor_costs_its_sessions_one_episode(served):
     check_a_dead_worker(served.url, IDS[0], r"Ray actor \d+ died")
 
 
-def test_a_connection_without_the_secret_of_an_actor_is_closed(served):
-    async def main():
-        listener = served.server.envs[IDS[0]].host._listener
-        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname()[:2])
-        writer.write(bytes(SECRET_SIZE))
-        assert await asyncio.wait_for(reader.read(), 30) == b""
-        writer.close()
+def _echo(connection):
+    connection.send(connection.recv())
 
-    play(main())
+
+def test_a_connection_without_the_secret_of_an_actor_is_closed(cluster):
+    worker = start_worker("ray", "of the test", _echo, (), 1.0)
+    host, port, secret = ray.get(worker._address)
+    worker._run = worker._actor.run.remote(_echo, ())
+    for sent in (bytes(SECRET_SIZE), b"short"):
+        with socket.create_connection((host, port), 30) as stranger:
+            stranger.sendall(sent)
+            stranger.shutdown(socket.SHUT_WR)
+            assert stranger.recv(1) == b""
+    with socket.create_connection((host, port), 30) as parent:
+        parent.sendall(secret)
+        parent.settimeout(None)
+        connection = Connection(parent.detach())
+        connection.send("heard")
+        assert connection.recv() == "heard"
+        connection.close()
+    assert worker.kill()
 
 
 def test_an_environment_that_no_actor_can_build(cluster, monkeypatch, tmp_path):

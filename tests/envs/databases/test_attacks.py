@@ -96,7 +96,7 @@ def test_a_trigger_that_uses_up_the_time_of_a_probe_is_no_refusal(tmp_path, monk
     monkeypatch.setattr(tasks, "SECONDS", 0.3)
     setup = "CREATE TABLE t (a INTEGER); CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT 1; END;"
     solution = "DROP TRIGGER r; CREATE TRIGGER r AFTER INSERT ON t BEGIN SELECT RAISE(ABORT, 'no'); END;"
-    task = tasks.Task("", setup, solution, (), probes=("INSERT INTO t VALUES (1)",))
+    task = tasks.DatabaseTask("", setup, solution, (), probes=("INSERT INTO t VALUES (1)",))
     path = tmp_path / "a.db"
     for body, right in [
         ("SELECT RAISE(FAIL, 'no')", True),

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from gem_envs import drawn as words
-from gem_envs.databases.task import TASKS, Task, build, change, differences, opened, with_prefix
+from gem_envs.databases.task import TASKS, DatabaseTask, build, change, differences, opened, with_prefix
 
 SOURCE = TASKS.choose()
 EVERY = pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
@@ -84,7 +84,7 @@ def test_the_sql_of_another_seed_does_not_solve_a_task(index, tmp_path):
 
 
 def test_a_prefix_is_for_tables_and_views_only():
-    task = Task(
+    task = DatabaseTask(
         "Make a view sums.",
         "CREATE TABLE trips (day, km); INSERT INTO trips VALUES ('trips', 1);",
         "CREATE VIEW sums AS SELECT count(*) AS trips, trips.day FROM trips;",

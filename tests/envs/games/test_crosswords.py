@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.crossword_maker import Placed, lay_out
+from gem_envs.games.crossword_maker import Placed, place_words
 from gem_envs.games.crosswords import Crosswords, _clues
 from tests.envs.games.players import oracle_return, say
 
@@ -85,7 +85,7 @@ def test_the_clues():
         clues = _clues(level)
         assert len(clues) >= enough
         assert len(set(clues.values())) == len(clues)
-        assert sum(len(answer) <= 4 for answer in clues) >= 60  # `lay_out` may need them
+        assert sum(len(answer) <= 4 for answer in clues) >= 60  # `place_words` may need them
         for answer, clue in clues.items():
             assert answer.isascii()
             assert answer.isalpha()
@@ -124,7 +124,7 @@ def runs(letters: dict[tuple[int, int], str]) -> list[str]:
 def test_layouts_show_their_words_and_no_others(seed, num_words, slack):
     words = list(_clues("hard"))
     most = 4 * num_words + slack
-    layout = lay_out(Random(seed), words, num_words, most)
+    layout = place_words(Random(seed), words, num_words, most)
     letters = letters_of(layout)
     assert sorted(runs(letters)) == sorted(placed.word for placed in layout)
     assert len({placed.word for placed in layout}) == num_words
@@ -133,13 +133,13 @@ def test_layouts_show_their_words_and_no_others(seed, num_words, slack):
 
 
 def test_words_that_cannot_cross_are_put_below():
-    layout = lay_out(Random(0), ["abc", "def", "ghi"], 3, 30)
+    layout = place_words(Random(0), ["abc", "def", "ghi"], 3, 30)
     assert len(layout) == 3
     assert sorted(runs(letters_of(layout))) == ["abc", "def", "ghi"]
 
 
 def test_most_words_cross():
-    layouts = [lay_out(Random(seed), list(_clues("plain")), 5, 100) for seed in range(30)]
+    layouts = [place_words(Random(seed), list(_clues("plain")), 5, 100) for seed in range(30)]
     assert (
         sum(len(letters_of(layout)) < sum(len(placed.word) for placed in layout) for layout in layouts) == 30
     )

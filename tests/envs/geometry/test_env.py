@@ -17,7 +17,7 @@ import gem_core
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.images import image_bytes, image_urls, open_image
 from gem_envs.geometry import _TABLE
-from gem_envs.geometry.figures import Angle, Circle, Label, Path, draw, turned
+from gem_envs.geometry.figures import Angle, Circle, Label, Polyline, draw, turned
 from gem_envs.geometry.items import root
 from gem_envs.graders.math import grade
 from gem_lab.checker import check_env
@@ -47,7 +47,7 @@ def size_of(angle):
 
 
 def closed_path(item):
-    return next(shape.points for shape in item.shapes if isinstance(shape, Path) and shape.closed)
+    return next(shape.points for shape in item.shapes if isinstance(shape, Polyline) and shape.closed)
 
 
 def area(points):
@@ -60,7 +60,7 @@ def perimeter(points):
 
 def measured(item):
     """Return the labeled number, or x, and the length of the line segment at the label."""
-    paths = [shape for shape in item.shapes if isinstance(shape, Path)]
+    paths = [shape for shape in item.shapes if isinstance(shape, Polyline)]
     ends = {point for path in paths for point in path.points} | {0j}
     found = []
     for label in item.shapes:
@@ -129,7 +129,7 @@ def test_areas_match_their_labels(kind):
 def test_circles_match_their_labels():
     for item in items("circle"):
         (round_shape,) = (shape for shape in item.shapes if isinstance(shape, Circle))
-        (line,) = (shape for shape in item.shapes if isinstance(shape, Path))
+        (line,) = (shape for shape in item.shapes if isinstance(shape, Polyline))
         (label,) = (shape for shape in item.shapes if isinstance(shape, Label))
         assert abs(line.points[0] - line.points[1]) == int(label.text)
         expected = math.pi * (round_shape.radius**2 if "area" in item.problem else 2 * round_shape.radius)
@@ -174,7 +174,7 @@ def test_turning_a_figure_changes_no_measure():
     item = items("trapezoid", 1)[0]
     moved = turned(item.shapes, 137, True)
     assert [type(shape) for shape in moved] == [type(shape) for shape in item.shapes]
-    before, after = closed_path(item), next(s.points for s in moved if isinstance(s, Path) and s.closed)
+    before, after = closed_path(item), next(s.points for s in moved if isinstance(s, Polyline) and s.closed)
     assert area(after) == pytest.approx(area(before))
     assert perimeter(after) == pytest.approx(perimeter(before))
 

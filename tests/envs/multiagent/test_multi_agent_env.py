@@ -7,7 +7,7 @@ import json
 import pytest
 
 import gem_core
-from gem_core.core import check_options
+from gem_core.core import check_reset_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.multiagent import AgentSelector, MultiAgentEnv
 
@@ -201,4 +201,4 @@ def test_options_of_a_reset():
     env = gem_core.make("multi:KuhnPoker-v0", opponent="self")
     with pytest.raises(ConfigError, match=r"unknown reset options \['index'\]; KuhnPoker accepts 'state'"):
         env.reset(options={"index": 1})
-    check_options(None, (), "anything")
+    check_reset_options(None, (), "anything")

@@ -31,13 +31,13 @@ def test_errors_of_the_function_are_reported():
 
 @pytest.mark.parametrize("name", ["forever", "one_long_operation"])
 def test_a_call_that_hangs_is_ended_and_the_next_one_works(name):
-    with pytest.raises(trusted.OutOfTime):
+    with pytest.raises(trusted.LimitExceeded):
         call(name, cpu_seconds=0.2)
     assert call("add", 2, 2) == 4
 
 
 def test_memory_is_limited():
-    with pytest.raises((trusted.CallFailed, trusted.OutOfTime)):
+    with pytest.raises((trusted.CallFailed, trusted.LimitExceeded)):
         call("eat_memory")
 
 
@@ -45,7 +45,7 @@ def test_any_thread_may_call():
     def one(number):
         assert threading.current_thread() is not threading.main_thread()
         if number % 5 == 0:
-            with pytest.raises(trusted.OutOfTime):
+            with pytest.raises(trusted.LimitExceeded):
                 call("forever", cpu_seconds=0.1)
         return call("add", number, 1)
 

@@ -9,7 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.service.domain import Refused
+from gem_envs.service.domain import OperationRefused
 from gem_envs.service.env import ASSISTANT, USER, Service
 from gem_envs.service.shop import CHANGES, OPERATIONS, said_in_words
 from gem_envs.service.shop_database import shop_database
@@ -306,5 +306,5 @@ def test_the_database_is_a_new_one_each_time():
     first = shop_database()
     first["customers"].clear()
     assert len(shop_database()["customers"]) == 40
-    with pytest.raises(Refused):
+    with pytest.raises(OperationRefused):
         OPERATIONS[0]._act(first, email="a")

@@ -11,7 +11,7 @@ from gem_core.errors import EnvError
 from gem_envs.sandbox.levels import self_check
 from gem_envs.sandbox.shell import File, ShellResult, open_shell
 from gem_envs.terminal.source import OwnTasks
-from gem_envs.terminal.task import Condition, End, Task, prints, unchanged
+from gem_envs.terminal.task import Condition, End, TerminalTask, prints, unchanged
 from gem_envs.terminal.tasks.records import same_json
 from tests.mutants.terminal import judged
 
@@ -192,7 +192,7 @@ def test_the_load_of_the_machine_decides_no_test():
     cpu_seconds = int(re.search(r"ulimit -t (\d+)", command)[1])
     assert seconds >= 20 * cpu_seconds
     late = StubShell(ShellResult("", 130, "timeout", "/app"))
-    task = Task("", {}, (condition, Condition("other", lambda end: True)), "", ())
+    task = TerminalTask("", {}, (condition, Condition("other", lambda end: True)), "", ())
     with pytest.raises(EnvError, match="a test is undecided"):
         SOURCE.grade(task, late, lambda: late)
 

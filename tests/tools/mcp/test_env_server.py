@@ -14,7 +14,7 @@ from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.env_server import ANYONE, Episodes
+from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
 from gem_envs.tools.mcp.pool import close_pools
 from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
@@ -73,7 +73,7 @@ def test_an_external_agent_plays_the_same_episode(tools):
 
 def test_episodes_run_side_by_side():
     async def play():
-        episodes = Episodes(make)
+        episodes = ServedEpisodes(make)
         one, two = await episodes.reset(1, None), await episodes.reset(2, None)
         assert one["episode"] != two["episode"]
         for answer in (one, two):
@@ -87,7 +87,7 @@ def test_episodes_run_side_by_side():
 
 def test_a_client_that_starts_too_many_episodes_loses_its_own():
     async def play():
-        episodes = Episodes(make, most=2)
+        episodes = ServedEpisodes(make, most=2)
         names = [(await episodes.reset(n, None, "one"))["episode"] for n in range(2)]
         other = (await episodes.reset(7, None, "two"))["episode"]
         await episodes.step(names[0], r"\boxed{0}")
@@ -104,7 +104,7 @@ def test_a_client_that_starts_too_many_episodes_loses_its_own():
 @pytest.mark.parametrize("owners", [["one"] * 1000, [f"session {n}" for n in range(1000)], [ANYONE] * 1000])
 def test_no_client_ends_the_episode_of_another_one(owners):
     async def play():
-        episodes = Episodes(make, most=16, total=64)
+        episodes = ServedEpisodes(make, most=16, total=64)
         victim = (await episodes.reset(0, None, "victim"))["episode"]
         stateless = (await episodes.reset(0, None, ANYONE))["episode"]
         started = 0
@@ -123,7 +123,7 @@ def test_no_client_ends_the_episode_of_another_one(owners):
 
 def test_episodes_that_nobody_plays_make_room():
     async def play():
-        episodes = Episodes(make, most=4, total=4, idle=0.01)
+        episodes = ServedEpisodes(make, most=4, total=4, idle=0.01)
         for _ in range(3):
             for _ in range(4):
                 await episodes.reset(0, None, ANYONE)
@@ -136,7 +136,7 @@ def test_episodes_that_nobody_plays_make_room():
 
 def test_a_rejected_reset_leaves_nothing():
     async def play():
-        episodes = Episodes(make)
+        episodes = ServedEpisodes(make)
         with pytest.raises(ConfigError, match="of at least 0"):
             await episodes.reset(-1, None)
         answer = await episodes.reset(0, None)

@@ -20,7 +20,7 @@ from tests.support.recorded import IDS, Record, wait_until
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.env_server import ANYONE, Episodes
+from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
 from gem_envs.tools.mcp.pool import close_pools
 from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import free_port, wait_for
@@ -39,7 +39,7 @@ def record(tmp_path):
 
 
 def episodes_of(id, record, limits=None, **seconds):
-    return Episodes(lambda: gem_core.make(id, path=str(record._path), **seconds), **(limits or {}))
+    return ServedEpisodes(lambda: gem_core.make(id, path=str(record._path), **seconds), **(limits or {}))
 
 
 @pytest.mark.parametrize("id", LOCAL)

@@ -13,7 +13,6 @@ from gem_core.advantages.declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Thread, Turn, without_tokens
 from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.discovery import load_trainer, trainer_names
 from gem_core.trainers.estimators import (
     TurnLog,
     _on_first_tokens,
@@ -21,6 +20,7 @@ from gem_core.trainers.estimators import (
     unknown_estimator,
 )
 from gem_core.trainers.plugin import SupportedTrainer
+from gem_lab.discovery import load_trainer, trainer_names
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 

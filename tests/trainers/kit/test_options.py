@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError
+from gem_core.rollout.options import read_object
 from gem_core.trainers.options import (
     EstimatorOptions,
     PluginOptions,
@@ -16,7 +18,6 @@ from gem_core.trainers.options import (
     flag_fields,
     import_modules,
     option_at,
-    read_object,
     reject_changed,
     reject_listed,
 )
@@ -40,9 +41,14 @@ def test_an_episode_has_several_rows_if_contexts_are_rebuilt_or_rows_are_turns(
         RowOptions.read({"rows": "episode"}, prefix="--")
 
 
+@dataclass(frozen=True)
+class Section(EstimatorOptions, PluginOptions):
+    """A section with the estimator."""
+
+
 def test_a_section_names_the_estimator() -> None:
     section = {"estimator": "gem_grpo", "estimator_options": '{"ddof": 1}'}
-    choice = EstimatorOptions.read(section, "gem.").read_estimator("gem.", gamma=0.5)
+    choice = Section.read(section, "gem.").read_estimator("gem.", gamma=0.5)
     assert (choice.name, choice.options, choice.gamma) == ("gem_grpo", {"ddof": 1}, 0.5)
     with pytest.raises(ConfigError, match=r"gem\.estimator: unknown estimator 'rbn'"):
         EstimatorOptions(estimator="rbn").read_estimator("gem.")
@@ -90,7 +96,7 @@ def test_options_as_flags() -> None:
     assert flags["template_kwargs"][1:3] == (str, "{}")
     assert flags["modules"][1:3] == (list[str] | None, None)
     assert flags["wrappers"][1:3] == (str, "")
-    assert all(flag.help for flag in flags.values() if flag.name != "max_tokens_per_turn")
+    assert all(flag.help for flag in flags.values())
 
 
 def test_rejections_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,8 +92,8 @@ def test_the_papers_settings_are_one_flag() -> None:
     choice = args.choose_estimator()
     assert (choice.options, choice.scope) == ({"ddof": 0, "eps": 1e-9}, "trained")
     assert check(*GAME, "--collocate").choose_estimator().scope == "collected"
-    with pytest.raises(ConfigError, match="--adv-eps contradicts --paper-rebn"):
-        check(*GAME, "--collocate", "--paper-rebn", "--adv-eps", "1e-5")
+    with pytest.raises(ConfigError, match="--estimator-options: eps=1e-05 contradicts --paper-rebn"):
+        check(*GAME, "--collocate", "--paper-rebn", "--estimator-options", '{"eps": 1e-5}')
 
 
 def test_the_schedule_of_the_learning_rate_knows_the_epochs() -> None:
@@ -163,8 +163,10 @@ def test_a_checkpoint_between_two_transfers_cannot_be_continued(tmp_path: Path) 
         ("{game} --collocate --eval-split dev", "no effect on tasks generated from environments"),
         ("{game} --collocate --num-groups 2 --rollout-batch-size 256 --train-batch-size 256 --rnd-seed",
          "pass the same --seed to all"),
-        ("{game} --collocate --estimator rloo --group-size 4 --adv-eps 1", "option '--adv-eps' of rloo"),
-        ("{game} --collocate --estimator reinforce --adv-scope trained", "option '--adv-scope' of reinforce"),
+        ("{game} --collocate --estimator rloo --group-size 4 --estimator-options {{\"eps\":1}}",
+         "option '--estimator-options.eps' of rloo"),
+        ("{game} --collocate --estimator reinforce --estimator-options {{\"scope\":\"trained\"}}",
+         "option '--estimator-options.scope' of reinforce"),
         ("{game} --collocate --gamma 1.5", "--gamma=1.5: expected a number from 0 to 1"),
         ("{game} --collocate --max-turns 0", "--max_turns=0"),
         ("{game} --collocate --raw", "--raw needs --context rebuild"),
@@ -231,20 +233,18 @@ def mine(turn_rewards: Any, *, group_ids: Any, gamma: float = 1.0, factor: float
 
 def test_a_registered_estimator_and_any_option_of_one() -> None:
     for name in ("mine", "gem_mine"):
-        args = Args(estimator=name, adv_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
+        args = Args(estimator=name, estimator_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
         choice = args.choose_estimator()
         assert (choice.estimator.name, choice.options, choice.truncation) == ("mine", {"factor": 2}, "mask")
-    assert Args(adv_options='{"weight": "episode"}').choose_estimator().options == {"weight": "episode"}
+    assert Args(estimator_options='{"weight": "episode"}').choose_estimator().options == {"weight": "episode"}
     for text, message in (
-        ('{"dof": 1}', "unknown option '--adv-dof' of rebn"),
+        ('{"dof": 1}', "unknown option '--estimator-options.dof' of rebn"),
         ('{"statistics": "env"}', "rebn needs env_ids .*Oat does not supply"),
-        ('{"truncation": "mask"}', "unknown option '--adv-truncation' of rebn"),
-        ("[1]", "--adv-options=.*expected a JSON object"),
+        ('{"truncation": "mask"}', "unknown option '--estimator-options.truncation' of rebn"),
+        ("[1]", "--estimator-options=.*expected a JSON object"),
     ):
         with pytest.raises(ConfigError, match=message):
-            Args(adv_options=text).choose_estimator()
-    with pytest.raises(ConfigError, match="--adv-ddof is also in --adv-options"):
-        Args(adv_ddof=1, adv_options='{"ddof": 0}').choose_estimator()
+            Args(estimator_options=text).choose_estimator()
 
 
 @pytest.mark.parametrize(("rows", "reaches"), [(1, True), (2, False)])

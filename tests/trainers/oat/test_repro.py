@@ -42,7 +42,7 @@ def test_oat_reads_what_the_recipe_says(
         made.tasks()
     )
     assert (args.rollout_batch_size, args.max_train) == (48, 5 * 48)
-    assert (args.train_batch_size, args.num_ppo_epochs) == (48 // made.updates_per_step, 1)
+    assert (args.train_batch_size, args.num_ppo_epochs) == (48 // made.minibatches, 1)
     assert (args.max_model_len, args.generate_max_length, args.temperature) == (4096, 320, made.temperature)
     assert (args.learning_rate, args.lr_scheduler, args.lr_warmup_ratio) == (2e-6, "constant", 0)
     assert (args.adam_beta_1, args.adam_beta_2) == ADAM_BETAS
@@ -52,8 +52,9 @@ def test_oat_reads_what_the_recipe_says(
     for name in ("max_tokens_per_turn", "wrappers", "system_prompt", "traces"):
         assert getattr(options, name) == getattr(made, name)
     assert options.template_kwargs == made.template_kwargs
-    scope = {"scope": "trained"} if args.adv_scope == "trained" else {}
-    assert args.choose_estimator().options | scope == made.changed_estimator_options
+    choice = args.choose_estimator()
+    scope = {"scope": "trained"} if choice.scope == "trained" else {}
+    assert choice.options | scope == made.changed_estimator_options
 
 
 @pytest.mark.parametrize(

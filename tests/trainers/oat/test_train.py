@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from gem_core.rollout import Episode, read_traces
-from gem_lab.train.objective import policy_gradient
+from gem_core.tasks import EVAL_SEEDS
+from gem_lab.train.batches import policy_gradient
 from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,
@@ -39,7 +40,7 @@ from tests.trainers.processes import Run
 REBUILT = {
     "context": "rebuild",
     "wrappers": "spy,concat_with_action",
-    "adv_ddof": "1",
+    "estimator_options": '{"ddof":1}',
     "system_prompt": marks.SYSTEM,
     "template_kwargs": json.dumps(marks.TEMPLATE_KWARGS, separators=(",", ":")),
     "max_turns": str(marks.MAX_TURNS),
@@ -152,6 +153,7 @@ def test_three_steps_on_a_mix(
     ).check()
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
     assert {episode.env_id for episode in traces} == env_ids(*own_ids, chaos.CHAOS)
+    assert not any(episode.seed in EVAL_SEEDS for episode in traces)
     trainable = chaos.names_of(traces)
     collected = assert_updates_are_right(run, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3

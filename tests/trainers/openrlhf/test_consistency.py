@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_other_options_on_the_same_episodes() -> None:
     def advantages(case: Case, episodes: list[Played]) -> list[list[float]]:
         name = "rebn" if case.estimator == "rebn" else "gem_reinforce"
         words = ["--algo.advantage.estimator", name, "--algo.advantage.gamma", str(case.gamma)]
-        words += [f"--gem.ddof={case.ddof}"] if name == "rebn" else []
+        words += ["--gem.estimator_options", json.dumps({"ddof": case.ddof})] if name == "rebn" else []
         maker = experience_maker(*words, kl_coef=case.kl_coef)
         task = TaskRow(env_id="test", env_kwargs={}, seed=0, index=0)
         rows = [lay_out(episode_of(played), task, "", pad_id=0, with_logprobs=False) for played in episodes]

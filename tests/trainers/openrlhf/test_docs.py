@@ -8,10 +8,10 @@ from pathlib import Path
 import gem_openrlhf.agent
 import pytest
 import yaml
-from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, check_args
+from gem_openrlhf.options import VARIABLE, GemOptions, check_args
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
-from tests.docs.blocks import ROOT, blocks
+from tests.docs.blocks import blocks
 from tests.trainers.example import EXAMPLE, load_example
 from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.args import parse
@@ -114,12 +114,6 @@ def test_the_agent_file_of_the_page_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "agent.py"
     file.write_text(block.code)
     assert _load_agent_executor(str(file)).options.max_turns == 8
-
-
-def test_the_page_names_every_option_and_rejection() -> None:
-    page = (ROOT / "docs/trainers/openrlhf.md").read_text()
-    for name in GemOptions.__dataclass_fields__.keys() - {*OF_OPENRLHF}:
-        assert f"`--gem.{name}`" in page
 
 
 def test_the_example_is_an_environment_and_a_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -89,7 +90,8 @@ def test_advantages_equal_the_oracle(name: str, given: dict[str, Any]) -> None:
     given = case(given["name"], episodes, **{k: given[k] for k in ("gamma", "ddof", "eps", "min_std")})
     words = ["--algo.advantage.gamma", str(given["gamma"]), "--rollout.n_samples_per_prompt", "2"]
     if name in ("rebn", "gem_grpo"):
-        words += [f"--gem.{key}={given[key]}" for key in ("ddof", "eps", "min_std")]
+        chosen = {key: given[key] for key in ("ddof", "eps", "min_std")}
+        words += ["--gem.estimator_options", json.dumps(chosen)]
     maker = experience_maker("--algo.advantage.estimator", name, *words, "--train.batch_size", "99")
     batches = in_micro_batches([response(e) for e in given["episodes"]])
     maker.compute_advantages_and_returns(batches)

@@ -86,7 +86,7 @@ def test_the_dynamic_filter_keeps_tasks_by_the_mean_return_of_their_played_episo
     flags = {
         "algo.dynamic_filtering_enable": None,
         "algo.dynamic_filtering_range": "-0.4 0.6",
-        "gem.scope": "trained",
+        "gem.estimator_options": '{"scope":"trained"}',
         "rollout.batch_size": "2",
         "train.batch_size": "2",  # one prompt, so that the end of the data is trained on as well
         "train.micro_batch_size": "2",

@@ -24,14 +24,15 @@ from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 
 REBN = ("--algo.advantage.estimator", "rebn")
+DDOF = ("--gem.estimator_options", '{"ddof": 1}')
 
 
 def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
-    args = parse(*REBN, "--gem.max_turns", "8", "--gem.eps", "1e-9", "--algo.advantage.gamma", "0.9")
+    args = parse(*REBN, "--gem.max_turns", "8", "--gem.date", "2026-01-31", "--algo.advantage.gamma", "0.9")
     assert args.algo.advantage.estimator == "rebn"
     assert args.algo.advantage.gamma == 0.9
     assert args.critic.model_name_or_path is None
-    assert (args.gem.max_turns, args.gem.eps, args.gem.context) == (8, 1e-9, "append")
+    assert (args.gem.max_turns, args.gem.date, args.gem.context) == (8, "2026-01-31", "append")
 
 
 def test_every_option_is_a_flag() -> None:
@@ -52,11 +53,10 @@ def test_an_estimator_of_a_module_works_by_name(capsys: pytest.CaptureFixture[st
         assert again.estimator_choice(name) == choice
     with pytest.raises(ConfigError, match=r"compares the episodes of a task; .*n_samples_per_prompt=1"):
         parse("--algo.advantage.estimator", "against_the_best", *module)
-    with pytest.raises(ConfigError, match=r"--gem\.ddof is also in --gem\.estimator_options"):
-        parse(*REBN, "--gem.ddof", "1", "--gem.estimator_options", '{"ddof": 0}')
-    with pytest.raises(ConfigError, match=r"unknown option '--gem\.scale' of rebn"):
+    with pytest.raises(ConfigError, match=r"unknown option '--gem\.estimator_options\.scale' of rebn"):
         parse(*REBN, "--gem.estimator_options", '{"scale": 0}')
-    assert parse(*REBN, "--gem.estimator_options", '{"truncation": "mask"}').gem.scope is None
+    options = GemOptions.load(vars(parse(*REBN, "--gem.estimator_options", '{"truncation": "mask"}').gem))
+    assert options.estimator_choice("rebn").truncation == "mask"
 
 
 def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,11 +84,11 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
         ((*REBN, "--algo.advantage.gamma", "1.5"), r"gamma=1\.5: expected a number from 0 to 1"),
         (
             (*REBN, "--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT),
-            r"dynamic_filtering_enable .*--gem\.scope trained",
+            r"dynamic_filtering_enable .*estimator_options .*scope.*trained",
         ),
         (("--algo.advantage.estimator", "gem_rloo"), r"n_samples_per_prompt=1 every advantage would be 0"),
-        (("--algo.advantage.estimator", "gem_rloo", "--gem.ddof", "1"), r"'--gem.ddof' of rloo"),
-        (("--algo.advantage.estimator", "reinforce", "--gem.ddof", "1"), r"no effect on .* reinforce"),
+        (("--algo.advantage.estimator", "gem_rloo", *DDOF), r"'--gem.estimator_options.ddof' of rloo"),
+        (("--algo.advantage.estimator", "reinforce", *DDOF), r"no effect on .* reinforce"),
         (
             ("--algo.advantage.estimator", "rloo", "--ds.lora.rank", "4"),
             r"--ds\.lora\.rank=4: OpenRLHF sends",
@@ -107,7 +107,8 @@ def test_options_that_cannot_be_honored_are_rejected(words: tuple[str, ...], mes
 def test_filtering_is_accepted_when_the_statistics_cover_the_rest(tmp_path: Path) -> None:
     rows = ("--data.prompt_dataset", str(write_rows(tmp_path / "rows.jsonl", [GUESS], 2)))
     many = ("--algo.dynamic_filtering_enable", "--rollout.n_samples_per_prompt", "2", *AGENT)
-    assert parse(*REBN, *many, *rows, "--gem.scope", "trained").gem.scope == "trained"
+    trained = ("--gem.estimator_options", '{"scope": "trained"}')
+    assert "trained" in parse(*REBN, *many, *rows, *trained).gem.estimator_options
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_the_plan_says_what_plays_and_rewards_each_row(
         (("--reward.remote_url", "reward.py"), "--reward.remote_url=reward.py rewards no row"),
         (("--reward.model_name_or_path", "org/rm"), "--reward.model_name_or_path has no effect"),
         (
-            ("--algo.dynamic_filtering_enable", "--gem.scope", "trained"),
+            ("--algo.dynamic_filtering_enable", "--gem.estimator_options", '{"scope": "trained"}'),
             "mean return between 0 and 1, both excluded (--algo.dynamic_filtering_range)",
         ),
         (

@@ -72,7 +72,7 @@ def test_three_steps_on_questions_and_games(
             "gem.step_timeout": chaos.STEP_TIMEOUT,
             "gem.system_prompt": "Win!",
             "gem.template_kwargs": '{"mark":"<|end|>"}',
-            "gem.ddof": "1",
+            "gem.estimator_options": '{"ddof":1}',
             "gem.max_turns": "2",
             "eval.dataset": f"{tmp_path}/held-out.jsonl,{GUESS}=0.5,{MASTERMIND}=0.5",
             "eval.steps": "3",

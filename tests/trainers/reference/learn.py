@@ -20,7 +20,7 @@ from gem_core.advantages import rebn
 from gem_core.rollout import Episode
 from gem_lab.repro import ADAM_BETAS
 from gem_lab.train import TrainConfig, train
-from gem_lab.train.objective import Batch
+from gem_lab.train.batches import Batch
 from tests.trainers import learning
 
 
@@ -39,8 +39,8 @@ def config(given: learning.Given, out: str) -> TrainConfig:
         max_tokens_per_turn=budget.turn_tokens,
         max_total_tokens=budget.max_tokens,
         temperature=budget.temperature,
-        lr=budget.lr,
-        lr_schedule="constant",
+        learning_rate=budget.lr,
+        learning_rate_schedule="constant",
         warmup_steps=0,
         adam_beta2=ADAM_BETAS[1],
         minibatches=budget.updates,

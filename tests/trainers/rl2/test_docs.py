@@ -19,7 +19,6 @@ from gem_rl2.upstream import find
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_core.trainers.options import PluginOptions
 from tests.docs.blocks import ROOT, command_lines
 from tests.trainers.example import load_example
 from tests.trainers.rl2.configs import compose_config
@@ -56,11 +55,6 @@ def test_a_documented_command_is_a_config(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check(words, tmp_path, monkeypatch)
-
-
-def test_the_page_names_every_option() -> None:
-    for name in PluginOptions.__dataclass_fields__:
-        assert f"| `{name}` |" in PAGE
 
 
 def test_the_environment_file_names_the_launcher() -> None:

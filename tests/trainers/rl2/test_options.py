@@ -214,7 +214,8 @@ def test_a_file_of_evaluation_items_is_not_trained_on(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"val.jsonl, line 1: item \d+ of service:Shop-v0 is for evaluation only"
     ):
-        check_file(path, for_training=True)
+        check_config(*gem_config(f"{PATH}={path}"))
+    check_config(*gem_config(f"{find().data_section(SPLITS[1])}.path={path}"))
     write([TaskRow(env_id=source.env_id, env_kwargs={}, seed=1, index=0, item=None)], path)
     with pytest.raises(ConfigError, match="the row names no item of service:Shop-v0"):
         check_file(path, for_training=True)

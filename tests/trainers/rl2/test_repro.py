@@ -51,7 +51,7 @@ def test_rl2_reads_what_the_recipe_says(
     else:
         assert config.trainer.total_steps == 5
         assert (config.actor.optimizer.lr, config.actor.scheduler.name) == (2e-6, "constant")
-    assert config.actor.update_per_rollout == made.updates_per_step
+    assert config.actor.update_per_rollout == made.minibatches
     params = upstream.sampling_params(config, "train")
     assert (params.max_new_tokens, params.temperature) == (320, made.temperature)
     assert config.actor.temperature == made.temperature
@@ -70,7 +70,7 @@ def test_rl2_reads_what_the_recipe_says(
     "changed",
     [
         {"estimator": "grpo", "estimator_options": {"ddof": 1}},
-        {"estimator": "rloo", "updates_per_step": 8},
+        {"estimator": "rloo", "minibatches": 8},
         {"estimator": "reinforce", "context": "rebuild", "raw": True},
     ],
     ids=["grpo", "rloo", "rebuild"],

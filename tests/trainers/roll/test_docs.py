@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll import SUPPORTED
 from gem_roll.kinds import has_several_rows, managers_of
-from gem_roll.options import GemOptions, check_config
+from gem_roll.options import check_config
 from gem_roll.updates import needs_old_logprobs
 from omegaconf import OmegaConf
 
@@ -79,12 +78,6 @@ def test_the_example_is_an_environment_and_a_config(
     assert "--config_path ../../integrations/roll/examples --config_name own_env" in command
     options = check_config(read_config(configs / "own_env.yaml"))
     assert options.modules == ("own_env",)
-
-
-def test_the_page_names_every_option() -> None:
-    in_rolls_words = SUPPORTED.read_table("unsupported.json", "section gem")
-    for name in GemOptions.__dataclass_fields__.keys() - in_rolls_words.keys():
-        assert f"| `{name}`" in PAGE or f", `{name}` |" in PAGE
 
 
 def test_rolls_own_yaml_of_gem_needs_three_changed_lines(tmp_path: Path) -> None:

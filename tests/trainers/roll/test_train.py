@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gem_core.rollout import read_traces
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import assert_update_is_right
 from tests.trainers.roll import harness
@@ -95,6 +95,7 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
         assert len(groups) == 6  # two samples each
         assert {env_id for env_id, _ in groups} == {first.env_id, second.env_id, CHAOS}
     assert sorted(e.metadata["index"] for e in traces if e.env_id == first.env_id) == sorted([*range(6)] * 2)
+    assert not any(e.seed in EVAL_SEEDS for e in traces)
     evaluated = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(e.seed for e in evaluated) == sorted([0, 0, 1, 1] * 2)  # before steps 0 and 2
     last_evaluated = [e for e in evaluated if e.metadata["step"] == 2]

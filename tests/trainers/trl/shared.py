@@ -26,7 +26,7 @@ OPTIONS = GemConfig(
     gamma=scenario.GAMMA,
     max_turns=scenario.MAX_TURNS,
     max_tokens_per_turn=scenario.TOKENS_PER_TURN,
-    max_tokens=scenario.TOKENS,
+    max_total_tokens=scenario.TOKENS,
     wrappers="named",
 )
 

@@ -152,7 +152,7 @@ def test_the_policys_distribution_is_accepted_with_an_importance_ratio(tmp_path:
         ({"gamma": 1.5}, "gem.gamma=1.5: expected a number from 0 to 1"),
         ({"estimator_options": {"dof": 1}}, "unknown option 'gem.estimator_options.dof' of rebn"),
         ({"estimator_options": "[1]"}, "gem.estimator_options='[1]': expected a JSON object"),
-        ({"max_tokens": 0}, "gem.max_tokens=0: expected a whole number of at least 1"),
+        ({"max_total_tokens": 0}, "gem.max_total_tokens=0: expected a whole number of at least 1"),
         ({"max_turns": 0}, "gem.max_turns=0: expected"),
         ({"context": "rebuild"}, "gem.context=rebuild: TRL trains on one row per episode"),
         ({"context": "whole"}, "gem.context='whole': expected append or rebuild"),

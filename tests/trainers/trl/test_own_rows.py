@@ -189,7 +189,7 @@ def test_a_prompt_that_is_too_long_is_lost_and_an_answer_has_a_limit(
         reward_funcs=lambda prompts, **_: [float(len(prompts[0]))] * len(prompts),
         args=harness.config(tmp_path, max_steps=1, shuffle_dataset=False, max_completion_length=3),
         train_dataset=[long, harness.GAME],
-        gem=harness.gem(max_tokens=150 + size),
+        gem=harness.gem(max_total_tokens=150 + size),
     )
     trainer.train()
     (entry,) = trainer.logged("gem/return")

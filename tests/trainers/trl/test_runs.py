@@ -145,7 +145,7 @@ def test_episodes_that_ranks_repeat_at_the_end_count_once(tmp_path: Path) -> Non
 
 
 def test_the_limit_of_a_whole_episode(tmp_path: Path, spy: Path) -> None:
-    options = harness.gem(max_tokens=150, traces=str(tmp_path / "traces"), wrappers="spy")
+    options = harness.gem(max_total_tokens=150, traces=str(tmp_path / "traces"), wrappers="spy")
     trainer = harness.train(tmp_path, "test:Endless", options=options, max_steps=1)
     episodes = [episode for rollout in trainer.rollouts for episode in rollout]
     assert {episode.stop_reason for episode in episodes} == {"token_budget"}
@@ -296,7 +296,7 @@ def test_the_shortest_limit_of_tokens_applies(
             tmp_path, max_steps=1, vllm_max_model_length=limit, vllm_importance_sampling_correction=False
         ),
         train_dataset=tasks("test:Endless", 8),
-        gem=harness.gem(max_tokens=own),
+        gem=harness.gem(max_total_tokens=own),
     )
     made = with_vllm(trainer, monkeypatch)
     trainer.train()

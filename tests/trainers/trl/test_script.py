@@ -104,7 +104,7 @@ def test_a_mistake_is_reported_in_one_line(
     assert message in line
 
 
-@pytest.mark.parametrize("given", [PLAIN, {**FULL, "updates_per_step": 4}], ids=["plain", "full"])
+@pytest.mark.parametrize("given", [PLAIN, {**FULL, "minibatches": 4}], ids=["plain", "full"])
 def test_trls_parser_reads_the_recipe(
     given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,17 +124,17 @@ def test_trls_parser_reads_the_recipe(
         args.per_device_train_batch_size * args.gradient_accumulation_steps * gpus == made.episodes_per_update
     )
     assert args.per_device_train_batch_size * args.steps_per_generation * gpus == made.episodes_per_step
-    assert args.max_steps == made.steps * made.updates_per_step
+    assert args.max_steps == made.steps * made.minibatches
     assert (args.learning_rate, args.weight_decay, args.max_grad_norm, args.beta) == (2e-6, 0.0, 1.0, 0.0)
     assert (args.adam_beta1, args.adam_beta2, args.num_generations, args.seed) == (0.9, 0.999, 2, 7)
     assert (args.temperature, args.shuffle_dataset) == (made.temperature, False)
     assert (args.chat_template_kwargs or {}) == made.template_kwargs
     assert (gem.gem_estimator, gem.gem_gamma, gem.gem_max_turns) == ("rebn", 0.9, 12)
     assert json.loads(gem.gem_estimator_options) == made.changed_estimator_options
-    assert (gem.gem_max_tokens, gem.gem_max_tokens_per_turn, gem.gem_num_tasks) == (
+    assert (gem.gem_max_total_tokens, gem.gem_max_tokens_per_turn, gem.gem_num_tasks) == (
         4096,
         320,
         made.total_tasks,
     )
     assert (gem.gem_system_prompt, gem.gem_wrappers) == (made.system_prompt, made.wrappers)
-    assert len(notes) == int(made.updates_per_step > 1)
+    assert len(notes) == int(made.minibatches > 1)

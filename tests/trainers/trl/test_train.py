@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gem_core.tasks import EVAL_SEEDS
 from tests.trainers.evidence import assert_metrics_are_right, assert_update_is_right, env_ids, played
 from tests.trainers.trl import harness
 
@@ -14,8 +15,9 @@ def test_three_steps_on_a_mix(
 ) -> None:
     """The environments are new ones, a class in a file and an installed package."""
     trainer = harness.train(tmp_path, own_ids)
-    collected = [episode.env_id for rollout in trainer.rollouts for episode in rollout]
-    assert set(collected) == env_ids(*own_ids)
+    collected = [episode for rollout in trainer.rollouts for episode in rollout]
+    assert {episode.env_id for episode in collected} == env_ids(*own_ids)
+    assert not any(episode.seed in EVAL_SEEDS for episode in collected)
     episodes = played(spy, tokenizer)
     assert len(trainer.updates) == 3
     for update, metrics in zip(trainer.updates, trainer.logged("gem/return"), strict=True):

@@ -10,8 +10,7 @@ import pytest
 from gem_verl.options import check_config, read_algorithm
 from verl.trainer.ppo.utils import create_rl_dataset
 
-from gem_core.trainers.options import RowOptions
-from tests.docs.blocks import ROOT, command_lines
+from tests.docs.blocks import command_lines
 from tests.trainers.example import load_example
 from tests.trainers.verl.configs import verl_config
 
@@ -64,12 +63,6 @@ def test_the_command_with_the_estimator_alone_is_a_config() -> None:
 def test_the_overrides_are_at_most_ten() -> None:
     overrides = COMMANDS[0]
     assert len(overrides) - overrides.index("algorithm.adv_estimator=rebn") <= 10
-
-
-def test_the_page_names_every_option() -> None:
-    page = (ROOT / "docs/trainers/verl.md").read_text()
-    for name in RowOptions.__dataclass_fields__:
-        assert f"| `{name}` |" in page
 
 
 def test_the_example_is_an_environment_and_a_config(

@@ -24,8 +24,17 @@ QUICK = {
 
 @pytest.mark.timeout(900)
 def test_a_folder_in_vllms_engine(warm, tmp_path):
-    words = [sys.executable, "-m", "gem_lab", "eval", "--model", f"vllm:{warm}", "--envs", EASY, "--json"]
-    words += ["--episodes", "4", "--samples", "2", "--max-tokens-per-turn", "24", "--max-total-tokens", "512"]
+    words = [sys.executable, "-m", "gem_lab", "eval", "--model", f"vllm:{warm}", "--env", EASY, "--json"]
+    words += [
+        "--episodes",
+        "4",
+        "--group-size",
+        "2",
+        "--max-tokens-per-turn",
+        "24",
+        "--max-total-tokens",
+        "512",
+    ]
     env = {**os.environ, **QUIET, **QUICK, "CUDA_VISIBLE_DEVICES": ""}
     run_to_the_end([*words, "--out", str(tmp_path / "run")], folder=tmp_path, env=env, timeout=800).check()
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["envs"][EASY]

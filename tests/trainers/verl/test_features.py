@@ -136,10 +136,10 @@ def recipe_words(folder: Path, model: Path) -> list[str]:
         "estimator_options": {"lam": 0.8},
         "gamma": evidence.GAMMA,
         "steps": 2,
-        "tasks_per_step": 4,
-        "samples_per_task": 2,
+        "episodes_per_step": 8,
+        "group_size": 2,
         "max_tokens_per_turn": 24,
-        "max_tokens": 448,
+        "max_total_tokens": 448,
     }
     (folder / "recipe.json").write_text(json.dumps(options))
     assert main(["repro", str(folder / "recipe.json"), "--to", "verl", "--out", str(folder / "repro")]) == 0

@@ -14,7 +14,7 @@ from gem_chat.vision import ImageProcessor
 from gem_core.rollout import read_traces
 from gem_lab.engines.loading import load_model, load_processor
 from gem_lab.train import TinyOptions, save_tiny
-from gem_lab.train.objective import policy_gradient
+from gem_lab.train.batches import policy_gradient
 from tests.train.painted import Shades
 from tests.trainers import evidence
 from tests.trainers.verl import harness
@@ -38,7 +38,7 @@ def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
     As in `warm`, each row of its embedding has a token.
     """
     folder = tmp_path_factory.mktemp("model") / "seeing"
-    save_tiny(folder, TinyOptions(envs=ENVS, vocab_size=512, warm_start_steps=80, corpus_episodes=50))
+    save_tiny(folder, TinyOptions(env=ENVS, vocab_size=512, warm_start_steps=80, corpus_episodes=50))
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.add_tokens([f"<unused {number}>" for number in range(-len(tokenizer) % 64)])
     tokenizer.save_pretrained(folder)

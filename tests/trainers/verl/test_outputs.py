@@ -163,6 +163,7 @@ def test_several_outputs_make_as_many_updates_as_one(queue: MemoryQueue) -> None
     batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=3)
     actor, n = trainer.config.actor_rollout_ref.actor, 3
     own = int(actor.ppo_mini_batch_size)
+    trainer.config.data.train_batch_size = own
     trainer.parameter_sync_step, trainer._mini_batches = 1, [(actor, own)]
     trainer.use_critic, trainer.use_reference_policy, trainer.global_steps = False, False, 1
     trainer._rows, trainer._sessions = len(batch.keys), 9

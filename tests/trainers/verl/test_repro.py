@@ -40,7 +40,7 @@ def test_verl_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Path) 
     tasks = create_rl_dataset(data.train_files, data, None, None, max_samples=data.train_max_samples).tasks
     assert tasks == list(made.tasks())
     assert (data.train_batch_size, rollout.n, data.shuffle) == (8, 2, False)
-    assert (config.trainer.total_training_steps, actor.ppo_mini_batch_size) == (5, 8 // made.updates_per_step)
+    assert (config.trainer.total_training_steps, actor.ppo_mini_batch_size) == (5, 8 // made.minibatches)
     assert (rollout.max_model_len, rollout.prompt_length, rollout.response_length) == (4096, 4096, 4096)
     assert (actor.optim.lr, rollout.temperature) == (2e-6, made.temperature)
     assert tuple(actor.optim.betas) == ADAM_BETAS

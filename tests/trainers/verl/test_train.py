@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import read_traces
+from gem_core.tasks import EVAL_SEEDS
 from gem_lab.cli import main
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right
@@ -122,6 +123,7 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert {len(e.turns) for e in traces if e.env_id == ENDLESS} == {3}
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
     assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS, GUESS)
+    assert not any(episode.seed in EVAL_SEEDS for episode in traces)
     ids = sorted(episode.rows()[0].token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):

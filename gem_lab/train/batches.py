@@ -1,25 +1,11 @@
-"""The objective of the reference trainer.
-
-Let k run over the N response tokens of the trainable episodes of a minibatch, with log-probability logp_k
-under the current weights, log-probability old_logp_k under the weights that sampled the token, and advantage
-A_k of the token's turn. The loss of the minibatch is
-
-    token-mean   loss = -(1/N) * sum_k A_k * ratio_k
-    turn-mean    loss = -(1/M) * sum_turns mean_{k in turn} A_k * ratio_k        (M turns)
-
-with ratio_k = exp(logp_k - old_logp_k), clipped as in PPO if `clip` is not None. While the weights equal the
-sampling weights, ratio_k = 1, and the gradient equals the gradient of -(1/N) * sum_k A_k * logp_k, which is
-the reference for every trainer plugin (`policy_gradient`). Prompt tokens, observation tokens, padding, and
-untrainable episodes contribute neither to the sum nor to N. Log-probabilities refer to the sampling
-distribution, whose logits are divided by the temperature.
-"""
+"""Episodes as rows of tokens, and a model's scores of these tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +18,6 @@ from gem_core.errors import ConfigError
 from gem_core.rollout.rows import Row, RowSplit
 from gem_core.rollout.trajectory import Episode
 from gem_lab.engines.sampling import cache_layers, full_attention
-
-LossScale: TypeAlias = Literal["token-mean", "turn-mean"]
 
 _MIN_SAVED = 128
 """Minimum number of tokens that sharing a prompt must save, because it adds a forward pass."""
@@ -273,50 +257,6 @@ def _expanded(cache: Any, rows: int) -> DynamicCache:
 def compute_logprobs(model: Any, batch: Batch, *, temperature: float = 1.0) -> torch.Tensor:
     """Return the log-probability of every response token, of shape (rows, tokens), and 0 elsewhere."""
     return score_tokens(model, batch, temperature=temperature).logprobs
-
-
-def policy_loss(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    *,
-    turn_ids: torch.Tensor | None = None,
-    scale: LossScale = "token-mean",
-    clip: float | None = None,
-    denominator: float | None = None,
-) -> torch.Tensor:
-    """Return the policy loss that the module's docstring defines, a scalar.
-
-    Args:
-        logprobs: Log-probabilities under the current weights, of shape (rows, tokens), like all tensors here.
-        old_logprobs: Log-probabilities under the sampling weights; no gradient flows into them.
-        advantages: Advantage of each token.
-        mask: 1 on response tokens and 0 elsewhere.
-        turn_ids: Turn of each response token and -1 elsewhere; required for "turn-mean".
-        scale: "token-mean" or "turn-mean".
-        clip: PPO's epsilon; None for no clipping.
-        denominator: N (or M) of the whole minibatch, if the rows are only a part of it. None counts the
-            tokens (or turns) of the rows.
-    """
-    ratio = (logprobs - old_logprobs.detach()).exp()
-    gain = advantages * ratio
-    if clip is not None:
-        gain = torch.minimum(gain, advantages * ratio.clamp(1 - clip, 1 + clip))
-    weights = token_weights(mask, turn_ids, scale)
-    total = weights.sum() if denominator is None else denominator
-    return -(gain * weights).sum() / total
-
-
-def token_weights(mask: torch.Tensor, turn_ids: torch.Tensor | None, scale: LossScale) -> torch.Tensor:
-    """Return the weight of each token before the division: 1, or 1 / (length of its turn) for "turn-mean"."""
-    if scale == "token-mean":
-        return mask
-    if turn_ids is None:
-        raise ValueError("turn-mean needs turn_ids")
-    keys = turn_ids.clamp(min=0)
-    lengths = mask.new_zeros(int(keys.max()) + 1).index_add(0, keys.flatten(), mask.flatten())
-    return mask / lengths[keys].clamp(min=1)
 
 
 def policy_gradient(

@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gem_core.core import Env, Observation
-from gem_core.rollout.conversation import CallResult
-from gem_core.rollout.messages import SILENCE, ChatReply, Message
+from gem_core.rollout.messages import ChatReply, Message
 from gem_core.tools import CallReader, ToolCall, schema
 
 logger = logging.getLogger(__name__)
+
+SILENCE = "(no answer)"
+"""Replaces an empty answer in the conversation, because many endpoints reject empty messages."""
 
 IN_NEXT_MESSAGE = "See the next message."
 """Result of a call whose own result is not known, such as a call that the environment did not read."""
@@ -27,6 +29,20 @@ _SAFE_ID = re.compile(r"[\w.:-]{1,64}")
 
 _reported: set[str] = set()
 """Environments without tools whose native calls were reported in this process."""
+
+
+class CallResult(NamedTuple):
+    """The result of a call in a response.
+
+    Attributes:
+        name: Name of the tool.
+        id: Id of the call; empty if the model gave none.
+        text: The result.
+    """
+
+    name: str
+    id: str
+    text: str
 
 
 class NativeTools:

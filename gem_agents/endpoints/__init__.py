@@ -1,0 +1,1 @@
+"""The APIs of a gateway: chat completions, Responses, and Anthropic messages."""

@@ -1,0 +1,84 @@
+"""Run the program of an agent, and leave none of its processes behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gem_core._util.waiting import Overdue, within
+from gem_core.errors import ConfigError, GemError
+
+GRACE = 5.0
+"""Number of seconds between the request to end and the kill."""
+_SHOWN = 2000
+"""Number of bytes of the output that an error shows."""
+
+
+class HarnessFailed(GemError, RuntimeError):
+    """Raised when the program of an agent ends with another exit code than 0."""
+
+
+async def run_command(
+    command: Sequence[str], variables: Mapping[str, str], files: Mapping[str, str] | None = None
+) -> None:
+    """Run a program in a new folder, and remove the folder and all its processes when it ends.
+
+    Args:
+        command: The program and its arguments.
+        variables: Its environment variables; HOME is the folder.
+        files: Texts of files in the folder by path.
+
+    Raises:
+        HarnessFailed: The program failed.
+        ConfigError: It cannot be started.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="gem-agent-"))
+    try:
+        for name, text in (files or {}).items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        output = folder / ".output"
+        with output.open("wb") as file:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    cwd=folder,
+                    env={**variables, "HOME": str(folder)},
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=asyncio.subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise ConfigError(f"the harness {command[0]!r} cannot be started: {error}") from error
+            try:
+                code = await process.wait()
+            finally:
+                await _end(process)
+        if code:
+            text = output.read_bytes()[-_SHOWN:].decode("utf-8", "replace").strip()
+            raise HarnessFailed(f"{command[0]} ended with exit code {code}: {text or 'no output'}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ask the process group to end, and kill it after `GRACE`."""
+    if process.returncode is None:
+        _signal(process.pid, signal.SIGTERM)
+        with contextlib.suppress(Overdue):
+            await within(GRACE, process.wait())
+    _signal(process.pid, signal.SIGKILL)  # also what the program has left behind
+    await process.wait()
+
+
+def _signal(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)

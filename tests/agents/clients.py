@@ -1,0 +1,64 @@
+"""Agents that own their loop, for tests: they know an address and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+
+from gem_agents import AgentTask
+
+
+async def guesser(task: AgentTask) -> None:
+    """Play an environment with OpenAI's SDK, one action per answer."""
+    from openai import AsyncOpenAI, BadRequestError
+
+    messages: list[Any] = [{"role": "user", "content": task.prompt}]
+    async with (
+        AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key, max_retries=0) as client,
+        aiohttp.ClientSession() as http,
+    ):
+        while True:
+            try:
+                answer = await client.chat.completions.create(model=task.model, messages=messages)
+            except BadRequestError:  # a limit of the episode
+                return
+            said = answer.choices[0].message.content or ""
+            async with http.post(task.step_url, json={"action": said}) as result:
+                step = await result.json()
+            if result.status != 200 or step["done"]:
+                return
+            messages += [
+                {"role": "assistant", "content": said},
+                {"role": "user", "content": step["observation"]},
+            ]
+
+
+async def forgetful(task: AgentTask) -> None:
+    """Play an environment, and send only its last observation."""
+    shown = task.prompt
+    async with aiohttp.ClientSession() as http:
+        while True:
+            body = {"model": "m", "messages": [{"role": "user", "content": shown}]}
+            async with http.post(f"{task.openai_url}/chat/completions", json=body) as answer:
+                if answer.status != 200:
+                    return
+                said = (await answer.json())["choices"][0]["message"]["content"]
+            async with http.post(task.step_url, json={"action": said}) as result:
+                step = await result.json()
+            if result.status != 200 or step["done"]:
+                return
+            shown = step["observation"]
+
+
+async def single(task: AgentTask) -> None:
+    """Answer once, and leave."""
+    body = {"model": "m", "messages": [{"role": "user", "content": task.prompt}]}
+    async with aiohttp.ClientSession() as http, http.post(f"{task.url}/v1/messages", json=body) as answer:
+        await answer.read()
+
+
+async def crashing(task: AgentTask) -> None:
+    """Answer once, and fail."""
+    await single(task)
+    raise RuntimeError("no such key: 'x'")
