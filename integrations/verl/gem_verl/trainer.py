@@ -21,13 +21,14 @@ from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import v1
+from verl.trainer.ppo.v1 import trainer_base
 
 from gem_core.advantages.stats import ReturnStats
 from gem_core.core import Split
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, nothing_trainable
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.facts import BatchFacts, unpack_facts, unpack_outlines, unpack_played
+from gem_core.trainers.facts import unpack_facts, unpack_outlines, unpack_played
 from gem_core.trainers.failures import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
@@ -35,10 +36,14 @@ from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  che
 from gem_verl.dataset import explained
 from gem_verl.options import TRAINER_MODES, check_config, chosen_estimator
 from gem_verl.plan import make_plan
+from gem_verl.sessions import copied_scores, index_of, join_sessions, session_of
 
 logger = logging.getLogger("verl.gem")
 
 expect_listed(SUPPORTED, "trainer")
+trainer_base.compute_advantage_for_multi_trajectories = join_sessions(
+    trainer_base.compute_advantage_for_multi_trajectories
+)
 
 REPLACED_BATCHES = 4
 """Number of batches of prompts that may fail completely in a row, where verl replaces such prompts."""
@@ -111,7 +116,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             raise _nothing_left(lost, f"{len(self._failed_prompts)} prompts one after the other")
 
     def _balance_batch(self, batch: Any, metrics: dict[str, Any], **options: Any) -> Any:
-        self._rows, self._sessions = len(batch.keys), len(set(map(_session, batch.keys)))
+        self._rows, self._sessions = len(batch.keys), len(set(map(session_of, batch.keys)))
         batch = super()._balance_batch(batch, metrics, **options)
         batch.reorder(_spread([bool(tag.get("is_padding")) for tag in batch.tags], self._ranks))
         return batch
@@ -154,14 +159,14 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         rows = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
         choice = chosen_estimator(self.config)
         needs = () if choice is None else choice.needs
-        sessions, indices = [_session(key) for key in keys], [int(key.rsplit("_", 1)[1]) for key in keys]
+        sessions, indices = [session_of(key) for key in keys], [index_of(key) for key in keys]
         facts = unpack_facts(
             rows, sessions, indices, lambda: _column(batch, keys, "response_mask").to_padded_tensor(0)
         )
         episodes = unpack_outlines(rows)
         facts.played = unpack_played(rows, sessions, episodes, needs)
         if choice is not None and facts.episodes is not None:
-            copied = _copied_scores(sessions, facts)
+            copied = copied_scores(sessions, facts)
             if foreign := [keys[row] for row in copied if rows[row] is None]:
                 _clear_rewards(batch, foreign)
         if "values" in needs:
@@ -191,7 +196,7 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=names)
         sources = list(data["data_source"]) if "data_source" in data else [failures.UNKNOWN] * len(keys)
         rows = zip(keys, data["response_mask"].unbind(), sources, strict=True)
-        played = {_session(key): str(source) for key, mask, source in rows if mask.any()}
+        played = {session_of(key): str(source) for key, mask, source in rows if mask.any()}
         counts = self._ledgers["train"].close_step(
             f"step {self.global_steps}", played.values(), [(each.source, each.cause) for each in lost], filled
         )
@@ -217,12 +222,12 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         metrics = batch_metrics(self._episodes, self._stats) | self._counts
         self._reset_step()
         keys, _ = _split(batch)
-        if len(set(map(_session, keys))) < len(keys):
+        if len(set(map(session_of, keys))) < len(keys):
             names = ["rm_scores"] + ["token_level_rewards"] * bool(self.config.algorithm.use_kl_in_reward)
             scores = [[float(row.sum()) for row in _column(batch, keys, name).unbind()] for name in names]
             sums = {"critic/score": scores[0], "critic/rewards": scores[-1]}
             sums |= dict.fromkeys(("num_turns", "training/num_turns"), self._turns_of_rows(batch, keys))
-            numbers = np.unique([_session(key) for key in keys], return_inverse=True)[1]
+            numbers = np.unique([session_of(key) for key in keys], return_inverse=True)[1]
             for name, of_rows in sums.items():
                 totals = np.bincount(numbers, weights=of_rows)
                 for statistic in ("mean", "max", "min"):
@@ -232,9 +237,9 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _turns_of_rows(self, batch: Any, keys: list[str]) -> list[float]:
         """Return the part of each row in verl's number of turns, which counts prompts and responses."""
         facts = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
-        counts = _column(batch, keys, "num_turns").tolist()
+        counts = _column(batch, keys, "num_turns")
         return [
-            float(count if of_row is None else 2 * len(of_row["turns"]))
+            float(getattr(count, "data", count) if of_row is None else 2 * len(of_row["turns"]))
             for of_row, count in zip(facts, counts, strict=True)
         ]
 
@@ -319,14 +324,6 @@ def _fill(pads: list[str], computed: Any) -> None:
     tq.kv_batch_put(keys=pads, partition_id=computed.partition_id, fields=fields)
 
 
-def _copied_scores(sessions: list[str], facts: BatchFacts) -> list[int]:
-    """Return the rows whose score is a copy: those that do not hold the last turn of their session."""
-    last: dict[str, tuple[int, int]] = {}
-    for row, (session, turns) in enumerate(zip(sessions, facts.turns or (), strict=True)):
-        last[session] = max(last.get(session, (-1, row)), (max(turns, default=-1), row))
-    return [row for row, session in enumerate(sessions) if last[session][1] != row]
-
-
 def _clear_rewards(batch: Any, keys: list[str]) -> None:
     """Remove the rewards of outputs of an agent loop that verl copied from its last output."""
     rewards = torch.zeros_like(_column(batch, keys, "rm_scores"))
@@ -350,11 +347,6 @@ def _rows_counted(workers: Any, method: str) -> AbstractContextManager[None]:
         return update(batch)
 
     return replaced(workers, method, counted)
-
-
-def _session(key: str) -> str:
-    """Return the part of a row's key that identifies its episode."""
-    return key.rsplit("_", 1)[0]
 
 
 def _plain(extra: Any) -> dict[str, Any]:

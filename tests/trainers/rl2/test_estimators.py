@@ -15,11 +15,12 @@ import wandb
 from gem_rl2 import upstream as upstream_module
 from gem_rl2.activation import hook_advantages
 from gem_rl2.estimators import AdvantageHook, spread_over_updates, turn_ids_of
+from gem_rl2.router import rows_in_order
 from RL2.datasets import get_tensor_dict, pack_tensor_dicts
 from RL2.utils.functions import aggregate_values
 
 from gem_core.errors import EnvError, NonFiniteReward, UnsupportedTrainer
-from gem_core.rollout import Episode
+from gem_core.rollout import Episode, Turn
 from tests.advantages.oracle import turn_returns
 from tests.trainers import evidence
 from tests.trainers.rl2.configs import gem_config
@@ -267,3 +268,28 @@ def test_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(algorithms, name)
     with pytest.raises(UnsupportedTrainer, match="is missing"):
         upstream_module.find()
+
+
+@pytest.mark.parametrize(
+    ("contexts", "parents", "rows"),
+    [
+        ([[1], [2], [3]], [-1, -1, -1], [(0, 1, 2)]),
+        ([[1], [2], [3]], [-1, None, -1], [(0,), (1, 2)]),
+        ([[1], [2], [3]], [-1, None, -2], [(0,), (1,), (2,)]),  # turn 2 goes on after turn 0
+        ([[1], [], [3]], [-1, -1, -1], [(0,), (1,), (2,)]),  # turn 1 directly follows turn 0
+    ],
+)
+def test_the_turns_of_a_sample_are_counted_from_row_to_row(
+    contexts: list[list[int]], parents: list[Any], rows: list[tuple[int, ...]]
+) -> None:
+    turns = [
+        Turn(context, [5, 6], None, 1.0, "", "", "stop", parent=parent)
+        for context, parent in zip(contexts, parents, strict=True)
+    ]
+    episode = Episode("test:Env", 0, turns, True, False, "terminated")
+    found = rows_in_order(episode, pad_id=0)
+    assert [row.turns for row in found] == rows
+    width = max(map(len, found))
+    mask = torch.tensor([row.response_mask + [0] * (width - len(row)) for row in found])
+    ids = turn_ids_of(mask, [0, len(found)])
+    assert ids[ids >= 0].tolist() == [0, 0, 1, 1, 2, 2]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from gem_verl.sessions import join_sessions
 from gem_verl.trainer import GemTrainer
+from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.trainer.ppo.core_algos import get_kl_controller
+from verl.trainer.ppo.v1 import trainer_base
 
 from gem_core.advantages.registry import get_estimator
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import standardized, turn_returns
+from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, play_tasks, update, use_memory_queue
 
 SESSIONS = {
@@ -156,13 +162,17 @@ def test_several_outputs_make_as_many_updates_as_one(queue: MemoryQueue) -> None
     trainer = played("gem_rloo")
     batch, _ = trainer.replay_buffer.sample(global_steps=1, partition_id="train", batch_size=3)
     actor, n = trainer.config.actor_rollout_ref.actor, 3
+    own = int(actor.ppo_mini_batch_size)
+    trainer.config.data.train_batch_size = own
+    trainer.parameter_sync_step, trainer._mini_batches = 1, [(actor, own)]
+    trainer.use_critic, trainer.use_reference_policy, trainer.global_steps = False, False, 1
     trainer._rows, trainer._sessions = len(batch.keys), 9
     multiple = trainer._get_required_batch_multiple(1)
     padded = -(-len(batch.keys) // multiple) * multiple
     assert (len(batch.keys), padded // (actor.ppo_mini_batch_size * n)) == (18, 1)
     trainer._rows = 9  # in the next step, each session has one output
     trainer._get_required_batch_multiple(1)
-    assert actor.ppo_mini_batch_size == trainer._mini_batches[0][1]
+    assert actor.ppo_mini_batch_size == own
 
 
 def test_rows_of_our_loop_beside_them(queue: MemoryQueue) -> None:
@@ -182,3 +192,40 @@ def test_rows_of_our_loop_beside_them(queue: MemoryQueue) -> None:
     metrics = trainer.step_metrics(batch)
     assert metrics["critic/score/mean"] == pytest.approx(sum(map(sum, rewards)) / len(rewards))
     assert metrics["num_turns/mean"] == pytest.approx((18 * 4 + 2 * 4) / 12)
+
+
+@pytest.mark.parametrize("name", ["gem_rloo", "gem_grpo", "gem_dr_grpo", "rebn"])
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+def test_the_outputs_of_a_session_count_once_in_verls_own_modes(name: str, penalty: float) -> None:
+    """Sample 0 has three outputs, in any order, and sample 1 one; a pad fills the batch."""
+    keys = ["u_0_2", "pad_0_0", "u_1_0", "u_0_0", "u_0_1"]
+    mask = torch.tensor([[1, 0], [0, 0], [1, 0], [1, 0], [1, 0]])
+    scores = torch.tensor([[1.0, 0], [0, 0], [0, 0], [1, 0], [1, 0]])
+    data = DataProto.from_dict(
+        tensors={
+            "response_mask": mask,
+            "token_level_scores": scores,
+            "token_level_rewards": scores - penalty * mask,
+        },
+        non_tensors={"uid": np.array(["u", "pad", "u", "u", "u"], dtype=object)},
+    )
+    config = verl_config(f"algorithm.adv_estimator={name}").algorithm
+    result = trainer_base.compute_advantage_for_multi_trajectories(data, keys, name, config=config)
+    groups = {"group_ids": ["u", "u"]} if name != "rebn" else {}
+    first, second = get_estimator(name.removeprefix("gem_"))(
+        [[-penalty, -penalty, 1 - penalty], [-penalty]], **groups
+    )
+    found = result.batch["advantages"][:, 0].tolist()
+    assert found == pytest.approx([first[2], 0, second[0], first[0], first[1]], abs=1e-6)
+    assert scores[:, 0].tolist() == [1, 0, 0, 1, 1]
+
+
+def test_verls_own_estimators_see_the_rows_as_always() -> None:
+    seen: list[Any] = []
+    joined = join_sessions(lambda *arguments, **options: seen.append((arguments, options)))
+    joined("data", ["u_0_0", "u_0_1"], "rloo", gamma=1.0)
+    joined("data", ["u_0_0", "u_1_0"], "gem_rloo")
+    assert seen == [
+        (("data", ["u_0_0", "u_0_1"], "rloo"), {"gamma": 1.0}),
+        (("data", ["u_0_0", "u_1_0"], "gem_rloo"), {}),
+    ]
