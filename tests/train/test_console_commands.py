@@ -129,8 +129,6 @@ def test_a_mistake_in_the_options_of_tiny_is_reported_in_one_line(words, said, t
 
 def test_a_negative_number_of_steps_is_a_mistake_of_usage(tmp_path, capsys):
     assert main(["tiny", f"--out={tmp_path / 'a'}", "--warm-start-steps", "-1"]) == 2
-    last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith(
-        "gem-core tiny: error: argument --warm-start-steps: -1: expected a whole number of at least 0"
-    )
+    said = capsys.readouterr().err
+    assert said.startswith("gem-core: error: warm_start_steps=-1: expected a whole number of at least 0")
     assert not (tmp_path / "a").exists()
