@@ -67,7 +67,7 @@ def test_it_learns_to_look_and_its_folder_can_be_evaluated(folder, tmp_path):
     )
     assert run.summary["envs"][ENV]["success"]["mean"] > 0.9
     line = json.loads((tmp_path / "eval" / "episodes.jsonl").read_text().splitlines()[0])
-    assert line["schema_version"] == 2
+    assert line["schema_version"] == 3
 
 
 def test_torchvision_is_not_needed(folder, monkeypatch):
