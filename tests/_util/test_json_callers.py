@@ -14,7 +14,7 @@ from gem_core._util.files import read_json_lines
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
 from gem_core.spec import EnvSpec
 from gem_core.tasks import read_task
-from gem_core.trainers.options import read_object
+from gem_core.rollout.options import read_object
 from gem_core.trainers.tasks import read_tasks
 from gem_envs.data.columns import _decoded
 from gem_envs.data.file_rows import FileRows
