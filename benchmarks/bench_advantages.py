@@ -10,8 +10,7 @@ import common
 import torch
 
 from gem_core import advantages
-from gem_core.advantages import tensors
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator, tensors
 
 ROWS, TOKENS, TURNS = 1024, 4096, 32
 LIMIT, LIMIT_GROUPS = 6.0, 8.0

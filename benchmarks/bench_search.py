@@ -17,8 +17,7 @@ from pathlib import Path
 
 import common
 
-from gem_envs.tools.search import Document
-from gem_envs.tools.search.bm25 import build_bm25
+from gem_envs.tools.search import Document, build_bm25
 
 PASSAGES = int(os.environ.get("GEM_CORE_BENCH_PASSAGES", "100000"))
 VOCABULARY, WORDS, QUERY = 200_000, 40, 6

@@ -31,7 +31,7 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
     import torch
 
     from gem_chat import AppendContext
-    from gem_core.observations import render_observation
+    from gem_core import render_observation
 
     context, end = AppendContext(tokenizer), tokenizer.eos_token_id
     episodes = []

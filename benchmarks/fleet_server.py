@@ -73,7 +73,7 @@ def main() -> None:
     """Serve."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-    from gem_lab.cli import main as gem_core_main
+    from gem_lab import main as gem_core_main
     from tests.local_ray import start_local_ray
 
     port, actors, folder, profile = [*sys.argv[1:], ""][:4]

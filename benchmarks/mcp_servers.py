@@ -21,7 +21,7 @@ import gem_core
 from gem_chat.calls.examples import example_arguments
 from gem_chat.calls.formats import FORMATS
 from gem_chat.calls.schema import problem
-from gem_envs.tools.mcp.pool import close_pools
+from gem_envs.tools.mcp import close_pools
 
 NPM = "@modelcontextprotocol/server-"
 

@@ -36,7 +36,7 @@ from gem_envs.rg import trusted
 from gem_envs.sandbox import open_sandbox
 from gem_envs.sandbox.calls import Calls
 from gem_envs.sandbox.program import cores
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 from gem_lab.engines.rate_limits import RateLimit
 
 WORK = 0.5
@@ -214,7 +214,7 @@ async def search() -> AsyncIterator[Resource]:
 
 @asynccontextmanager
 async def mcp() -> AsyncIterator[Resource]:
-    from gem_envs.tools.mcp.pool import close_pools
+    from gem_envs.tools.mcp import close_pools
 
     tool = f"mcp(command='{EXAMPLE}', concurrency=8)"
     call = "<tool_call>" + json.dumps({"name": "wait", "arguments": {"seconds": WORK}}) + "</tool_call>"

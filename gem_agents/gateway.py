@@ -21,10 +21,9 @@ from gem_core._util.background import BackgroundLoop
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.forks import renew_after_fork
 from gem_core.errors import ConfigError
-from gem_core.rollout.policy import Policy
-from gem_envs.serving.access import Access
+from gem_core.rollout import Policy
+from gem_envs.serving import Access, HttpServer
 from gem_envs.serving.guard import ConnectionLimits
-from gem_envs.serving.http import HttpServer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,9 @@ from gem_agents.session import Exchange, Session
 from gem_agents.steps import Steps
 from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
+from gem_envs.serving import json_response
 from gem_envs.serving.access import RequestRefused
-from gem_envs.serving.http import SEND_SECONDS, json_response, read_body, send, web
+from gem_envs.serving.http import SEND_SECONDS, read_body, send, web
 
 _MODELS = ("policy",)
 _CHAT, _ANTHROPIC = ChatCompletions(), AnthropicMessages()

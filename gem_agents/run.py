@@ -18,18 +18,18 @@ from gem_agents.processes import GRACE
 from gem_agents.session import Session, SessionLimits
 from gem_agents.steps import Steps
 from gem_agents.turns import turns_of
+from gem_core import Env
 from gem_core._util.background import BackgroundLoop
 from gem_core._util.messages import error_line
-from gem_core.core import Env, ResetOptions, require_one_agent
+from gem_core.core import ResetOptions, require_one_agent
 from gem_core.errors import ConfigError, EnvError
 from gem_core.observations import observation_text
+from gem_core.rollout import Context, Episode, EpisodeLimits, Policy, Turn
 from gem_core.rollout.calls import ClosedOnError, EnvCalls, jsonable
-from gem_core.rollout.dialogue import Context, TokenLimits
-from gem_core.rollout.limits import MAX_TURNS, EpisodeLimits
-from gem_core.rollout.policy import Policy
+from gem_core.rollout.dialogue import TokenLimits
+from gem_core.rollout.limits import MAX_TURNS
 from gem_core.rollout.runner import DEFAULT_LIMITS
-from gem_core.rollout.trajectory import Episode, StopReason
-from gem_core.rollout.turn import Turn
+from gem_core.rollout.trajectory import StopReason
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from gem_chat.histories import ChatMessage, Conversations
 from gem_core._util.background import on_loop
 from gem_core._util.waiting import cancel_all
 from gem_core.errors import ConfigError, UnsupportedTemplate
+from gem_core.rollout import Generation, Policy
 from gem_core.rollout.dialogue import TokenLimits
-from gem_core.rollout.policy import Generation, Policy
 
 MOST_OPEN = 64
 """Maximum number of responses of one episode that are sampled at the same time; further calls wait."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from gem_agents.api import Refused
 from gem_agents.turns import ModelCall
+from gem_core import Observation
 from gem_core._util.background import on_loop
-from gem_core.core import Observation
 from gem_core.errors import EnvError
 from gem_core.observations import encodable, observation_text
 from gem_core.rollout.calls import EnvCalls

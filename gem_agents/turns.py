@@ -10,9 +10,8 @@ from typing import Any
 from gem_agents.api import Reply, Request
 from gem_agents.history import Sampled
 from gem_chat.histories import ChatMessage
-from gem_core.rollout.policy import Generation
+from gem_core.rollout import Generation, Turn
 from gem_core.rollout.trajectory import ContextMode
-from gem_core.rollout.turn import Turn
 
 
 @dataclass

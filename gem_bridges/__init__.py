@@ -6,7 +6,18 @@ Each ecosystem has one module or folder and its own extra. `register` is the ent
 
 from __future__ import annotations
 
-from gem_core.registration import register_scheme
+from typing import TYPE_CHECKING
+
+from gem_core import register_scheme
+from gem_core._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gem_bridges.foreign import ForeignEnv
+
+__all__ = [
+    "ForeignEnv",
+    "register",
+]
 
 
 def register() -> None:
@@ -31,3 +42,11 @@ def register() -> None:
         "verifiers", "gem_bridges.verifiers.env:VerifiersEnv", "taskset", extra="verifiers",
         description="Tasksets of verifiers",
     )  # fmt: skip
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_bridges.foreign": ["ForeignEnv"],
+    },
+)

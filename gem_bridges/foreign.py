@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gem_core import Env, Info
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
-from gem_core.core import Env, Info, ResetOptions, ResetResult, Split, StepResult, check_reset_options
+from gem_core.core import ResetOptions, ResetResult, Split, StepResult, check_reset_options
 from gem_core.errors import EnvError, GemError
 from gem_core.observations import encodable, encodable_observation
 from gem_envs.data.split import split_by_index

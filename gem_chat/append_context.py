@@ -18,8 +18,8 @@ from gem_chat.template import Render, Tokenizer
 from gem_chat.thinking import find_thinking
 from gem_chat.tool_turns import TemplateToolContext, ToolTurns
 from gem_chat.vision import Content
+from gem_core import Observation
 from gem_core._util.forks import ForkSafeLock
-from gem_core.core import Observation
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.tools import schema

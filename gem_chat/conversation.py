@@ -7,13 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gem_chat.native_tools import CallResult, NativeTools, entries_of, hide_instructions, takes_native_calls
-from gem_core.core import Env, Observation
+from gem_core import Env, Observation
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.images import image_urls
 from gem_core.observations import encodable
+from gem_core.rollout import ChatReply, Generation, Policy
 from gem_core.rollout.dialogue import Answer, Dialogue, TokenLimits
-from gem_core.rollout.messages import ChatReply
-from gem_core.rollout.policy import Generation, Policy
 from gem_core.rollout.trajectory import ContextMode
 from gem_core.rollout.turn import Prompts
 from gem_core.tools import Tool, ToolCall

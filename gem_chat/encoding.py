@@ -10,7 +10,7 @@ from typing import Any
 from gem_chat.special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
 from gem_chat.template import spellings_in
 from gem_chat.vision import Content, ImageProcessor, content_of, for_template
-from gem_core.core import Observation
+from gem_core import Observation
 from gem_core.observations import observation_text
 
 _OURS = "\ufdd1"

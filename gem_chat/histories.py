@@ -22,8 +22,9 @@ from gem_chat.native_tools import CallResult
 from gem_chat.probes import LAST_ANSWERS, QUESTIONS, after, common_length, system_messages
 from gem_chat.template import Render
 from gem_chat.tool_turns import TemplateToolContext
+from gem_core import without_thoughts
 from gem_core.errors import UnsupportedTemplate
-from gem_core.thoughts import thoughts_in, without_thoughts
+from gem_core.thoughts import thoughts_in
 from gem_core.tools import Tool, ToolCall
 
 _REMEMBERED = 64

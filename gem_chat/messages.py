@@ -13,13 +13,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from gem_chat.native_tools import SILENCE, NativeTools, hide_instructions, notes_of
 from gem_chat.special_tokens import Nested, count_known, map_texts, separate_known
+from gem_core import Env, Observation
 from gem_core._util.checks import check_choice
 from gem_core._util.seeds import derive_seed, seed_bytes
-from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError
 from gem_core.observations import encodable, readable_text
+from gem_core.rollout import ChatPolicy, ChatReply
 from gem_core.rollout.dialogue import Answer, Dialogue, TokenLimits
-from gem_core.rollout.messages import ChatPolicy, ChatReply, Message
+from gem_core.rollout.messages import Message
 from gem_core.rollout.trajectory import ContextMode
 
 

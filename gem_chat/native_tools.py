@@ -12,8 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gem_core.core import Env, Observation
-from gem_core.rollout.messages import ChatReply, Message
+from gem_core import Env, Observation
+from gem_core.rollout import ChatReply
+from gem_core.rollout.messages import Message
 from gem_core.tools import CallReader, ToolCall, schema
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ from gem_chat.options import make_context
 from gem_chat.stop_ids import engine_stop_ids, response_stops
 from gem_chat.vision import processor_or_tokenizer
 from gem_core._util.forks import ForkSafeLock
+from gem_core._util.threads import set_env_threads
 from gem_core.errors import ConfigError
-from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter, set_env_threads
+from gem_core.rollout import Context, EnvPool, Episode, Policy, RolloutOptions, TraceWriter
 from gem_core.tasks import TaskRow
 from gem_core.trainers.options import option_at
 

@@ -14,7 +14,7 @@ from gem_chat.encoding import PromptTexts
 from gem_chat.inputs import checked_renderer, first_prompt, split_processor
 from gem_chat.template import Tokenizer, chat_renderer
 from gem_chat.thinking import ThinkingFormat, find_thinking
-from gem_core.core import Observation
+from gem_core import Observation
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.rollout.trajectory import ContextMode
 

@@ -3,7 +3,7 @@
 Models mark their thoughts in many ways: ``<think>...</think>``, ``[THINK]...[/THINK]``, or
 ``<|channel|>analysis<|message|>...<|end|>``. `ThinkingFormat.rewrite` turns each into
 ``<think>...</think>``, the one form that environments, tools, and wrappers know; see
-`gem_core.thoughts.without_thoughts`.
+`gem_core.without_thoughts`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import numpy as np
 
 from gem_chat.chat_templates import templates_of
 from gem_chat.template import chat_renderer
+from gem_core import Observation
 from gem_core._util.messages import error_line
-from gem_core.core import Observation
 from gem_core.errors import ConfigError, DataError, UnsupportedTemplate
 from gem_core.images import image_urls, open_image
 from gem_core.observations import observation_text

@@ -21,11 +21,11 @@ from gem_chat.chat_templates import (
     with_date,
 )
 from gem_chat.special_tokens import Spellings, spellings_of
+from gem_core import Env, Observation, without_thoughts
 from gem_core._util.messages import error_line
-from gem_core.core import Env, Observation
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from gem_core.observations import observation_text
-from gem_core.thoughts import THOUGHT_OPEN, thoughts_in, without_thoughts
+from gem_core.thoughts import THOUGHT_OPEN, thoughts_in
 from gem_core.wrappers.observation import History
 
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from gem_core._util.lazy import lazy_names
 from gem_envs import (
     databases,
     datasets,
@@ -19,17 +22,35 @@ from gem_envs import (
     webshop,
 )
 
+if TYPE_CHECKING:
+    from gem_envs.base import MoveResult, MoveVerdict, TurnBasedEnv
+
+__all__ = [
+    "MoveResult",
+    "MoveVerdict",
+    "TurnBasedEnv",
+    "register",
+]
+
 
 def register() -> None:
     """Register every environment of the catalog, and the wrappers that give an environment tools."""
     games.register_games()
     generated.register_generated()
     geometry.register_geometry()
-    datasets.register_datasets()
+    datasets._register_datasets()
     rg.register_lazily()
     webshop.register_webshop()
-    multiagent.register_multiagent()
+    multiagent._register_multiagent()
     service.register_service()
     terminal.register_terminal()
     databases.register_databases()
-    tools.register_wrappers()
+    tools._register_wrappers()
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.base": ["MoveResult", "MoveVerdict", "TurnBasedEnv"],
+    },
+)

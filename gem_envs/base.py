@@ -18,8 +18,9 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
+from gem_core import Env, Info
 from gem_core._util.checks import check_int
-from gem_core.core import Env, Info, ResetOptions, ResetResult, StepResult, check_reset_options
+from gem_core.core import ResetOptions, ResetResult, StepResult, check_reset_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_envs.text import boxes, plain, undecorated
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
-from gem_core.trainers.plugin import TrainerPlugin
+from gem_core.trainers import TrainerPlugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

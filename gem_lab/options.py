@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from gem_core import spec
 from gem_core._util.checks import expected
 from gem_core._util.options import Bounds
 from gem_core.errors import ConfigError
-from gem_core.registration import spec
 from gem_core.tasks import EnvChoice, check_labels
 
 

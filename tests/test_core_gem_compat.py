@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 import gem_core as gem
-from gem_core import registration
-from gem_core.core import Env
-from gem_core.registration import register
-from gem_core.wrapper import Wrapper
-from gem_core.wrappers.episode import EpisodeStatistics
-from gem_core.wrappers.observation import ConcatWithAction
+from gem_core import Env, Wrapper, register, registration
+from gem_core.wrappers import ConcatWithAction, EpisodeStatistics
 from tests.support import ScriptedEnv
 
 GAMES = (

@@ -20,13 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core import registration
+from gem_core import Env, EnvSpec, Wrapper, make, register, register_wrapper, registration, wrap
 from gem_core._util import entry_points as loading
-from gem_core.core import Env
 from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
-from gem_core.registration import make, register, register_wrapper, wrap
-from gem_core.spec import EnvSpec, WrapperSpec
-from gem_core.wrapper import Wrapper
+from gem_core.spec import WrapperSpec
 from tests.support import ScriptedEnv
 
 
@@ -369,8 +366,8 @@ def install(site: Path, name: str, code: str, entry: str) -> None:
 
 GOOD = """
     from gem_core import register, register_wrapper
-    from gem_core.core import Env
-    from gem_core.wrapper import Wrapper
+    from gem_core import Env
+    from gem_core import Wrapper
 
     class Third(Env):
         def reset(self, seed=None, *, options=None):

@@ -21,7 +21,7 @@ from gem_core.tasks import (
     read_task,
     write_tasks,
 )
-from gem_core.trainers.tasks import pack_task, unpack_task
+from gem_core.trainers import pack_task, unpack_task
 from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")

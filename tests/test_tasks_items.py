@@ -15,8 +15,8 @@ from gem_core import registration
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, read_traces
 from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
-from gem_envs.datasets.base import DatasetEnv
-from gem_lab.cli import main
+from gem_envs.datasets import DatasetEnv
+from gem_lab import main
 
 
 @pytest.fixture(scope="module")
@@ -292,7 +292,7 @@ def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
 
 
 def test_the_reference_trainer_continues_within_an_epoch(file):
-    from gem_lab.train.config import TrainConfig
+    from gem_lab.train import TrainConfig
     from gem_lab.train.rollouts import training_tasks
 
     some = source("math:GSM8K", file(96), eval_only=False)

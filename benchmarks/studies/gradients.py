@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
 from gem_core.rollout import Episode
 from gem_core.rollout.options import ContextKind
 from gem_lab.engines.loading import load_model

@@ -13,7 +13,8 @@ import torch
 
 from gem_chat import AppendContext
 from gem_core import rollout
-from gem_core.multiagent.one_agent import OneAgent, random_player
+from gem_core.multiagent import OneAgent
+from gem_core.multiagent.one_agent import random_player
 from gem_core.rollout.concurrency import play_tasks
 from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
 from gem_envs.multiagent.turn_game import PLAYERS

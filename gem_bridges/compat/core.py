@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gem_core import core
-from gem_core.core import Observation, ResetOptions
-from gem_core.wrapper import Wrapper
+from gem_core import Observation, Wrapper, core
+from gem_core.core import ResetOptions
 
 ObsType: TypeAlias = Observation
 ActType: TypeAlias = str

@@ -23,9 +23,10 @@ from gymnasium import spaces
 from gem_bridges.actions import Action, ActionGrammar
 from gem_bridges.foreign import ForeignEnv, json_value
 from gem_bridges.gymnasium.spaces import action_schema, from_json, observation_text
+from gem_core import Info
 from gem_core._util.checks import check_dict, check_number
 from gem_core._util.entry_points import load_attribute
-from gem_core.core import Info, ResetResult, StepResult
+from gem_core.core import ResetResult, StepResult
 from gem_core.errors import ConfigError
 
 ToText: TypeAlias = Callable[[Any, Any], str]

@@ -15,11 +15,10 @@ from typing import Any
 import gymnasium
 
 from gem_bridges.gymnasium.spaces import TextSpace
-from gem_core import registration
-from gem_core.core import Env, ResetResult, require_one_agent
+from gem_core import Env, EnvSpec, registration, render_observation
+from gem_core.core import ResetResult, require_one_agent
 from gem_core.errors import ConfigError
-from gem_core.observations import observation_text, render_observation
-from gem_core.spec import EnvSpec
+from gem_core.observations import observation_text
 
 
 class GemEnv(gymnasium.Env[str, str]):

@@ -10,13 +10,12 @@ from typing import Any
 
 from gem_bridges.openenv import wire
 from gem_bridges.openenv.sessions import OpenEnvSession, SessionReply
+from gem_core import Env, Wrapper
 from gem_core._util.closing import Closer, Closing
 from gem_core._util.messages import error_line
 from gem_core._util.owners import calls_of
 from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue
-from gem_core.core import Env
-from gem_core.wrapper import Wrapper
 
 
 class SessionHost(abc.ABC):

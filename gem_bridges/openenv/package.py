@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gem_core import Env, make, spec
 from gem_core._util.files import write_atomically
-from gem_core.core import Env
 from gem_core.errors import ConfigError
-from gem_core.registration import make, spec
 
 PROBE_SEED = 7
 PROBE_STEPS = 20
@@ -141,7 +140,7 @@ import sys
 
 
 def main():
-    from gem_lab.cli import main as run
+    from gem_lab import main as run
 
     sys.exit(run({command}[1:]))
 

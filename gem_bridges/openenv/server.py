@@ -25,15 +25,17 @@ from gem_bridges.openenv.hosts import SessionHost, local_host
 from gem_bridges.openenv.served import ServedEnv, ServerLimits
 from gem_bridges.openenv.sessions import no_mcp
 from gem_bridges.openenv.workers import WorkerHost
+from gem_core import Env, make, spec
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.foreign_json import read_json
-from gem_core.core import Env, require_one_agent
+from gem_core.core import require_one_agent
 from gem_core.errors import CallOrderError, ConfigError
-from gem_core.registration import WrapperLike, make, spec
+from gem_core.registration import WrapperLike
 from gem_core.workers import EnvRecipe
-from gem_envs.serving.access import Access, RequestRefused
+from gem_envs.serving import Access, HttpServer, json_response
+from gem_envs.serving.access import RequestRefused
 from gem_envs.serving.guard import ConnectionLimits
-from gem_envs.serving.http import HttpServer, WSCloseCode, json_response, read_body, web
+from gem_envs.serving.http import WSCloseCode, read_body, web
 
 logger = logging.getLogger(__name__)
 

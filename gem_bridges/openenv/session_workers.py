@@ -17,8 +17,8 @@ from typing import Any
 from gem_bridges.openenv.hosts import InlineHost, cancel, local_host, unexpected
 from gem_bridges.openenv.sessions import MESSAGE_TYPES, OpenEnvSession, SessionReply
 from gem_bridges.openenv.wire import ERROR_CODES
+from gem_core import Env
 from gem_core._util.messages import error_line
-from gem_core.core import Env
 from gem_core.workers import EnvRecipe
 
 ANSWER, CLOSE = 1, 2

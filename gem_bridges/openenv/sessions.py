@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from gem_bridges.openenv import wire
+from gem_core import Env
 from gem_core._util.messages import error_line, unknown
 from gem_core._util.threads import in_thread
-from gem_core.core import Env, ResetOptions, ResetResult, StepResult
+from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ResetNeeded
 
 logger = logging.getLogger(__name__)

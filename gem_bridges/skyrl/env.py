@@ -19,7 +19,7 @@ from gem_bridges.foreign import ForeignEnv
 from gem_core._util.checks import check_dict, check_int
 from gem_core.core import ResetResult, StepResult
 from gem_core.errors import ConfigError
-from gem_envs.data.open import open_rows
+from gem_envs.data import open_rows
 
 MAX_TURNS = 100
 """Turn limit without `max_turns`, because a SkyRL environment may have none."""
@@ -33,7 +33,7 @@ class SkyRLEnv(ForeignEnv):
 
     Args:
         env_id: Id in skyrl-gym; ``module:id`` imports the module first, which registers the id.
-        rows: The rows, or a dataset of them as in `gem_envs.data.open.open_rows`.
+        rows: The rows, or a dataset of them as in `gem_envs.data.open_rows`.
         split: Split of the dataset; None if it has only one.
         config: Configuration of the environment.
         max_turns: Turn limit, passed to the environment; None keeps the environment's own limit.

@@ -16,9 +16,9 @@ from typing import Any
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
+from gem_core import render_observation
 from gem_core._util.checks import check_int
 from gem_core.core import require_one_agent
-from gem_core.observations import render_observation
 from gem_core.tasks import EnvChoice, make_tasks, read_task, reset_arguments
 
 ENV_CLASS = "gem"

@@ -10,8 +10,8 @@ from gem_bridges.foreign import foreign_error
 from gem_bridges.textarena.game import Game
 from gem_bridges.textarena.samples import draw_action
 from gem_core.core import InvalidKind
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv, StepResults
-from gem_core.multiagent.selector import AgentSelector
+from gem_core.multiagent import AgentSelector, MultiAgentEnv
+from gem_core.multiagent.multi_agent_env import StepResults
 
 __all__ = ["TextArenaTable"]
 

@@ -1,8 +1,10 @@
 """Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO, GAE, and others.
 
 Each estimator takes lists of episodes and needs numpy only. Its method `tensors` takes the (rows, tokens)
-tensors of a trainer's batch, and needs torch. `gem_core.advantages.registry` finds estimators by name.
+tensors of a trainer's batch, and needs torch. `get_estimator` finds estimators by name.
 """
+
+from __future__ import annotations
 
 from gem_core.advantages.baselines import rae, remax, update_role_baselines
 from gem_core.advantages.batch import with_threads

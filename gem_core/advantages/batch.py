@@ -1,7 +1,7 @@
 """The turns of a batch as flat arrays, on which every estimator computes.
 
-`as_turns` flattens lists of episodes. `gem_core.advantages.turns.TurnLayout` does the same for (rows, tokens)
-tensors, so each estimator is written only once.
+`as_turns` flattens lists of episodes. `gem_core.advantages.turns.TurnLayout` does the same for tensors of
+(rows, tokens), so each estimator is written only once.
 """
 
 from __future__ import annotations

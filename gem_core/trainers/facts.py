@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from gem_core.advantages.declaration import Need
 from gem_core.advantages.inputs import number_keys
 from gem_core.advantages.stats import ReturnStats
-from gem_core.rollout import Episode, Row, without_tokens
+from gem_core.rollout import Episode, Row
 from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_core.rollout.metrics import without_tokens
 from gem_core.rollout.rows import Spans, turn_ids_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from gem_core.advantages.declaration import Need
 from gem_core.advantages.stats import ReturnStats
-from gem_core.rollout import Episode, episode_metrics, without_tokens
+from gem_core.rollout import Episode, episode_metrics
 from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.rollout.metrics import evaluation_metrics
+from gem_core.rollout.metrics import evaluation_metrics, without_tokens
 
 
 def pack_outline(episode: Episode, needs: Collection[Need] = ()) -> str:

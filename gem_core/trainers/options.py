@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple, get_origin
 
 from gem_core._util.options import Bounds, list_options
 from gem_core.errors import ConfigError
-from gem_core.rollout import RolloutOptions, RowSplit
+from gem_core.rollout import RolloutOptions
 from gem_core.rollout.options import OptionsType
+from gem_core.rollout.rows import RowSplit
 from gem_core.trainers.estimators import EstimatorChoice, read_estimator
 from gem_core.trainers.plugin import SupportedTrainer
 
@@ -75,7 +76,7 @@ class EstimatorOptions:
 
         Args:
             prefix: Text that a user writes before the name of an option, for messages.
-            arguments: Further arguments of `gem_core.trainers.estimators.read_estimator`, such as ``gamma``.
+            arguments: Further arguments of `gem_core.trainers.read_estimator`, such as ``gamma``.
 
         Raises:
             GemError: As in that function.

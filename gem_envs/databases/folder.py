@@ -22,7 +22,7 @@ from gem_core._util.files import check_links
 from gem_core._util.foreign_json import read_json_file
 from gem_core.core import Split
 from gem_core.errors import ConfigError, DataError
-from gem_envs.data import undivided
+from gem_envs.data.split import undivided
 from gem_envs.databases.env import Databases
 from gem_envs.databases.task import DatabaseTask, build
 

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gem_core.registration import register
+from gem_core import register
+from gem_core._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gem_envs.datasets.base import DatasetEnv
+    from gem_envs.datasets.code import CodeEnv
+    from gem_envs.datasets.math import MathEnv
+    from gem_envs.datasets.qa import QaEnv
+
+__all__ = [
+    "CodeEnv",
+    "DatasetEnv",
+    "MathEnv",
+    "QaEnv",
+]
 
 _MATH = "gem_envs.datasets.math:MathEnv"
 _QA = "gem_envs.datasets.qa:QaEnv"
@@ -53,7 +67,7 @@ _HAVE_TEST_SPLIT = ("code:CodeContest",)
 """Ids whose dataset has an evaluation split, so that all of their items are for training."""
 
 
-def register_datasets() -> None:
+def _register_datasets() -> None:
     """Register the ids of all datasets."""
     for id, entry_point, name, split, kwargs, extra in _TABLE:
         part = f", split {split}" if split else ""
@@ -72,3 +86,14 @@ def register_datasets() -> None:
             split=split,
             **kwargs,
         )
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.datasets.base": ["DatasetEnv"],
+        "gem_envs.datasets.code": ["CodeEnv"],
+        "gem_envs.datasets.math": ["MathEnv"],
+        "gem_envs.datasets.qa": ["QaEnv"],
+    },
+)

@@ -21,34 +21,18 @@ from random import Random
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 from weakref import WeakKeyDictionary
 
+from gem_core import Env, Info, Observation
 from gem_core._util.checks import check_choice, check_int, expected
-from gem_core.core import (
-    Env,
-    Info,
-    Observation,
-    ResetOptions,
-    ResetResult,
-    Split,
-    StepResult,
-    check_reset_options,
-)
+from gem_core._util.order import Order
+from gem_core.core import ResetOptions, ResetResult, Split, StepResult, check_reset_options
 from gem_core.errors import ConfigError, DataError, ResetNeeded
-from gem_envs.data import (
-    DataRow,
-    GeneratedRows,
-    ItemSplit,
-    Order,
-    Rows,
-    open_rows,
-    split_by_content,
-    split_by_index,
-    undivided,
-)
+from gem_envs.data import GeneratedRows, Rows, open_rows
 from gem_envs.data.columns import answer_texts, prompt_text, roots
 from gem_envs.data.file_rows import SUFFIXES
 from gem_envs.data.formats import FORMATS, DataFormat, recognized
 from gem_envs.data.hub import split_of
-from gem_envs.data.rows import ChosenRows
+from gem_envs.data.rows import ChosenRows, DataRow
+from gem_envs.data.split import ItemSplit, split_by_content, split_by_index, undivided
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from random import Random
 
 from gem_core._util.checks import check_int, check_number
 from gem_core.errors import DataError, EnvError
-from gem_envs.data import DataRow, Rows
+from gem_envs.data import Rows
 from gem_envs.data.formats import DataFormat
+from gem_envs.data.rows import DataRow
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, text_of
 from gem_envs.graders.outputs import OutputRule, rule_named
 from gem_envs.graders.program_tests import ProgramTests, keys_of, row_tests

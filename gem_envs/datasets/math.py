@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
+from gem_core import Observation
 from gem_core._util.checks import check_choice
-from gem_core.core import Observation
 from gem_core.errors import DataError
-from gem_envs.data import DataRow
 from gem_envs.data.columns import answer_texts
 from gem_envs.data.formats import DataFormat
+from gem_envs.data.rows import DataRow
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
 from gem_envs.datasets.images import ask_with_images, check_rows, no_images, read_images
 from gem_envs.datasets.several import is_close, listed, match_all, number_of

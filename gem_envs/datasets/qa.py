@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from gem_core._util.checks import check_choice
-from gem_envs.data import DataRow
 from gem_envs.data.formats import DataFormat
+from gem_envs.data.rows import DataRow
 from gem_envs.datasets.base import BadRows, DatasetEnv, Graded, problem_of, references, text_of
 from gem_envs.graders.qa import exact_match
 from gem_envs.text import boxed_answer, last_tag, plain, undecorated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_core.registration import register
+from gem_core import register
 
 _CROSSWORDS = "gem_envs.games.crosswords:Crosswords"
 _FIFTEEN = "gem_envs.games.fifteen_puzzle:FifteenPuzzle"

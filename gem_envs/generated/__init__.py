@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_core.registration import register
+from gem_core import register
 
 _ARITHMETIC = "gem_envs.generated.arithmetic:ArithmeticEnv"
 _WORDS = "gem_envs.generated.word_problems:WordProblemEnv"

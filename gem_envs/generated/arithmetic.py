@@ -6,8 +6,8 @@ from random import Random
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _ASK = (

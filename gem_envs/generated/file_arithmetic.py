@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from gem_core import Observation
 from gem_core._util.checks import check_int
-from gem_core.core import Observation
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 FILE = "numbers.txt"

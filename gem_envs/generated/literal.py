@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gem_envs.data import DataRow
+from gem_envs.data.rows import DataRow
 from gem_envs.datasets.base import Graded, references
 from gem_envs.datasets.math import MathEnv
 from gem_envs.graders.latex import read

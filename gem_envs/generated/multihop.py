@@ -17,8 +17,8 @@ from typing import NamedTuple, TypedDict
 from gem_core._util.checks import check_int
 from gem_core._util.files import write_json_lines
 from gem_core._util.seeds import derive_rng
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.datasets.qa import QaEnv
 
 _SYLLABLES = (  # noqa: SIM905  # a list of fifty strings is harder to read

@@ -16,8 +16,9 @@ from typing import Any
 from gem_core._util.checks import check_bool, check_int
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
-from gem_envs.data import DataRow, GeneratedRows, is_eval_item
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
+from gem_envs.data.split import is_eval_item
 from gem_envs.datasets.code import CodeEnv
 from gem_envs.generated.program_inputs import text_of
 from gem_envs.generated.program_tasks import TASKS, ProgramTask

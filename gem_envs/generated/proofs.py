@@ -11,8 +11,8 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 
 from gem_core._util.checks import check_int
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.datasets.qa import QaEnv
 from gem_envs.text import boxed_answer
 

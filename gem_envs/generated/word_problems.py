@@ -6,8 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.generated.literal import LiteralEnv
 
 _NAMES = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_core.registration import register
+from gem_core import register
 
 _ENV = "gem_envs.geometry.env:GeometryEnv"
 _EASY = ["third_angle", "exterior_angle", "isosceles", "parallel_lines", "fourth_angle"]

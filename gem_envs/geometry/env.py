@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from random import Random
 
+from gem_core import Observation
 from gem_core._util.checks import check_int
 from gem_core._util.messages import suggest
-from gem_core.core import Observation
 from gem_core.errors import ConfigError
 from gem_core.images import image_part, require_pillow
-from gem_envs.data import DataRow, GeneratedRows
-from gem_envs.data.rows import DataSplit
+from gem_envs.data import GeneratedRows
+from gem_envs.data.rows import DataRow, DataSplit
 from gem_envs.datasets.images import ask_with_images
 from gem_envs.datasets.math import MathEnv
 from gem_envs.geometry import angles, lengths

@@ -1,13 +1,13 @@
 """Grader of programs: runs tests from standard input to standard output, calls of a function, or statements.
 
 `gem_envs.graders.program_tests` reads the tests of the well-known datasets, `gem_envs.graders.outputs` has
-the rules by which outputs are compared, and `gem_envs.graders.guest` is what runs inside the sandbox. Each
+the rules by which outputs are compared, and `gem_envs.graders._guest` is what runs inside the sandbox. Each
 test runs in its own process, at the strongest fast isolation level that works on this machine (see
 `gem_envs.sandbox.levels`).
 
 A test passes on evidence that the program cannot make up. Expected outputs and results stay in this process,
 which compares them. Statements run in a second process next to the program's
-(`gem_envs.graders.guest.statements`).
+(`gem_envs.graders._guest.statements`).
 
 A test has a limit of CPU time, so its verdict does not depend on what else the machine does. The limit of
 wall-clock time is many times as long, for programs that wait; a test that reaches it is undecided.
@@ -32,10 +32,12 @@ from typing import Any, NamedTuple
 from gem_envs.graders.outputs import read_json, same_output, same_value
 from gem_envs.graders.program_tests import ProgramTest, ProgramTests
 from gem_envs.graders.supplied import guarded, supplied_names
-from gem_envs.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
+from gem_envs.sandbox import ProgramLimits, RunResult, open_sandbox
+from gem_envs.sandbox.limits import ISOLATED
 from gem_envs.sandbox.packages import mentioned_packages
+from gem_envs.sandbox.program import Sandbox
 
-_GUEST = Path(__file__).with_name("guest")
+_GUEST = Path(__file__).with_name("_guest")
 _BOOT = """
 import marshal, sys, types
 sys.modules["grading"] = types.ModuleType("grading")
@@ -45,7 +47,7 @@ for name, code in {modules!r}:
 module.{call}
 """
 _RESULT = "result.json"
-_OUT_OF_TIME = 128 + signal.SIGXCPU  # `gem_envs.graders.guest.statements.OUT_OF_TIME`
+_OUT_OF_TIME = 128 + signal.SIGXCPU  # `gem_envs.graders._guest.statements.OUT_OF_TIME`
 _WALL = 20
 """Wall-clock limit as a multiple of the limit of CPU time."""
 _LEAST_WALL = 60.0

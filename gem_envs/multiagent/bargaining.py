@@ -8,8 +8,8 @@ from itertools import product
 from random import Random
 from typing import ClassVar
 
+from gem_core import Env
 from gem_core._util.checks import check_int
-from gem_core.core import Env
 from gem_core.multiagent.one_agent import one_side
 from gem_envs.multiagent.turn_game import PLAYERS, TurnGame
 from gem_envs.text import integers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import ClassVar
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.multiagent.one_agent import one_side
 from gem_envs.multiagent.turn_game import PLAYERS, TurnGame
 

@@ -12,8 +12,8 @@ from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
 
 from gem_core.core import InvalidKind
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv, StepResults
-from gem_core.multiagent.selector import AgentSelector
+from gem_core.multiagent import AgentSelector, MultiAgentEnv
+from gem_core.multiagent.multi_agent_env import StepResults
 from gem_envs.text import boxes, plain
 
 Move = TypeVar("Move")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from gem_core.registration import register, register_family
+from gem_core import register
+from gem_core.registration import register_family
 
 _NOT_DETERMINISTIC = frozenset({"codeio"})
 """Excluded: it runs programs, and one in a thousand reads uninitialized memory."""

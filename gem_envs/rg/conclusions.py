@@ -14,7 +14,7 @@ from typing import Any
 from reasoning_gym.logic.propositional_logic import Expression, Operator, PropositionalLogicDataset
 
 from gem_core._util.seeds import derive_rng
-from gem_envs.data import DataRow
+from gem_envs.data.rows import DataRow
 
 _LETTERS = "CDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of variables; the example in the prompt uses the others."""

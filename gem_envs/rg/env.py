@@ -18,10 +18,11 @@ from typing import Any, ClassVar
 import reasoning_gym
 from reasoning_gym.composite import DatasetSpec
 
+from gem_core import Info
 from gem_core._util.checks import check_bool, check_int
-from gem_core.core import Info, ResetOptions, ResetResult, StepResult
+from gem_core.core import ResetOptions, ResetResult, StepResult
 from gem_core.errors import ConfigError, EnvError
-from gem_envs.data import DataRow
+from gem_envs.data.rows import DataRow
 from gem_envs.datasets.base import DatasetEnv, Graded, check_eval_only
 from gem_envs.rg import trusted
 from gem_envs.rg.generators import own_generators, uses_global_generators

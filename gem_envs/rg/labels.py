@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from gem_envs.data import DataRow
+from gem_envs.data.rows import DataRow
 from gem_envs.rg.conclusions import Conclusions
 from gem_envs.rg.solvers import JUDGES, SOLVERS
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from gem_envs.data import DataRow
+from gem_envs.data.rows import DataRow
 from gem_envs.generated.literal import is_number
 from gem_envs.graders.math import judge
 from gem_envs.rg.conclusions import is_conclusion

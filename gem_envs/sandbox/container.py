@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import SandboxError
+from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED
 from gem_envs.sandbox.conversation import ENGINE_CODES, START_SECONDS, ContainerConversation
-from gem_envs.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED
 from gem_envs.sandbox.limits import ProgramLimits
 from gem_envs.sandbox.program import Program, Sandbox, cores, program_places
 from gem_envs.sandbox.result import RunResult, ending_of, head
@@ -51,7 +51,7 @@ _LEAST_MEMORY = 64 * 2**20
 """What the interpreter of the guest needs, in bytes."""
 _PROCESSES = 4096
 _QUEUED_SIGNALS = 256
-_GUEST = Path(__file__).with_name("guest") / "container.py"
+_GUEST = Path(__file__).with_name("_guest") / "container.py"
 _places = program_places(cores())
 
 

@@ -16,12 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox.guest.devices import DEVICE_FILES
+from gem_envs.sandbox._guest.devices import DEVICE_FILES
 from gem_envs.sandbox.limits import ONE_THREAD
 from gem_envs.sandbox.packages import package_paths
 from gem_envs.sandbox.program import starting
 
-_GUEST = Path(__file__).with_name("guest")
+_GUEST = Path(__file__).with_name("_guest")
 _SERVER = str(_GUEST / "server.py")
 DRIVER = "shell_driver"
 """Name of the module `guest.shell` where programs can be run."""

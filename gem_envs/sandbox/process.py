@@ -34,7 +34,7 @@ from gem_envs.sandbox.program import Program, Sandbox, cores, program_places, st
 from gem_envs.sandbox.result import RunResult, ending_of, head
 from gem_envs.sandbox.workspace import own_folder, read_files, write_files
 
-_LAUNCHER = str(Path(__file__).with_name("guest") / "launch.py")
+_LAUNCHER = str(Path(__file__).with_name("_guest") / "launch.py")
 _places = program_places(cores())
 
 

@@ -34,7 +34,7 @@ ShellEnding: TypeAlias = Literal["ok", "timeout", "exited", "lost"]
 LIMITS = ProgramLimits(wall_seconds=10, cpu_seconds=60, file_bytes=32 * 2**20, processes=40, open_files=256)
 """Default limits of a command; all except wall time apply to each of its processes."""
 
-_SOURCE = Path(__file__).with_name("guest") / "shell.py"
+_SOURCE = Path(__file__).with_name("_guest") / "shell.py"
 _ANSWER = "sys.stdout.write(DRIVER.answer(sys.stdin.buffer.read()))"
 _BEGIN = f"import sys, {DRIVER}\nDRIVER = {DRIVER}.protect()\n"
 _SPARE_SECONDS = 40.0

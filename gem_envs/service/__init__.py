@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register
+from gem_core import register
 
 
 def register_service() -> None:

@@ -17,10 +17,10 @@ from gem_chat.calls.native import native_text
 from gem_core._util.checks import check_int
 from gem_core.core import Split
 from gem_core.errors import ConfigError
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv, StepResults
-from gem_core.multiagent.selector import AgentSelector
+from gem_core.multiagent import AgentSelector, MultiAgentEnv
+from gem_core.multiagent.multi_agent_env import StepResults
 from gem_core.tools import CallReader
-from gem_envs.data import split_by_content, undivided
+from gem_envs.data.split import split_by_content, undivided
 from gem_envs.service.domain import Domain, Operation, ServiceTask
 from gem_envs.service.user import END, SMALL_TALK, scripted_message
 

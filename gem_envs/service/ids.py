@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import DataError
 from gem_core.multiagent.one_agent import one_side
 from gem_envs.service.domain import Domain

@@ -12,7 +12,7 @@ from gem_envs.service.domain import ServiceTask
 from gem_envs.tools.http import HttpClient
 
 if TYPE_CHECKING:
-    from gem_core.multiagent.multi_agent_env import MultiAgentEnv
+    from gem_core.multiagent import MultiAgentEnv
 
 END = "[END]"
 """Message of the user when everything is settled."""

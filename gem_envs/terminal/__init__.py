@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register
+from gem_core import register
 
 _GROUPS = {
     "Files": "names, folders, permissions, links, archives",

@@ -15,7 +15,7 @@ from gem_core._util.foreign_json import read_json
 from gem_core.core import Split
 from gem_core.errors import ConfigError, DataError, EnvError, SandboxError
 from gem_envs.base import MoveResult
-from gem_envs.data import undivided
+from gem_envs.data.split import undivided
 from gem_envs.sandbox.shell import Shell
 from gem_envs.terminal.env import SUBMIT, Terminal
 from gem_envs.terminal.formats import HARBOR_SCRIPT, FolderTask, Step, is_task, read_task

@@ -7,8 +7,19 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register_wrapper
+from typing import TYPE_CHECKING
+
+from gem_core import register_wrapper
+from gem_core._util.lazy import lazy_names
 from gem_core.tools import register_tool
+
+if TYPE_CHECKING:
+    from gem_envs.tools.wrapper import Tools
+
+__all__ = [
+    "Tools",
+    "register_tools",
+]
 
 # name, entry point, required extra of gem-core
 _TOOLS: tuple[tuple[str, str, str | None], ...] = (
@@ -32,8 +43,16 @@ def register_tools() -> None:
         register_tool(name, entry_point, extra=extra)
 
 
-def register_wrappers() -> None:
+def _register_wrappers() -> None:
     """Register the wrapper `tools` and the presets that have GEM's names."""
     register_wrapper("tools", "gem_envs.tools.wrapper:Tools")
     for name in _PRESETS:
         register_wrapper(name, f"gem_envs.tools.presets:{name}")
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.tools.wrapper": ["Tools"],
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_envs.tools.wrapper import Tools
 
 

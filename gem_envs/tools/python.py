@@ -13,8 +13,10 @@ from gem_core._util.places import Places
 from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
 from gem_core.tools import Tool, ToolResult, ToolState
-from gem_envs.sandbox import ISOLATED, ProgramLimits, RunResult, Sandbox, open_sandbox
+from gem_envs.sandbox import ProgramLimits, RunResult, open_sandbox
+from gem_envs.sandbox.limits import ISOLATED
 from gem_envs.sandbox.packages import importable, mentioned_packages, offered_packages
+from gem_envs.sandbox.program import Sandbox
 
 
 class PythonTool(Tool):

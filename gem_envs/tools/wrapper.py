@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 from gem_chat.calls.formats import get_format
 from gem_chat.calls.native import native_text
+from gem_core import Env, Info, Observation, Wrapper, render_observation
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
 from gem_core._util.waiting import Overdue, within
-from gem_core.core import Env, Info, Observation, ResetResult, StepResult
+from gem_core.core import ResetResult, StepResult
 from gem_core.errors import ConfigError
-from gem_core.observations import encodable, render_observation
+from gem_core.observations import encodable
 from gem_core.tools import CallReader, Tool, ToolCall, ToolLike, ToolResult, ToolState, make_tools
-from gem_core.wrapper import Wrapper
 from gem_envs.tools import loop
 
 LAST_USE = "That was the last use of a tool. Give your final answer now."
@@ -51,9 +51,9 @@ class Tools(Wrapper):
         env: The environment.
         tools: Config string such as ``"python(timeout=3), search"``, a tool, or a list of these. The wrapper
             closes only tools that it built from a config string.
-        format: How calls are written in text: "gem", "hermes", or "llama"; see `gem_chat.calls.formats`. With
-            None, a model whose chat template has tool turns calls the tools as the template does, and "gem"
-            is the format for any other.
+        format: How calls are written in text: "gem", "hermes", or "llama"; see `gem_chat.calls.formats`.
+            With None, a model whose chat template has tool turns calls the tools as the template does, and
+            "gem" is the format for any other.
         tool_reward: Reward of a turn with a call.
         tool_success_reward: Additional reward if all calls of the turn succeeded.
         tool_error_reward: Additional reward if a call of the turn failed or was malformed.

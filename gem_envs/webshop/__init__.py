@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register
+from gem_core import register
 
 _MODES = {"html": "as HTML", "text": "as plain text", "text_rich": "as text with marked buttons"}
 

@@ -14,7 +14,7 @@ from gem_core._util.checks import check_choice, check_int
 from gem_core.core import Split, StepResult
 from gem_core.errors import ConfigError
 from gem_envs.base import MoveResult, TurnBasedEnv
-from gem_envs.data import undivided
+from gem_envs.data.split import undivided
 from gem_envs.text import command
 from gem_envs.webshop import pages
 from gem_envs.webshop.catalog import Catalog, Goal, Product, ShopSplit

@@ -29,12 +29,11 @@ from typing import Any, ClassVar
 import gem_lab.checker.replay_rules  # adds its rules to RULES, as do the next imports
 import gem_lab.checker.trust_rules
 import gem_lab.checker.truth_rules  # noqa: F401
+from gem_core import Env, EnvSpec, make
 from gem_core._util.entry_points import is_file
 from gem_core._util.messages import error_line
-from gem_core.core import Env, require_one_agent
+from gem_core.core import require_one_agent
 from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
-from gem_core.registration import make
-from gem_core.spec import EnvSpec
 from gem_lab.checker.rules import RULES, ContractRule
 from gem_lab.checker.subject import MachineLacks, RuleBroken, RuleSkipped, Subject, is_machines, place
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gem_core.core import Env
-from gem_core.observations import render_observation
+from gem_core import Env, render_observation
 from gem_lab.checker.null_policies import visible_text
 
 SEEDS = 20

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gem_core.spec import EnvSpec
+from gem_core import EnvSpec
 
 
 class Floor(NamedTuple):

@@ -14,9 +14,8 @@ from itertools import islice, permutations
 from random import Random
 from typing import Any, NamedTuple
 
+from gem_core import Env, render_observation
 from gem_core._util.seeds import derive_rng
-from gem_core.core import Env
-from gem_core.observations import render_observation
 from gem_envs.text import boxes, last_boxed
 
 NullPolicy = Callable[[str, Random], tuple[str, ...]]

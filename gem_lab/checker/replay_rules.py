@@ -17,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from gem_core import Env, EnvSpec, make
 from gem_core._util.messages import error_line
-from gem_core.core import Env
 from gem_core.errors import ResetNeeded
-from gem_core.registration import make
-from gem_core.spec import EnvSpec
 from gem_lab.checker.rules import ignores_options, rule
 from gem_lab.checker.subject import (
     Frame,

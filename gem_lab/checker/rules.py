@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+from gem_core import Env, make
 from gem_core._util.messages import error_line
-from gem_core.core import Env
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 from gem_core.images import check_parts, image_urls
-from gem_core.registration import make
 from gem_lab.checker.subject import (
     Frame,
     Recording,

@@ -20,11 +20,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core import Env, EnvSpec, make
 from gem_core._util import orphans
 from gem_core._util.forks import ForkSafeLock, renew_after_fork
-from gem_core.core import Env
-from gem_core.registration import make
-from gem_core.spec import EnvSpec
 from gem_envs.sandbox.levels import weak_programs_held
 from gem_lab.checker.subject import Subject, broken, clip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_lab.checker.host import timed
 from gem_lab.checker.subject import broken, clip, reset, step, step_result
 

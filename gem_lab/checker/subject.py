@@ -13,12 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from gem_core import Env, EnvSpec, Wrapper
 from gem_core._util.messages import error_line
 from gem_core._util.threads import is_thread_limit
-from gem_core.core import Env
 from gem_core.errors import SandboxError
-from gem_core.spec import EnvSpec
-from gem_core.wrapper import Wrapper
 
 _ROOT = Path(__file__).parents[2]
 _LIBRARIES = (

@@ -6,10 +6,8 @@ import math
 import time
 from itertools import chain
 
-from gem_core.core import Env
-from gem_core.registration import list_envs, spec
-from gem_envs.sandbox import strongest
-from gem_envs.sandbox.levels import weak_programs_held
+from gem_core import Env, list_envs, spec
+from gem_envs.sandbox.levels import strongest, weak_programs_held
 from gem_envs.text import last_boxed
 from gem_lab.checker import runaway
 from gem_lab.checker.attacks import PROGRAMS, Payload, look_alikes, payloads, wrapped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_lab.checker.rules import rule
 from gem_lab.checker.subject import Frame, Subject, broken, clip, random_action, reset, skip, step
 

@@ -12,11 +12,11 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from gem_core import Env
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.foreign_json import read_json
 from gem_core._util.messages import suggest
 from gem_core._util.options import Option, list_options
-from gem_core.core import Env
 from gem_core.errors import ConfigError
 
 

@@ -70,7 +70,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     except ModuleNotFoundError as error:
         message = "--print-completion needs the package 'shtab': pip install 'gem-core[completion]'"
         raise MissingDependency(message) from error
-    from gem_core.registration import list_envs
+    from gem_core import list_envs
 
     ids = list_envs()
     complete = {

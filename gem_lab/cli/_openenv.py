@@ -89,10 +89,11 @@ def serve(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     if args.package:
         return _write_package(args)
+    from gem_bridges.openenv import OpenEnvServer
     from gem_bridges.openenv.served import ServerLimits
-    from gem_bridges.openenv.server import OpenEnvServer, serve_env
+    from gem_bridges.openenv.server import serve_env
     from gem_core._util.threads import set_env_threads
-    from gem_envs.serving.access import Access
+    from gem_envs.serving import Access
     from gem_envs.serving.run import read_token, run_loop, tls_context
 
     if args.tls_key and not args.tls_cert:
@@ -159,7 +160,7 @@ def _write_package(args: argparse.Namespace) -> int:
 
 
 def _drain_at_signals(server: object) -> None:
-    from gem_bridges.openenv.server import OpenEnvServer
+    from gem_bridges.openenv import OpenEnvServer
 
     assert isinstance(server, OpenEnvServer)
     tasks: list[asyncio.Future[None]] = []

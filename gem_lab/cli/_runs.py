@@ -244,7 +244,8 @@ def _learned(path: Path) -> str:
 
 
 def _steps(folder: Path) -> RunEntry:
-    from gem_lab.consistency import compare, read_records
+    from gem_lab.consistency import compare
+    from gem_lab.consistency.record import read_records
 
     records = read_records(folder)
     verdicts = [
@@ -262,8 +263,7 @@ def _steps(folder: Path) -> RunEntry:
 
 
 def _learning(path: Path) -> RunEntry:
-    from gem_lab.consistency import compare_learning, read_runs
-    from gem_lab.consistency.learning import REBN
+    from gem_lab.consistency.learning import REBN, compare_learning, read_runs
 
     runs = read_runs(path)
     results = [result for result in compare_learning(runs) if result.variant == REBN]
@@ -326,7 +326,8 @@ def _with_page(entry: RunEntry, gamma: float) -> RunEntry:
 
 
 def _write_page(entry: RunEntry, page: Path, gamma: float) -> None:
-    from gem_core.rollout import read_token_texts, read_traces
+    from gem_core.rollout import read_traces
+    from gem_core.rollout.traces import read_token_texts
     from gem_lab.eval.report import read_run, write_report
     from gem_lab.eval.viewer import write_page
 
@@ -342,9 +343,11 @@ def _write_page(entry: RunEntry, page: Path, gamma: float) -> None:
 
 
 def _write_consistency_page(path: Path, page: Path) -> None:
-    from gem_lab.consistency import compare, compare_learning, read_records, read_runs
+    from gem_lab.consistency import compare
+    from gem_lab.consistency.learning import compare_learning, read_runs
     from gem_lab.consistency.learning_page import write_learning_page
     from gem_lab.consistency.page import write_page
+    from gem_lab.consistency.record import read_records
 
     if path.is_file():
         runs = read_runs(path)

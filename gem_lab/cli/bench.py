@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import (
@@ -107,7 +107,7 @@ def _measure(args: argparse.Namespace, advance: Callable[[float], None]) -> Meas
         if args.num_envs == 1 and args.backend is None:
             backend, counts = "none", _run_one(env, _prepare(env, 0), args.seconds, advance)
         else:
-            from gem_core.vector import make_vec
+            from gem_core import make_vec
 
             plans = [_prepare(env, i) for i in range(args.num_envs)]
             with make_vec(

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(args: argparse.Namespace) -> list[str]:
-    from gem_core.registration import list_envs
+    from gem_core import list_envs
 
     if not args.ids and not args.all:
         raise ConfigError("nothing to check; pass an id or a pattern before the options, or --all")
@@ -108,7 +108,7 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 
 
 def _check(id: str, args: argparse.Namespace, advance: Callable[[float], None]) -> EnvCheck:
-    from gem_core.registration import spec
+    from gem_core import spec
     from gem_lab.checker import check_env
 
     name, kwargs, wrappers = parse_env(id, args.kwargs, args.wrappers)

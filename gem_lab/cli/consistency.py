@@ -14,7 +14,8 @@ from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
     from gem_core.trainers.plugin import Recorder
-    from gem_lab.consistency import Comparison, Record
+    from gem_lab.consistency import Record
+    from gem_lab.consistency.compare import Comparison
 
 STEPS, RUNS = "runs/consistency/records", "runs/consistency/learning.jsonl"
 
@@ -74,8 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compare_steps(path: Path, args: argparse.Namespace) -> int:
-    from gem_lab.consistency import compare, read_records
+    from gem_lab.consistency import compare
     from gem_lab.consistency.compare import LEVELS, Comparison
+    from gem_lab.consistency.record import read_records
 
     records = read_records(path)
     if not records:
@@ -137,8 +139,7 @@ def _print_steps(
 
 def _compare_runs(path: Path, args: argparse.Namespace) -> int:
     """Compare learning runs (level 4)."""
-    from gem_lab.consistency import compare_learning, read_runs
-    from gem_lab.consistency.learning import REBN, REFERENCE
+    from gem_lab.consistency.learning import REBN, REFERENCE, compare_learning, read_runs
     from gem_lab.consistency.learning_page import series_name, write_learning_page
 
     recorded = read_runs(path)

@@ -11,7 +11,7 @@ from gem_lab.cli import _console
 from gem_lab.cli._arguments import CliCommand, add_json_flag, positive_int
 
 if TYPE_CHECKING:
-    from gem_envs.datasets.base import DatasetEnv
+    from gem_envs.datasets import DatasetEnv
 
 COMMAND = CliCommand(
     "show how a file of questions and answers will be read",

@@ -19,7 +19,7 @@ from gem_lab.cli.template import page
 
 if TYPE_CHECKING:
     from gem_chat.report import TemplateReport
-    from gem_core.trainers.plan import Plan
+    from gem_core.trainers import Plan
 
 STYLES = {
     "ready": "green", "absent": "yellow", "broken": "bold red", "accepted": "green", "rejected": "bold red",
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         return code or int(rejected)
     if args.arguments:
         raise ConfigError(f"{args.arguments[0]}: checking arguments requires --trainer NAME")
-    from gem_envs.sandbox import strongest  # here, because the other commands do not need it
+    from gem_envs.sandbox.levels import strongest  # here, because the other commands do not need it
     from gem_lab.discovery import trainer_names
 
     sandbox = strongest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from gem_core.spec import EnvSpec
+from gem_core import EnvSpec
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import CliCommand, add_json_flag
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the matching environments; return exit code 1 if there are none."""
-    from gem_core.registration import list_envs, spec
+    from gem_core import list_envs, spec
     from gem_lab.checker.floors import documented
 
     specs = [spec(id) for id in list_envs(args.pattern) or _containing(args.pattern)]
@@ -72,7 +72,7 @@ def _containing(pattern: str) -> list[str]:
     """Return the ids that contain a match of the pattern, ignoring case."""
     from fnmatch import fnmatchcase
 
-    from gem_core.registration import list_envs
+    from gem_core import list_envs
 
     return [id for id in list_envs() if fnmatchcase(id.lower(), f"*{pattern.lower()}*")]
 

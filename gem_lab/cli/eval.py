@@ -130,7 +130,7 @@ def _rescore(args: argparse.Namespace) -> int:
 
 
 def _expand(texts: list[str]) -> list[str]:
-    from gem_core.registration import list_envs
+    from gem_core import list_envs
 
     chosen: list[str] = []
     for text in (line for argument in texts for line in _lines(argument)):

@@ -15,7 +15,7 @@ _ENV = r'''"""{name}: find a secret number; every reply says whether the guess i
 
 from random import Random
 
-from gem_envs.base import MoveResult, TurnBasedEnv
+from gem_envs import MoveResult, TurnBasedEnv
 from gem_envs.text import integer
 
 
@@ -72,7 +72,7 @@ _TOOL_ENV = r'''"""{name}: add up prices that only a tool knows; looking up a ne
 from gem_core import Env
 from gem_envs.text import boxes, integer
 from gem_core.tools import Tool, ToolResult
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 
 ITEMS = ("apples", "bread", "cheese", "dates", "eggs")
 
@@ -181,7 +181,7 @@ def register_envs() -> None:
     )
 '''
 
-_TEST = """from gem_lab.checker import EnvContract
+_TEST = """from gem_lab import EnvContract
 
 
 class Test{name}(EnvContract):

@@ -7,9 +7,8 @@ import re
 import sys
 import tempfile
 
-from gem_core.core import Env, Info, Observation
+from gem_core import Env, Info, Observation, render_observation
 from gem_core.images import image_bytes, image_urls
-from gem_core.observations import render_observation
 from gem_envs.text import last_boxed
 from gem_lab.cli import _console
 from gem_lab.cli._arguments import CliCommand, add_env_arguments, build_env, parse_env, seed

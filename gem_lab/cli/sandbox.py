@@ -9,7 +9,7 @@ from gem_lab.cli import _console
 from gem_lab.cli._arguments import LIST, CliCommand, add_json_flag, listed
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox import LevelCheck
+    from gem_envs.sandbox.levels import LevelCheck
     from gem_envs.sandbox.selftest.suite import AttackOutcome
 
 

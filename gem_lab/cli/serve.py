@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_envs.tools.mcp import TOKEN_VARIABLE
+from gem_envs.tools.mcp.config import TOKEN_VARIABLE
 from gem_lab.cli import _console, _openenv
 from gem_lab.cli._arguments import (
     CliCommand,
@@ -81,10 +81,9 @@ def run(args: argparse.Namespace) -> int:
 
 def serve_search(args: argparse.Namespace) -> int:
     """Open the search and serve it."""
-    from gem_envs.serving.access import Access
+    from gem_envs.serving import Access
     from gem_envs.serving.run import read_token
-    from gem_envs.tools.search import open_searcher
-    from gem_envs.tools.search.server import SearchServer
+    from gem_envs.tools.search import SearchServer, open_searcher
 
     token = read_token(args.token_file, SEARCH_TOKEN)
     Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
@@ -114,8 +113,8 @@ def serve_search(args: argparse.Namespace) -> int:
 
 def serve_mcp(args: argparse.Namespace) -> int:
     """Serve the environment."""
-    from gem_core.registration import spec
-    from gem_envs.serving.access import Access
+    from gem_core import spec
+    from gem_envs.serving import Access
     from gem_envs.serving.pipes import input_ends_at_signals
     from gem_envs.serving.run import read_token
 
@@ -123,8 +122,7 @@ def serve_mcp(args: argparse.Namespace) -> int:
     Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
     id, kwargs, wrappers = parse_env(args.id, args.kwargs, args.wrappers)
     build_env(id, kwargs, wrappers).close()  # report wrong arguments early
-    from gem_envs.tools.mcp import sdk
-    from gem_envs.tools.mcp.env_server import env_server
+    from gem_envs.tools.mcp import env_server, sdk
 
     server, episodes = env_server(lambda: build_env(id, kwargs, wrappers), id, spec(id).description)
     try:

@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, and print the results."""
     import_torch()
-    from gem_lab.train import TrainConfig, TrainReporter, train
+    from gem_lab.train import TrainConfig, train
     from gem_lab.train.console import ConsoleReporter, quiet_transformers
+    from gem_lab.train.report import TrainReporter
 
     quiet_transformers()
     config = TrainConfig(**given_options(args, TrainConfig))

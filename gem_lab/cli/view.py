@@ -108,7 +108,7 @@ def _number_of_lines(trace: Path) -> int | None:
 
 def _read(path: Path) -> Iterable[Episode]:
     """Return the episodes of a trace, of a log of Inspect, or of a trajectory in ATIF."""
-    from gem_core.rollout.traces import read_traces
+    from gem_core.rollout import read_traces
     from gem_lab.eval.atif import is_atif, read_atif
     from gem_lab.eval.inspect_read import read_inspect_log
 

@@ -22,15 +22,15 @@ import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core import Observation
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
 from gem_core._util.urls import without_secrets
 from gem_core._util.visible import visible
-from gem_core.core import Observation
 from gem_core.errors import ConfigError, MissingDependency, ServiceError
 from gem_core.observations import encodable
-from gem_core.rollout.dialogue import ContextFull, RequestRejected
-from gem_core.rollout.messages import ChatReply, Message
+from gem_core.rollout import ChatReply, ContextFull, RequestRejected
+from gem_core.rollout.messages import Message
 from gem_envs.proxies import proxy_for, via
 from gem_lab.engines.endpoint_errors import everything_said, is_too_long
 from gem_lab.engines.patience import Patience

@@ -20,7 +20,7 @@ from transformers import DynamicCache
 from gem_chat.vision import ImageProcessor
 from gem_chat.vision_model import image_inputs
 from gem_core._util.seeds import derive_int
-from gem_core.rollout.policy import Generation
+from gem_core.rollout import Generation
 from gem_core.rollout.turn import FinishReason
 from gem_lab.engines.batching import Batcher
 from gem_lab.engines.draws import Draws

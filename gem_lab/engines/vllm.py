@@ -9,7 +9,8 @@ from typing import Any
 
 from gem_core._util.seeds import derive_int
 from gem_core.errors import ModelError
-from gem_core.rollout.policy import Generation, reported_finish
+from gem_core.rollout import Generation
+from gem_core.rollout.policy import reported_finish
 from gem_lab.engines.draws import Draws
 
 

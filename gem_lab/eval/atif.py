@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
+from gem_core import Observation
 from gem_core._util.files import write_atomically
 from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
-from gem_core.core import Observation
 from gem_core.errors import TraceError
 from gem_core.images import text_part
-from gem_core.rollout.trajectory import SCHEMA_VERSION, Episode
+from gem_core.rollout import Episode
+from gem_core.rollout.trajectory import SCHEMA_VERSION
 from gem_lab.eval.conversations import TurnCollector
 
 VERSION = "ATIF-v1.6"

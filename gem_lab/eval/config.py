@@ -14,7 +14,8 @@ from gem_core._util.entry_points import is_file
 from gem_core._util.options import Bounds, check_options
 from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core.errors import ConfigError
-from gem_core.rollout.limits import EpisodeLimits, TokenLimit
+from gem_core.rollout import EpisodeLimits
+from gem_core.rollout.limits import TokenLimit
 from gem_core.rollout.options import ContextOptions
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from gem_lab.engines.endpoint import SILENCE, check_extra_body

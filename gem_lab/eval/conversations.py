@@ -6,10 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gem_core.core import Observation
+from gem_core import Observation
 from gem_core.images import text_part
-from gem_core.rollout.trajectory import ContextMode, Episode
-from gem_core.rollout.turn import Prompts, Turn
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout.trajectory import ContextMode
+from gem_core.rollout.turn import Prompts
 
 
 class TurnCollector:

@@ -14,9 +14,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from gem_core import Observation
 from gem_core._util.files import write_atomically
 from gem_core._util.urls import data_without_secrets
-from gem_core.core import Observation
 from gem_core.rollout import Episode
 from gem_lab.eval.folder import CONFIG
 from gem_lab.eval.report import EvalRun

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gem_core import Observation
 from gem_core._util.foreign_json import MOST_BYTES, read_json, read_json_file
 from gem_core._util.messages import error_line
-from gem_core.core import Observation
 from gem_core.errors import ConfigError, TraceError
 from gem_core.images import text_part
-from gem_core.rollout.trajectory import Episode
+from gem_core.rollout import Episode
 from gem_lab.eval.conversations import TurnCollector
 from gem_lab.eval.inspect_log import EPISODE, EPISODE_FIELDS
 

@@ -17,7 +17,8 @@ from typing import Any
 from gem_core._util.messages import error_line
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, read_token_texts
+from gem_core.rollout import Episode
+from gem_core.rollout.traces import read_token_texts
 from gem_lab.eval import folder as folders
 from gem_lab.eval.compare import paired_differences
 from gem_lab.eval.viewer import PageSummary, write_page

@@ -21,10 +21,10 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, EnvPool, Episode, EpisodeLimits, TraceWriter, Turn, read_token_texts
+from gem_core.rollout import ChatReply, ContextFull, EnvPool, Episode, EpisodeLimits, TraceWriter, Turn
 from gem_core.rollout.concurrency import play_tasks
-from gem_core.rollout.dialogue import ContextFull
 from gem_core.rollout.messages import Message
+from gem_core.rollout.traces import read_token_texts
 from gem_core.tasks import EnvChoice, TaskRow, evaluation_tasks
 from gem_lab.eval import folder as folders
 from gem_lab.eval.config import file_hashes

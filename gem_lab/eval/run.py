@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from gem_chat import EnvPlayer
 from gem_core._util.files import claimed
-from gem_core.rollout import CutTurns, EnvPool, Episode, TraceWriter
+from gem_core.rollout import EnvPool, Episode, TraceWriter
+from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tasks import TaskRow, evaluation_tasks
 from gem_lab.eval import folder as folders

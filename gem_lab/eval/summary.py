@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from gem_core.rollout import Episode
-from gem_core.rollout.metrics import by_task, episode_metrics
+from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout.metrics import by_task
 from gem_lab.eval.intervals import (
     average,
     drop_empty_interval,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gem_core import list_envs
 from gem_core._util.visible import visible
 from gem_core.errors import ConfigError
-from gem_core.registration import list_envs
 from gem_core.tasks import EnvChoice
 
 _DATA = re.compile(r"\b(?:dataset|corpus|split|subset)='[\w./-]*'")

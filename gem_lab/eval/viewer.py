@@ -18,15 +18,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from gem_core import Observation
 from gem_core._util.files import write_atomically
 from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core._util.visible import visible
 from gem_core.advantages import Threads, returns, with_threads
-from gem_core.core import Observation
 from gem_core.images import image_urls
 from gem_core.observations import readable_text
-from gem_core.rollout.trajectory import Episode
-from gem_core.rollout.turn import Turn
+from gem_core.rollout import Episode, Turn
 from gem_lab.eval import markup
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.checks import check_names, expected
-from gem_core.advantages.registry import Estimator, get_estimator
+from gem_core.advantages import Estimator, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.registration import read_specs
 from gem_lab.exam.episodes import SampledEpisodes, greedy, sample

@@ -19,7 +19,7 @@ import numpy as np
 from gem_core._util.checks import check_choice, check_int, check_number, expected
 from gem_core._util.messages import error_text
 from gem_core._util.seeds import derive_int
-from gem_core.advantages.registry import Estimator, get_estimator, list_estimators
+from gem_core.advantages import Estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError
 from gem_lab.exam.bias import Bias, compare
 from gem_lab.exam.certificates import Cell, Certificate, certify

@@ -11,8 +11,8 @@ from typing import Annotated, Any, ClassVar
 from gem_core._util.checks import check_number, defaults, expected
 from gem_core._util.foreign_json import read_json
 from gem_core._util.options import Bounds
+from gem_core.advantages import get_estimator, list_estimators
 from gem_core.advantages.declaration import NEEDS
-from gem_core.advantages.registry import get_estimator, list_estimators
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from gem_core.rollout.limits import TokenLimit

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import read_estimator
-from gem_core.trainers.plugin import RecipeWriter, SupportedTrainer
+from gem_core.trainers import SupportedTrainer, read_estimator
+from gem_core.trainers.plugin import RecipeWriter
 from gem_lab.discovery import load_trainer
 from gem_lab.repro.recipe import Recipe
 

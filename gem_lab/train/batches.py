@@ -15,8 +15,8 @@ from transformers import DynamicCache
 from gem_chat.vision import ImageProcessor
 from gem_chat.vision_model import image_inputs
 from gem_core.errors import ConfigError
-from gem_core.rollout.rows import Row, RowSplit
-from gem_core.rollout.trajectory import Episode
+from gem_core.rollout import Episode, Row
+from gem_core.rollout.rows import RowSplit
 from gem_lab.engines.sampling import cache_layers, full_attention
 
 _MIN_SAVED = 128

@@ -15,10 +15,11 @@ from gem_core._util.options import Bounds, check_options
 from gem_core._util.urls import data_without_secrets
 from gem_core.advantages.registry import Supply
 from gem_core.errors import ConfigError
-from gem_core.rollout.limits import EpisodeLimits, TokenLimit
+from gem_core.rollout import EpisodeLimits
+from gem_core.rollout.limits import TokenLimit
 from gem_core.rollout.options import ContextOptions
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers import EstimatorChoice
 from gem_core.trainers.options import AdvantageOptions
 from gem_lab.options import LocalOptions, RunOptions, TrainingOptions, check_envs
 

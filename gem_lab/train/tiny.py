@@ -28,17 +28,15 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 import gem_core
 from gem_chat import AppendContext
 from gem_chat.vision import is_processor, tokenizer_of
+from gem_core import Env, Wrapper
 from gem_core._util.checks import check_path
 from gem_core._util.seeds import derive_rng, derive_seed
-from gem_core.core import Env
 from gem_core.errors import ConfigError
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv
-from gem_core.multiagent.one_agent import OneAgent
+from gem_core.multiagent import MultiAgentEnv, OneAgent
 from gem_core.observations import readable_text
 from gem_core.rollout import Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import TRAIN_SEEDS, EnvChoice, count_items
-from gem_core.wrapper import Wrapper
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 from gem_lab.train.batches import make_batch, score_tokens
 from gem_lab.train.checkpoint import save_processor
 from gem_lab.train.output import replace_folder

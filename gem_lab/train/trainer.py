@@ -42,11 +42,12 @@ from gem_chat.vision import tokenizer_of
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.advantages import returns
 from gem_core.errors import EnvError
-from gem_core.rollout import CutTurns, Episode, describe_failures, episode_metrics, nothing_trainable
+from gem_core.rollout import Episode, episode_metrics, trainable_turn_rewards
+from gem_core.rollout.budgets import CutTurns
 from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.rollout.metrics import evaluation_metrics
 from gem_core.rollout.sources import SourceLedger, split_by_source
-from gem_core.rollout.trajectory import trainable_turn_rewards
 from gem_core.tasks import TaskRow, evaluation_tasks
 from gem_lab.engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab.engines.sampling import BatchingPolicy

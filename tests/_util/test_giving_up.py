@@ -21,10 +21,8 @@ import pytest
 from gem_core._util.places import GivenUp, Places
 from gem_core._util.threads import ThreadCall, ThreadPool
 from gem_core._util.waiting import Overdue
-from gem_envs.sandbox import container, process
+from gem_envs.sandbox import ProgramLimits, container, process, self_check
 from gem_envs.sandbox.in_process import InProcess
-from gem_envs.sandbox.levels import self_check
-from gem_envs.sandbox.limits import ProgramLimits
 from gem_envs.sandbox.process import Process
 from gem_envs.sandbox.program import cores
 from gem_envs.tools import loop

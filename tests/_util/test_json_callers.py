@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gem_chat.calls.reading import json_call
+from gem_core import EnvSpec
 from gem_core._util.files import read_json_lines
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
-from gem_core.spec import EnvSpec
 from gem_core.tasks import read_task
+from gem_core.trainers import read_tasks
 from gem_core.trainers.options import read_object
-from gem_core.trainers.tasks import read_tasks
 from gem_envs.data.columns import _decoded
 from gem_envs.data.file_rows import FileRows
 from gem_envs.databases.folder import _task
@@ -24,10 +24,10 @@ from gem_envs.tools.http import HttpClient
 from gem_envs.tools.mcp.config import read_config as read_servers
 from gem_envs.tools.search.folders import read_facts
 from gem_lab.cli._arguments import parse_kwargs
+from gem_lab.consistency import Record
 from gem_lab.consistency.learning import LearningRun
-from gem_lab.consistency.record import Record
 from gem_lab.eval.folder import read_config, read_summary
-from gem_lab.repro.recipe import Recipe
+from gem_lab.repro import Recipe
 
 HOSTILE = {
     "unclosed lists": "[" * 100_000,

@@ -141,7 +141,7 @@ CHECKER = """
 import threading
 from gem_core._util import orphans
 from gem_lab.checker import runaway
-from gem_core.spec import EnvSpec
+from gem_core import EnvSpec
 spec = EnvSpec("test:Backtracks", "tests.checker.broken_envs:Backtracks")
 texts = [("repetition", "bare", "(a+)+$")]
 threading.Thread(target=runaway.send, args=(spec, 0, texts, 3600.0), daemon=True).start()
@@ -187,7 +187,7 @@ orphans.end_with_us(subprocess.Popen(command, pass_fds=pipes, start_new_session=
 SERVER = """
 import asyncio
 from gem_bridges.openenv import workers
-from gem_core.spec import EnvSpec
+from gem_core import EnvSpec
 from gem_core.workers import EnvRecipe
 workers.END_SECONDS = 0.1
 spec = EnvSpec("game:GuessTheNumber-v0-easy", "gem_envs.games:GuessTheNumber")

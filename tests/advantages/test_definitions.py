@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gem_core import advantages
+from gem_core.advantages import get_estimator
 from gem_core.advantages.batch import as_turns
-from gem_core.advantages.registry import get_estimator
 from gem_core.errors import ConfigError
 from tests.advantages.builtin import BUILTIN
 

@@ -13,8 +13,7 @@ import pytest
 
 from gem_core import advantages
 from gem_core._util import entry_points as loading
-from gem_core.advantages import registry
-from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
+from gem_core.advantages import Estimator, estimator, get_estimator, list_estimators, registry
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
 from tests.advantages.builtin import BUILTIN
 
@@ -160,7 +159,7 @@ def test_without_torch_the_pip_command_is_given(monkeypatch):
 
 def test_names_and_numpy_forms_load_no_torch():
     code = (
-        "import sys; from gem_core.advantages.registry import get_estimator; "
+        "import sys; from gem_core.advantages import get_estimator; "
         "get_estimator('rebn')([[1.0], [0.0]]); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

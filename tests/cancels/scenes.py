@@ -15,7 +15,7 @@ from gem_core import register
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
 from gem_core.rollout.concurrency import play_tasks
 from gem_core.tools import Tool, ToolResult, make_tools
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.envs.multiagent.test_multi_agent_env import Counting
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from gem_core.errors import CheckFailed, SandboxError
-from gem_envs.sandbox import LevelCheck, levels, open_sandbox
-from gem_lab.checker import check_env
+from gem_envs.sandbox import levels, open_sandbox
+from gem_envs.sandbox.levels import LevelCheck
+from gem_lab import check_env
 from tests.checker.broken_envs import Sound
 
 WRITES = "'w').close()"

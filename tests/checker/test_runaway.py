@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gem_core import EnvSpec
 from gem_core.errors import CheckFailed
-from gem_core.spec import EnvSpec
-from gem_lab.checker import check_env
+from gem_lab import check_env
 from gem_lab.checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
 from gem_lab.checker.host import ProcessSnapshot
 from gem_lab.checker.runaway import portable_spec, send

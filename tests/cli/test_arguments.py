@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_lab.cli import _arguments, build_parser, main
+from gem_lab import main
+from gem_lab.cli import _arguments, build_parser
 from gem_lab.cli._arguments import parse_kwargs
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import gem_core
-from gem_lab.cli import main
+from gem_lab import main
 from tests.cli.terminal import Terminal
 from tests.support import ScriptedEnv
 

@@ -6,7 +6,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ServiceError
-from gem_lab.cli import main
+from gem_lab import main
 from tests.support import ScriptedEnv
 
 EASY = "game:GuessTheNumber-v0-easy"

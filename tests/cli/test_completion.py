@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from gem_lab.cli._completion import SHELLS
 
 EXAMPLES = {

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.plan import Plan, SourceRows
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
-from gem_envs.sandbox import LevelCheck, levels, strongest
-from gem_lab import discovery
-from gem_lab.cli import main
+from gem_core.trainers import Plan, SupportedTrainer, TrainerPlugin
+from gem_core.trainers.plan import SourceRows
+from gem_envs.sandbox import levels
+from gem_envs.sandbox.levels import LevelCheck, strongest
+from gem_lab import discovery, main
 
 
 def doctor(capsys, code: int = 0) -> dict:

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from gem_lab.cli._console import note
 
 GAME = "game:GuessTheNumber-v0-easy"

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import gem_core
-from gem_lab.cli import COMMANDS, build_parser, main
+from gem_lab import main
+from gem_lab.cli import COMMANDS, build_parser
 
 
 def test_no_arguments_show_the_help(capsys):
@@ -67,7 +68,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
 
 def test_the_help_is_light():
     code = (
-        "import sys; from gem_lab.cli import main; main(['--help']);"
+        "import sys; from gem_lab import main; main(['--help']);"
         "heavy = {'torch', 'transformers', 'ray', 'rich', 'matplotlib', 'asyncio'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy - {'asyncio'} else 0)"
     )
@@ -98,7 +99,7 @@ def test_a_closed_pipe_is_silent():
 def test_what_the_terminals_encoding_lacks_is_escaped():
     code = (
         "import gem_core, sys; gem_core.register('test:Odd-v0', 'a:b', description='caf\\u00e9 \\ud800');"
-        "from gem_lab.cli import main; sys.exit(main(['envs', 'test:Odd-v0']))"
+        "from gem_lab import main; sys.exit(main(['envs', 'test:Odd-v0']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

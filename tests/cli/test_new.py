@@ -10,12 +10,10 @@ import sys
 import pytest
 
 import gem_core
+from gem_core import EnvSpec, make_vec
 from gem_core.errors import ConfigError
-from gem_core.spec import EnvSpec
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_core.vector import make_vec
-from gem_lab.checker import check_env
-from gem_lab.cli import main
+from gem_lab import check_env, main
 
 
 @pytest.fixture

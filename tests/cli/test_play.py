@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import gem_core
-from gem_lab.cli import main
+from gem_lab import main
 from tests.cli.terminal import Terminal
 from tests.support import PIXEL, ImageEnv, ScriptedEnv
 

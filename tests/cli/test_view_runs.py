@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from gem_core._util.files import claimed
-from gem_core.rollout.traces import TraceWriter
-from gem_lab.cli import main
+from gem_core.rollout import TraceWriter
+from gem_lab import main
 from gem_lab.cli._runs import find_runs, write_index
-from gem_lab.consistency import LearningRun
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.run import evaluate
+from gem_lab.consistency.learning import LearningRun
+from gem_lab.eval import EvalConfig, evaluate
 from tests.eval.traces import EVIL, episode, several, turn
 
 EASY = "game:GuessTheNumber-v0-easy"

@@ -27,9 +27,8 @@ from gem_bridges.compat.utils.parsing import (
 )
 from gem_bridges.compat.wrappers.observation_wrapper import ObservationWrapper
 from gem_bridges.compat.wrappers.wrapper_factory import WRAPPER_FACTORY, get_wrapper_fns
-from gem_core import registration
+from gem_core import make_vec, registration
 from gem_core.errors import ConfigError
-from gem_core.vector import make_vec
 
 ROWS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(20)]
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from gem_core.errors import TraceError
-from gem_lab.cli import FAILED, MISTAKE, OK, main
-from gem_lab.consistency import Equivalence, compare_learning, read_runs
+from gem_lab import main
+from gem_lab.cli import FAILED, MISTAKE, OK
+from gem_lab.consistency.learning import Equivalence, compare_learning, read_runs
 from gem_lab.consistency.learning_page import write_learning_page
 
 RUNS = "runs.jsonl"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import gem_core
-from gem_core.core import InfoKeys
+from gem_core import InfoKeys
 
 ROOT = Path(gem_core.__file__).parents[1]
 PAGE = (ROOT / "docs/concepts/environments.md").read_text()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_envs.base import TurnBasedEnv
+from gem_envs import TurnBasedEnv
 
 IDS = gem_core.list_envs("game:*")
 FAMILIES = sorted({id.removeprefix("game:").partition("-v0")[0] for id in IDS})

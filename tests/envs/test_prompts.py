@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gem_core
+from gem_core import render_observation
 from gem_core.errors import DataError, MissingDependency
-from gem_core.observations import render_observation
 from gem_lab.checker.null_policies import visible_text
 
 

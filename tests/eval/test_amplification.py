@@ -8,7 +8,7 @@ import pytest
 
 from gem_core import images
 from gem_core.errors import DataError, TraceError
-from gem_lab.eval.inspect_read import read_inspect_log
+from gem_lab.eval import read_inspect_log
 
 
 @pytest.mark.parametrize("large", ["header.json", "samples/1_epoch_1.json", "both"])

@@ -14,15 +14,13 @@ from statistics import fmean
 import pytest
 
 from gem_chat import MessagesContext
+from gem_core import list_envs
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError, TraceError
-from gem_core.registration import list_envs
 from gem_core.rollout import ChatReply
-from gem_lab.cli import main
-from gem_lab.eval.config import EvalConfig
+from gem_lab import main
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate
 from gem_lab.eval.folder import finished
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.run import evaluate
 from tests.engines.stub import Flaky, StubEndpoint, guess
 from tests.trainers.spies import gem_trouble
 

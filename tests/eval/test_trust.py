@@ -3,7 +3,7 @@ import json
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_lab.cli import main
+from gem_lab import main
 from gem_lab.eval.trust import check_trusted
 
 GAME = "game:GuessTheNumber-v0-easy"
@@ -58,7 +58,7 @@ def test_rescore_runs_no_command_of_the_folder(tmp_path, monkeypatch, capsys):
 
 def test_a_password_reaches_no_file(tmp_path):
     from gem_core.tasks import EnvChoice
-    from gem_lab.eval.config import EvalConfig
+    from gem_lab.eval import EvalConfig
     from gem_lab.eval.folder import begin, read_config
 
     url = "http://user:PASSW0RD@127.0.0.1:1/v1?api_key=PASSW0RD"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gem_core.errors import EnvError
-from gem_envs.datasets.code import CodeEnv
+from gem_envs.datasets import CodeEnv
 from gem_envs.graders.program_tests import read_tests
 from gem_envs.graders.programs import program_limits, run_tests
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from unittest.mock import patch
 
-from gem_envs.sandbox.shell import open_shell
+from gem_envs.sandbox import open_shell
 from gem_envs.terminal import task as task_module
 from gem_envs.terminal.source import OwnTasks
 from gem_envs.terminal.task import TerminalTask

@@ -19,12 +19,14 @@ from gem_core import registration
 from gem_core.advantages import estimator as declare
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.errors import ConfigError, GemError
-from gem_lab.cli import FAILED, MISTAKE, OK, build_parser, main
-from gem_lab.discovery import load_trainer
+from gem_lab import load_trainer, main
+from gem_lab.cli import FAILED, MISTAKE, OK, build_parser
 from gem_lab.eval.viewer import write_page
-from gem_lab.repro import Recipe, read_settings, write_reference
+from gem_lab.repro import Recipe, write_reference
+from gem_lab.repro.settings import read_settings
 from gem_lab.repro.writers import load_recipe_writer
-from gem_lab.train.config import SUPPLIES, TrainConfig
+from gem_lab.train import TrainConfig
+from gem_lab.train.config import SUPPLIES
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
 from tests.support import ScriptedEnv
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
 from gem_lab import discovery
 from gem_lab.repro import Recipe
 from gem_lab.repro.writers import check_recipe, load_recipe_writer

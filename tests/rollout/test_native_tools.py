@@ -11,12 +11,11 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_chat.calls.formats import FORMATS
 from gem_chat.calls.native import native_text
-from gem_core.core import Env
-from gem_core.rollout import EpisodeLimits, read_traces, run_episode
-from gem_core.rollout.metrics import episode_metrics
+from gem_core import Env
+from gem_core.rollout import EpisodeLimits, episode_metrics, read_traces, run_episode
 from gem_core.tools import Tool, ToolResult
-from gem_envs.tools.wrapper import Tools
-from gem_lab.cli import main
+from gem_envs.tools import Tools
+from gem_lab import main
 from gem_lab.engines.endpoint import Endpoint
 from gem_lab.engines.patience import Patience
 from tests.engines.stub import StubEndpoint, completion

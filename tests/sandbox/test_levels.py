@@ -6,15 +6,8 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError, SandboxError
-from gem_envs.sandbox import (
-    LEVELS,
-    LevelCheck,
-    ProgramLimits,
-    close_sandboxes,
-    levels,
-    open_sandbox,
-    self_check,
-)
+from gem_envs.sandbox import LEVELS, ProgramLimits, levels, open_sandbox, self_check
+from gem_envs.sandbox.levels import LevelCheck, close_sandboxes
 from tests.sandbox.support import needs_namespace
 
 

@@ -9,7 +9,7 @@ from gem_envs.sandbox.namespace import Namespace
 from gem_envs.sandbox.selftest import suite
 from gem_envs.sandbox.selftest.attacks import ATTACKS
 from gem_envs.sandbox.selftest.suite import attack_level
-from gem_lab.cli import main
+from gem_lab import main
 from tests.sandbox.support import needs_namespace
 
 HARMLESS = {attack.name for attack in ATTACKS if attack.min_level == "none"}

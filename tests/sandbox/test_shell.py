@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox import self_check
-from gem_envs.sandbox.shell import LIMITS, File, open_shell
+from gem_envs.sandbox import File, open_shell, self_check
+from gem_envs.sandbox.shell import LIMITS
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_envs.serving.access import Access
+from gem_envs.serving import Access, HttpServer, json_response
 from gem_envs.serving.guard import ConnectionLimits
-from gem_envs.serving.http import HttpServer, json_response, read_body, send, web
+from gem_envs.serving.http import read_body, send, web
 from tests.serving import raw
 
 HOST = "Host: localhost\r\n"

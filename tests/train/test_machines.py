@@ -15,10 +15,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.errors import CheckpointError, ConfigError, GemError  # noqa: E402
-from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
 from gem_lab.train.checkpoint import STATE_NAME, save_checkpoint  # noqa: E402
 from gem_lab.train.config import TINY  # noqa: E402
 from gem_lab.train.output import RememberingFile, replace_folder  # noqa: E402
+from gem_lab.train.report import TrainReporter  # noqa: E402
 from gem_lab.train.trainer import Learner  # noqa: E402
 from tests.train.helpers import options, read_metrics  # noqa: E402
 

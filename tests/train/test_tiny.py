@@ -16,7 +16,7 @@ from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import EpisodeLimits, episode_metrics, run_episode  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_envs.games.guess_the_number import GuessTheNumber  # noqa: E402
-from gem_envs.tools.wrapper import Tools  # noqa: E402
+from gem_envs.tools import Tools  # noqa: E402
 from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
 from gem_lab.train import TinyOptions, make_tiny, save_tiny  # noqa: E402
 from gem_lab.train.tiny import RandomPlayer, folder_hash  # noqa: E402

@@ -19,8 +19,9 @@ from gem_core.advantages import estimator, gdpo  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
-from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
 from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_lab.train.report import TrainReporter  # noqa: E402
 from gem_lab.train.trainer import Learner, Trainer  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core._util.files import claimed  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_lab.cli import main  # noqa: E402
+from gem_lab import main  # noqa: E402
 from gem_lab.train import TrainConfig, train  # noqa: E402
 from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
 from gem_lab.train.rollouts import Rollouts  # noqa: E402
@@ -341,7 +341,7 @@ def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder
 
 
 def test_reporter_is_closed_whatever_happens(tiny_folder, tmp_path):
-    from gem_lab.train import TrainReporter
+    from gem_lab.train.report import TrainReporter
 
     class Closing(TrainReporter):
         closed = 0

@@ -11,7 +11,7 @@ import pytest
 
 from gem_core import registration
 from gem_core._util import entry_points
-from gem_lab.cli import main
+from gem_lab import main
 
 pytest.register_assert_rewrite("tests.trainers.evidence")
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import Episode, RowSplit, Turn
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout.rows import RowSplit
 from gem_core.tasks import EnvChoice
 from gem_lab.train.batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns

@@ -22,7 +22,7 @@ from gem_verl.rows import task_of as verl_task
 from gem_verl.rows import verl_row
 
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task, write_tasks
-from gem_core.trainers.tasks import read_tasks
+from gem_core.trainers import read_tasks
 from tests.trainers.items import KINDS, check_epochs, source_of
 
 Through: Any = Callable[[EnvChoice, int, Path], list[TaskRow]]

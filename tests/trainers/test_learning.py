@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from gem_lab.consistency import compare_learning, read_runs
+from gem_lab.consistency.learning import compare_learning, read_runs
 from tests.trainers import learning
 from tests.trainers.learning import Given
 from tests.trainers.processes import ROOT

@@ -11,8 +11,9 @@ import gem_core
 from gem_core import tools as base
 from gem_core.errors import ConfigError, ResetNeeded, UnknownName
 from gem_core.tools import Tool, ToolResult, register_tool
-from gem_envs.tools.wrapper import LAST_USE, Tools
-from gem_lab.checker import check_env
+from gem_envs.tools import Tools
+from gem_envs.tools.wrapper import LAST_USE
+from gem_lab import check_env
 from tests.support import ScriptedEnv
 
 TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}

@@ -8,7 +8,7 @@ from functools import wraps
 from random import Random
 from typing import Any
 
-from gem_core.wrapper import Wrapper
+from gem_core import Wrapper
 
 IGNORED = frozenset(("use_mp", "verbose", "load_from_cache_file", "max_workers", "sandbox_type", "max_turns"))
 """Arguments of GEM's environments that are ignored if a constructor lacks them."""

@@ -9,6 +9,6 @@ __all__ = ["CodeEnv"]
 
 
 class CodeEnv(Attributes, code.CodeEnv):
-    """`gem_envs.datasets.code.CodeEnv` with the arguments and attributes of GEM's class."""
+    """`gem_envs.datasets.CodeEnv` with the arguments and attributes of GEM's class."""
 
     __init__ = with_gems_arguments(code.CodeEnv.__init__)

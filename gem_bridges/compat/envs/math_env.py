@@ -9,6 +9,6 @@ __all__ = ["MathEnv"]
 
 
 class MathEnv(Attributes, math.MathEnv):
-    """`gem_envs.datasets.math.MathEnv` with the arguments and attributes of GEM's class."""
+    """`gem_envs.datasets.MathEnv` with the arguments and attributes of GEM's class."""
 
     __init__ = with_gems_arguments(math.MathEnv.__init__)

@@ -9,6 +9,6 @@ __all__ = ["QaEnv"]
 
 
 class QaEnv(Attributes, qa.QaEnv):
-    """`gem_envs.datasets.qa.QaEnv` with the arguments and attributes of GEM's class."""
+    """`gem_envs.datasets.QaEnv` with the arguments and attributes of GEM's class."""
 
     __init__ = with_gems_arguments(qa.QaEnv.__init__)

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gem_bridges.compat.envs.arguments import IGNORED, Attributes
-from gem_core import registration
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
-from gem_core.registration import WrapperLike, print_envs, register
-from gem_core.spec import EnvSpec
+from gem_core import Env, EnvSpec, Info, Observation, Wrapper, print_envs, register, registration
+from gem_core import make_vec as make_vector
+from gem_core.core import ResetOptions, ResetResult, StepResult
+from gem_core.registration import WrapperLike
 from gem_core.vector import VectorEnv
-from gem_core.vector import make_vec as make_vector
-from gem_core.wrapper import Wrapper
 
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
 

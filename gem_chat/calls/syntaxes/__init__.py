@@ -2,7 +2,7 @@
 
     call = get_syntax("glm").parse(response, tools)[0]
 
-A chat template is made for one of these syntaxes; `gem_chat.calls.native.native_syntax` tells which. The text
+A chat template is made for one of these syntaxes; `gem_chat.native_syntax` tells which. The text
 of a response includes its special tokens, because many syntaxes consist of them. A parser accepts any text.
 What looks like a call but cannot be read becomes a `ToolCall` with an `error`.
 """

@@ -14,6 +14,9 @@ from gem_core._util.foreign_json import read_json_file
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError, DataError
 
+TOKEN_VARIABLE = "GEM_CORE_MCP_TOKEN"
+"""Environment variable with the token of a server over HTTP."""
+
 Sessions = Literal["shared", "episode"]
 
 

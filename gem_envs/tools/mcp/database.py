@@ -1,8 +1,8 @@
 """SQLite databases for models: opened under limits, with results as text tables.
 
 A statement can reach no file except the database and cannot grow it without bound. A long series of steps is
-interrupted; `gem_envs.tools.mcp.limited` also ends a single step that takes too long, and bounds memory. Uses
-only the standard library.
+interrupted; `gem_envs.tools.mcp.limited` also ends a single step that takes too long, and bounds memory.
+Uses only the standard library.
 """
 
 from __future__ import annotations

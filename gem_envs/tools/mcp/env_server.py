@@ -16,13 +16,13 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from gem_core import Env, Info, Observation, render_observation
 from gem_core._util.closing import Closer
 from gem_core._util.messages import error_line
 from gem_core._util.owners import calls_of
 from gem_core._util.threads import in_thread
-from gem_core.core import Env, Info, Observation
 from gem_core.errors import ConfigError
-from gem_core.observations import observation_text, render_observation
+from gem_core.observations import observation_text
 from gem_envs.tools.mcp import sdk
 from gem_envs.tools.mcp.sdk import Context
 

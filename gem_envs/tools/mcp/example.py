@@ -20,7 +20,8 @@ from time import monotonic
 from typing import Any
 
 from gem_envs.serving.run import read_token
-from gem_envs.tools.mcp import TOKEN_VARIABLE, sdk
+from gem_envs.tools.mcp import sdk
+from gem_envs.tools.mcp.config import TOKEN_VARIABLE
 from gem_envs.tools.mcp.sdk import Context
 
 _MOST_SESSIONS, _MOST_KEYS, _LONGEST_VALUE = 4096, 1000, 10_000

@@ -22,7 +22,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from gem_envs.serving.run import read_token
-from gem_envs.tools.mcp import TOKEN_VARIABLE, sdk
+from gem_envs.tools.mcp import sdk
+from gem_envs.tools.mcp.config import TOKEN_VARIABLE
 from gem_envs.tools.mcp.database import SECONDS, path_of
 from gem_envs.tools.mcp.limited import LimitedError, run_limited
 

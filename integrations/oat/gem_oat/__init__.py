@@ -8,10 +8,24 @@ are imported on first use; this module needs no Oat.
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_oat.actor import Actor
+    from gem_oat.args import Args
+    from gem_oat.learner import CriticLearner, Learner
+
+__all__ = [
+    "Actor",
+    "Args",
+    "CriticLearner",
+    "Learner",
+    "TRAINER",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="Oat",
     package="gem_oat",
     distribution="oat-llm",
@@ -21,8 +35,8 @@ SUPPORTED = SupportedTrainer(
     supplies=("group_ids", "lengths", "values", "agent_ids", "state_keys", "reward_components", "truncated"),
     supplies_to_stats=("lengths",),
 )
-TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
+TRAINER = TrainerPlugin(_SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED, {"actor": ["Actor"], "args": ["Args"], "learner": ["CriticLearner", "Learner"]}
+    _SUPPORTED, {"actor": ["Actor"], "args": ["Args"], "learner": ["CriticLearner", "Learner"]}
 )

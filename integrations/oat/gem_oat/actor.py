@@ -11,22 +11,23 @@ from typing import Any
 
 from oat.algorithms.ppo import PPOActor
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, Generation, describe_failures
+from gem_core.rollout import Episode, Generation
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks
+from gem_core.rollout.failures import describe_failures
 from gem_core.tasks import TaskRow
 from gem_core.trainers.interface import expect_listed
 from gem_lab.engines.vllm import vllm_generation
-from gem_oat import SUPPORTED
+from gem_oat import _SUPPORTED
 from gem_oat.args import Args
 from gem_oat.collect import collect
 from gem_oat.policy import BatchedPolicy
 from gem_oat.rows import draw_turns, pack_turns, turn_values
 from gem_oat.tasks import progress_of
 
-expect_listed(SUPPORTED, "oat")
+expect_listed(_SUPPORTED, "oat")
 logger = logging.getLogger(__name__)
 
 

@@ -12,9 +12,9 @@ from oat.algorithms.ppo import PPOArgs
 from gem_core.advantages.registry import names_in_trainer
 from gem_core.rollout.options import read_object
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import EstimatorOptions, PluginOptions, flag_fields
-from gem_oat import SUPPORTED
+from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions, read_estimator
+from gem_core.trainers.options import flag_fields
+from gem_oat import _SUPPORTED
 
 FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
 """The options of a rollout that become flags. Oat already has a flag for the length of a response."""
@@ -107,7 +107,7 @@ class Args(PPOArgs):  # type: ignore[misc]
             prefix="--estimator-options.",
             gamma_option="--gamma",
             option="--estimator",
-            trainer=SUPPORTED,
+            trainer=_SUPPORTED,
         )
 
 

@@ -12,7 +12,7 @@ from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_core.rollout.options import read_object
 from gem_core.trainers.options import reject_changed
-from gem_oat import SUPPORTED
+from gem_oat import _SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.tasks import progress_of, task_order
 
@@ -112,7 +112,7 @@ def _reject_unsupported(args: Args) -> None:
     critic, defaults = args.critic_type == "ppo", vars(Args())
     chosen = ["always", "with a critic" if critic else "without a critic"]
     chosen += ["several groups"] * (args.num_groups > 1) + ["without drgrpo"] * (args.critic_type != "drgrpo")
-    reasons = [item for name in chosen for item in SUPPORTED.read_table("unsupported.json", name).items()]
+    reasons = [item for name in chosen for item in _SUPPORTED.read_table("unsupported.json", name).items()]
     settings = [(name, defaults[name], reason) for reason, names in reasons for name in names.split()]
     reject_changed(args, settings, prefix="--", written=lambda name: name.replace("_", "-"))
     if critic and args.zero_stage == 3:

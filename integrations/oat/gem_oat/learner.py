@@ -23,14 +23,15 @@ from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.rollout.sources import SourceLedger, split_by_source
 from gem_core.tasks import EnvChoice, evaluation_tasks
-from gem_core.trainers.failures import batch_metrics, evaluation_logs, pack_outline
+from gem_core.trainers import batch_metrics
+from gem_core.trainers.failures import evaluation_logs, pack_outline
 from gem_core.trainers.interface import expect_listed
-from gem_oat import SUPPORTED
+from gem_oat import _SUPPORTED
 from gem_oat.args import Args, dataset_rows
 from gem_oat.rows import Collected, TurnRow
 from gem_oat.tasks import COUNTERS, Progress, progress_of, task_order, task_prompts
 
-expect_listed(SUPPORTED, "oat")
+expect_listed(_SUPPORTED, "oat")
 
 
 class Learner(PPOLearner):  # type: ignore[misc]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gem_core.tasks import EnvChoice, evaluation_tasks
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
+from gem_core.trainers import Plan
+from gem_core.trainers.plan import SourceRows, count_rows, describe_budget, describe_truncation
 from gem_oat.args import Args
 
 PLAYED = ("gem_oat.Actor", "the environment")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_lab.repro import Recipe, flags, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import flags
+from gem_lab.repro.settings import read_settings
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (

@@ -9,10 +9,10 @@ from random import Random
 from oat.types import TransitionData
 
 from gem_core.advantages import ReturnStats, returns
-from gem_core.rollout import Episode, without_tokens
+from gem_core.rollout import Episode, trainable_turn_rewards
 from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.rollout.trajectory import trainable_turn_rewards
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.rollout.metrics import without_tokens
+from gem_core.trainers import EstimatorChoice
 
 
 @dataclass

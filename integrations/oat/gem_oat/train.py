@@ -9,10 +9,10 @@ import sys
 from typing import Any
 
 from gem_core.errors import ConfigError
+from gem_core.trainers import Plan
 from gem_core.trainers.imports import replaced
-from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_oat import SUPPORTED
+from gem_oat import _SUPPORTED
 
 
 def run(args: Any, learner_cls: type[Any] | None = None, actor_cls: type[Any] | None = None) -> None:
@@ -59,7 +59,7 @@ def check(arguments: list[str]) -> Plan:
 
 def parse(arguments: list[str]) -> Any:
     """Return the `Args` of the command line, before `prepare`."""
-    SUPPORTED.require()
+    _SUPPORTED.require()
     from oat.args import get_default_args
 
     from gem_oat.args import Args
@@ -70,7 +70,7 @@ def parse(arguments: list[str]) -> Any:
 
 def main() -> None:
     """Run the command line; a `GemError` is printed as one line, with exit code 2."""
-    with errors_in_one_line(SUPPORTED):
+    with errors_in_one_line(_SUPPORTED):
         run(parse(sys.argv[1:]))
 
 

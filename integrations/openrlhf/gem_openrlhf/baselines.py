@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from openrlhf.trainer.ppo_utils import experience_maker
 
+from gem_core.trainers import expect
 from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.imports import replaced
-from gem_core.trainers.interface import expect
-from gem_openrlhf import SUPPORTED
+from gem_openrlhf import _SUPPORTED
 
 PENALTIES = "apply_length_penalties"
 """Function that OpenRLHF calls right before it subtracts its baselines."""
@@ -24,7 +24,7 @@ WITHOUT_BASELINE = {
 """Maps OpenRLHF's estimators to equivalents that subtract no baseline. OpenRLHF whitens the advantages of the
 first three."""
 
-expect(SUPPORTED, experience_maker, PENALTIES, "experiences", "args")
+expect(_SUPPORTED, experience_maker, PENALTIES, "experiences", "args")
 
 
 @contextlib.contextmanager

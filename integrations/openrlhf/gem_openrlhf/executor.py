@@ -9,22 +9,22 @@ from typing import Any
 import torch
 from openrlhf.utils.agent import AgentExecutorBase
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_chat.vision import ImageProcessor, tokenizer_of
 from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.images import open_image
 from gem_core.rollout import Episode, Generation
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
-from gem_core.trainers.interface import expect
+from gem_core.trainers import expect
 from gem_lab.engines.vllm import vllm_generation
-from gem_openrlhf import SUPPORTED
+from gem_openrlhf import _SUPPORTED
 from gem_openrlhf.labels import OwnLabel, names_task, played_label, task_of
 from gem_openrlhf.options import GemOptions
 from gem_openrlhf.own_rows import SingleTurnExecutor, play_own
 
 expect(
-    SUPPORTED, AgentExecutorBase, "execute", "self", "prompt", "label", "sampling_params", "max_length",
+    _SUPPORTED, AgentExecutorBase, "execute", "self", "prompt", "label", "sampling_params", "max_length",
     "hf_tokenizer", "llm_engine", exact=False,
 )  # fmt: skip
 

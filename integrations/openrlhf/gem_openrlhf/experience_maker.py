@@ -15,14 +15,13 @@ from openrlhf.models.utils import masked_mean, masked_normalize
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.utils.logging_utils import init_logger
 
-from gem_core.advantages.registry import get_estimator
-from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages import ReturnStats, get_estimator
 from gem_core.errors import ConfigError
 from gem_core.rollout.estimator_inputs import EpisodeTurns
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.estimators import EstimatorChoice, TurnLog
+from gem_core.trainers import EstimatorChoice, batch_metrics
+from gem_core.trainers.estimators import TurnLog
 from gem_core.trainers.facts import batch_turn_ids
-from gem_core.trainers.failures import batch_metrics
 from gem_openrlhf.baselines import failures_left_out
 from gem_openrlhf.failures import empty_rows, require_tokens
 from gem_openrlhf.labels import Played, played_of, source_of

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import nothing_trainable
+from gem_core.rollout.failures import nothing_trainable
 from gem_core.trainers.failures import evaluation_logs
 from gem_openrlhf.labels import played_of
 

@@ -16,9 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from gem_core._util.entry_points import load_attribute
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 from gem_core.trainers.interface import expect_same, find
-from gem_openrlhf import SUPPORTED
+from gem_openrlhf import _SUPPORTED
 
 WRAPPERS = {
     "openrlhf.trainer.ppo_trainer": {
@@ -60,7 +60,7 @@ def install(module: ModuleType) -> None:
     Raises:
         UnsupportedTrainer: This version of OpenRLHF has another interface.
     """
-    SUPPORTED.require()
+    _SUPPORTED.require()
     for path, replacement in [*_replacements(module)]:
         owner, _, name = path.rpartition(".")
         setattr(find(module, owner) if owner else module, name, replacement)
@@ -71,5 +71,5 @@ def _replacements(module: ModuleType) -> Iterator[tuple[str, Any]]:
     for path, wrapper in WRAPPERS[module.__name__].items():
         loaded = load_attribute("gem_openrlhf", f"gem_openrlhf.{wrapper}")
         replacement = loaded if isinstance(loaded, type) else loaded(find(module, path))
-        expect_same(SUPPORTED, module, path, replacement)
+        expect_same(_SUPPORTED, module, path, replacement)
         yield path, replacement

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from gem_core._util.files import write_json_lines
 from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, without_tokens
+from gem_core.rollout import Episode
+from gem_core.rollout.metrics import without_tokens
 from gem_core.rollout.rows import Span
 from gem_core.tasks import EnvChoice, TaskRow, read_task
 

@@ -18,9 +18,10 @@ from gem_core.advantages.declaration import Need
 from gem_core.advantages.registry import names_in_trainer
 from gem_core.errors import ConfigError
 from gem_core.rollout.options import read_object
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import EstimatorOptions, PluginOptions, reject_changed, reject_listed
-from gem_openrlhf import SUPPORTED
+from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions, read_estimator
+from gem_core.trainers.estimators import unknown_estimator
+from gem_core.trainers.options import reject_changed, reject_listed
+from gem_openrlhf import _SUPPORTED
 
 OF_OPENRLHF = ("estimator", "remote_url")
 """Options that have flags in OpenRLHF."""
@@ -35,7 +36,7 @@ ONE_ROW = "OpenRLHF trains on one row per episode, and a rebuilt context may nee
 
 def estimator_names() -> dict[str, str]:
     """Map the names in ``--algo.advantage.estimator`` of gem_core's estimators to their own names."""
-    return names_in_trainer(SUPPORTED.own_estimators)
+    return names_in_trainer(_SUPPORTED.own_estimators)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class GemOptions(EstimatorOptions, PluginOptions):
             gamma=gamma,
             prefix="--gem.estimator_options.",
             gamma_option=GAMMA,
-            trainer=SUPPORTED,
+            trainer=_SUPPORTED,
         )
 
     @property
@@ -117,7 +118,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     Raises:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
-    reject_listed(SUPPORTED, args, {"always": True}, prefix="--")
+    reject_listed(_SUPPORTED, args, {"always": True}, prefix="--")
     name = options.estimator or str(args.algo.advantage.estimator)
     if name not in estimator_names():
         unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(estimator_names())}"
@@ -125,7 +126,7 @@ def check_args(args: Any, options: GemOptions) -> None:
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
-    reject_listed(SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
+    reject_listed(_SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
     if "reward_components" in choice.needs and args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss:
         raise ConfigError(
             f"--algo.kl.init_coef={args.algo.kl.init_coef}: {name} reads the components of the rewards, "
@@ -149,4 +150,4 @@ def check_turn_rewards(args: Any) -> None:
         ConfigError: A flag is not supported; the message names it and the reason.
     """
     check_number(GAMMA, args.algo.advantage.gamma, 0, 1)
-    reject_listed(SUPPORTED, args, {"turns": True}, prefix="--")
+    reject_listed(_SUPPORTED, args, {"turns": True}, prefix="--")

@@ -12,13 +12,13 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from gem_core._util.messages import error_line
 from gem_core.rollout import Episode
-from gem_core.trainers.interface import expect
-from gem_openrlhf import SUPPORTED
+from gem_core.trainers import expect
+from gem_openrlhf import _SUPPORTED
 from gem_openrlhf.labels import OWN_SOURCE, OwnLabel, played_label
 
 for _method in ("_fetch_rewards_via_func", "_fetch_rewards_via_http"):
     expect(
-        SUPPORTED,
+        _SUPPORTED,
         agent,
         f"SingleTurnAgentExecutor.{_method}",
         "self",

@@ -12,7 +12,8 @@ from gem_chat.vision import processor_problem
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget
+from gem_core.trainers import Plan
+from gem_core.trainers.plan import SourceRows, count_rows, describe_budget
 from gem_core.trainers.tasks import check_tasks
 from gem_openrlhf.dataset import NO_LABEL_KEY, plays_rows, split_words, spread, tasks_beside
 from gem_openrlhf.labels import OWN_SOURCE, names_task, task_of

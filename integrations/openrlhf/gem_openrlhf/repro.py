@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_lab.repro import Recipe, Verbatim, flags, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import Verbatim, flags
+from gem_lab.repro.settings import read_settings
 from gem_openrlhf.labels import write as write_rows
 from gem_openrlhf.options import ONE_ROW
 

@@ -21,12 +21,12 @@ from typing import Any, get_args, get_origin
 
 from gem_core._util.messages import join_or
 from gem_core.errors import ConfigError
+from gem_core.trainers import Plan
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.interface import unsupported
 from gem_core.trainers.options import flag_fields, import_modules, reject_changed
-from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_openrlhf import SUPPORTED, TRAINER
+from gem_openrlhf import _SUPPORTED, TRAINER
 from gem_openrlhf.dataset import NO_LABEL_KEY, join_words, split_words
 from gem_openrlhf.hooks import check_interface
 from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, check_args, estimator_names
@@ -44,12 +44,12 @@ def main() -> None:
 
     An unsupported flag prints one line to standard error and exits with code 2.
     """
-    with errors_in_one_line(SUPPORTED):
+    with errors_in_one_line(_SUPPORTED):
         _run([])
 
 
 def _run(plans: list[Plan]) -> None:
-    SUPPORTED.require()
+    _SUPPORTED.require()
     with _flags_added(plans):
         runpy.run_module(COMMAND, run_name="__main__", alter_sys=True)
 
@@ -125,7 +125,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
         UnsupportedTrainer: The flag of the estimator has no list of choices.
     """
     if not estimator.choices:
-        raise unsupported(SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
+        raise unsupported(_SUPPORTED, f"--{ESTIMATOR} has no list of choices to extend")
     estimator.choices = [*estimator.choices, *estimator_names()]
     group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
 
-ENV_PATH = str(Path(__file__).with_name("env.py"))
+__all__ = [
+    "TRAINER",
+]
+
+_ENV_PATH = str(Path(__file__).with_name("env.py"))
 """Value of ``rollout.env_path``, which `gem_rl2.train` sets."""
 
-SUPPORTED = SupportedTrainer(
+_SUPPORTED = SupportedTrainer(
     name="RL2",
     package="gem_rl2",
     distribution="rl-square",
@@ -28,7 +32,7 @@ SUPPORTED = SupportedTrainer(
     supplies=("group_ids", "lengths"),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
+    _SUPPORTED,
     exporter="gem_rl2.rows:write",
     recipe_writer="gem_rl2.repro:write",
     preflight="gem_rl2.train:check",

@@ -12,7 +12,7 @@ import os
 from typing import Any
 
 from gem_core.trainers.interface import expect_listed, unsupported
-from gem_rl2 import SUPPORTED
+from gem_rl2 import _SUPPORTED
 from gem_rl2.estimators import AdvantageHook
 from gem_rl2.options import check_config, plays_gem
 from gem_rl2.session import EPISODE, Session
@@ -52,7 +52,7 @@ def hook_advantages(config: Any, upstream: Upstream, session: Session | None) ->
     """
     trainer: Any = importlib.import_module("RL2.trainer.ppo")
     if getattr(trainer, "compute_advantages", None) is not upstream.compute_advantages:
-        raise unsupported(SUPPORTED, "RL2.trainer.ppo does not import compute_advantages")
+        raise unsupported(_SUPPORTED, "RL2.trainer.ppo does not import compute_advantages")
     trainer.compute_advantages = AdvantageHook(
         upstream,
         failures_are_nan=upstream.is_index and session is not None,
@@ -67,7 +67,7 @@ def hook_rollout(session: Session, upstream: Upstream) -> None:
     A failed episode has a reward of NaN (in rl-square 0.0.2, a score of NaN), which is kept out of RL2's own
     metrics.
     """
-    expect_listed(SUPPORTED, f"rollout of {upstream.version}")
+    expect_listed(_SUPPORTED, f"rollout of {upstream.version}")
     rollout: Any = importlib.import_module("RL2.workers.rollout")
     log = rollout.gather_and_log
 

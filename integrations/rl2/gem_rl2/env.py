@@ -8,5 +8,5 @@ from __future__ import annotations
 
 from gem_rl2.session import Session
 
-session = Session.current()
-generate, reset, step = session.generate, session.reset, session.step
+_session = Session.current()
+generate, reset, step = _session.generate, _session.reset, _session.step

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
-from gem_core.rollout import Episode, nothing_trainable
+from gem_core.rollout import Episode
+from gem_core.rollout.failures import nothing_trainable
 from gem_core.trainers.baselines import subtract_baselines
 from gem_core.trainers.estimators import TurnLog
-from gem_rl2 import SUPPORTED
+from gem_rl2 import _SUPPORTED
 from gem_rl2.options import choose_estimator
 from gem_rl2.upstream import Upstream
 
@@ -65,7 +66,7 @@ class AdvantageHook:
         if int(tensor_dict["action_mask"].any(1).sum()) < self.updates:
             raise nothing_trainable(self.episodes(), f"step {step}, one of {self.updates} updates")
         adv = config if self.upstream.is_index else config.adv
-        if str(adv.estimator) not in SUPPORTED.own_estimators:
+        if str(adv.estimator) not in _SUPPORTED.own_estimators:
             self._estimate(config, adv, tensor_dict, cu_seqs, step)
         else:
             reinforce = functools.partial(reinforce_of_valid, over_batch=not self.upstream.is_index)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.options import PluginOptions, option_at, reject_listed
-from gem_rl2 import ENV_PATH, SUPPORTED
+from gem_core.trainers import EstimatorChoice, PluginOptions, read_estimator
+from gem_core.trainers.options import option_at, reject_listed
+from gem_rl2 import _ENV_PATH, _SUPPORTED
 from gem_rl2.rows import check_file
 from gem_rl2.upstream import INDEX, SPLITS, Upstream
 
@@ -27,7 +27,7 @@ def read_options(config: Any) -> PluginOptions:
 def plays_gem(config: Any) -> bool:
     """Return whether `gem_rl2.env` plays the episodes of this run."""
     path = config.rollout.env_path
-    return path is not None and Path(path).resolve() == Path(ENV_PATH).resolve()
+    return path is not None and Path(path).resolve() == Path(_ENV_PATH).resolve()
 
 
 def prepare(config: Any, upstream: Upstream) -> None:
@@ -35,7 +35,7 @@ def prepare(config: Any, upstream: Upstream) -> None:
     from omegaconf import open_dict
 
     if config.rollout.env_path is None:
-        config.rollout.env_path = ENV_PATH
+        config.rollout.env_path = _ENV_PATH
     if upstream.is_index and plays_gem(config):
         for split in SPLITS:
             params = upstream.sampling_params(config, split)
@@ -57,7 +57,7 @@ def choose_estimator(adv: Any) -> EstimatorChoice:
         prefix=f"adv.{name}.",
         gamma_option="adv.gamma",
         option="adv.estimator",
-        trainer=SUPPORTED,
+        trainer=_SUPPORTED,
     )
 
 
@@ -92,7 +92,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         GemError: An environment of the data cannot be built.
     """
     options = read_options(config)
-    if config.adv.estimator not in SUPPORTED.own_estimators:
+    if config.adv.estimator not in _SUPPORTED.own_estimators:
         _check_estimator(config, upstream, choose_estimator(config.adv))
     if not plays_gem(config):
         if unused := sorted(set(config.get("gem") or {}) - {"modules"}):
@@ -103,7 +103,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout
     _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
-    reject_listed(SUPPORTED, config, {INDEX: upstream.is_index})
+    reject_listed(_SUPPORTED, config, {INDEX: upstream.is_index})
     turns = config.rollout.max_turns if upstream.is_index else math.inf
     if options.max_turns is not None and options.max_turns > turns:
         raise ConfigError(
@@ -124,7 +124,7 @@ def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -
     responses = option_at(config, option)
     choice.check_group_size(option, responses)
     sections = {"estimator": True, "all collected turns": choice.scope == "collected" and responses > 1}
-    reject_listed(SUPPORTED, config, sections, estimator=choice.name)
+    reject_listed(_SUPPORTED, config, sections, estimator=choice.name)
 
 
 def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 from gem_core.core import Split
 from gem_core.tasks import EnvChoice
+from gem_core.trainers import Plan
 from gem_core.trainers.options import option_at
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
-from gem_rl2 import SUPPORTED
+from gem_core.trainers.plan import SourceRows, count_rows, describe_budget, describe_truncation
+from gem_rl2 import _SUPPORTED
 from gem_rl2.options import choose_estimator, plays_gem, read_options
 from gem_rl2.rows import tasks_of
 from gem_rl2.upstream import SPLITS, Upstream
@@ -43,7 +44,7 @@ def plan_of(config: Any, upstream: Upstream) -> Plan:
         budget = f"{config.rollout.env_path} limits an episode, and actor.max_length_per_device={limit} a row"
     notes += describe_truncation(f"{upstream.sampling_section('train')}.", params)
     name = str(config.adv.estimator)
-    own = name in SUPPORTED.own_estimators
+    own = name in _SUPPORTED.own_estimators
     estimator = f"RL2's {name}, gamma={config.adv.gamma}" if own else choose_estimator(config.adv).summary
     return Plan(sources, estimator, [budget], notes)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_core.errors import ConfigError
-from gem_lab.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import assignments
+from gem_lab.repro.settings import read_settings
 from gem_rl2 import rows
 
 TREE, INDEX = "run.sh", "run-0.0.2.sh"

@@ -15,7 +15,8 @@ from typing import Any
 from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_core.trainers.tasks import check_tasks, local_tasks, pack_task, unpack_task
+from gem_core.trainers import pack_task, unpack_task
+from gem_core.trainers.tasks import check_tasks, local_tasks
 
 NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Policy, episode_metrics
 from gem_core.rollout.sources import SourceLedger, split_by_source

@@ -2,7 +2,7 @@
 
     torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's overrides> adv.estimator=rebn adv.gamma=0.9
 
-The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. An unsupported
+The config is RL2's, with ``rollout.env_path`` set to `gem_rl2._ENV_PATH` unless you set it. An unsupported
 setting is reported in one line before a model is loaded.
 """
 
@@ -12,10 +12,10 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from gem_core.trainers import Plan
 from gem_core.trainers.options import compose_config
-from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_rl2 import SUPPORTED
+from gem_rl2 import _SUPPORTED
 from gem_rl2.activation import activate
 from gem_rl2.options import check_added, check_config, prepare
 from gem_rl2.plan import plan_of
@@ -39,7 +39,7 @@ def check(overrides: list[str]) -> Plan:
 
 def main() -> None:
     """Check the config and run RL2's `main` with it."""
-    with errors_in_one_line(SUPPORTED):
+    with errors_in_one_line(_SUPPORTED):
         upstream = find()
     import hydra
     from hydra.core.hydra_config import HydraConfig
@@ -47,7 +47,7 @@ def main() -> None:
     ppo: Any = importlib.import_module("RL2.trainer.ppo")
 
     def run(config: Any) -> None:
-        with errors_in_one_line(SUPPORTED):
+        with errors_in_one_line(_SUPPORTED):
             check_added(HydraConfig.get().overrides.task, config, upstream)
             prepare(config, upstream)
             activate(config, upstream)

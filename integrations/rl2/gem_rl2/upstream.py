@@ -15,7 +15,7 @@ from typing import Any
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, parameters_of
 from gem_core.trainers.options import option_at
-from gem_rl2 import SUPPORTED
+from gem_rl2 import _SUPPORTED
 
 INDEX, TREE = "rl-square 0.0.2", "source tree"
 SPLITS = ("train", "test")
@@ -69,9 +69,9 @@ def find() -> Upstream:
     Raises:
         UnsupportedTrainer: RL2 is not installed, or is neither of the two versions.
     """
-    SUPPORTED.import_checkout_first()
+    _SUPPORTED.import_checkout_first()
     algorithms = importlib.import_module("RL2.utils.algorithms")
     compute = getattr(algorithms, "compute_advantages", None)
     version = INDEX if compute and "raw_tensor_dict" in parameters_of(compute) else TREE
-    expect_listed(SUPPORTED, version)
+    expect_listed(_SUPPORTED, version)
     return Upstream(version, algorithms, algorithms.compute_advantages)

@@ -14,7 +14,7 @@ import torch
 
 from gem_core.advantages.tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers import EstimatorChoice
 from gem_core.trainers.failures import played_rows
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, TURNS
 

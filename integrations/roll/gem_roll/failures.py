@@ -14,7 +14,8 @@ from roll.distributed.scheduler.protocol import DataProto
 from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
 from roll.utils.import_utils import safe_import_class
 
-from gem_core.rollout import Episode, episode_metrics, nothing_trainable
+from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout.failures import nothing_trainable
 from gem_core.trainers.failures import pack_outline, unpack_outline
 from gem_roll.rows import EPISODE_JSON, object_array
 

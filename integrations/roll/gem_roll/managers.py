@@ -21,18 +21,20 @@ from roll.pipeline.agentic.env_manager.traj_env_manager import TrajEnvManager
 from roll.utils.telemetry import attach_trace_context, get_tracer
 from tensordict import TensorDict
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.core import Split
 from gem_core.errors import PolicyError
-from gem_core.rollout import Generation, RowSplit, inferred_finish
+from gem_core.rollout import Generation
+from gem_core.rollout.policy import inferred_finish
+from gem_core.rollout.rows import RowSplit
 from gem_core.trainers.interface import expect_listed
-from gem_roll import SUPPORTED
+from gem_roll import _SUPPORTED
 from gem_roll.env import register_placeholder
 from gem_roll.options import GemOptions, check_tag
 from gem_roll.rows import pack_episode
 from gem_roll.tasks import TaskTable, table_of
 
-expect_listed(SUPPORTED, "managers")
+expect_listed(_SUPPORTED, "managers")
 
 
 class Stopped(Exception):

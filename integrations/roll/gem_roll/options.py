@@ -14,16 +14,10 @@ from gem_core.advantages.declaration import Need
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.estimators import EstimatorChoice
-from gem_core.trainers.options import (
-    EstimatorOptions,
-    PluginOptions,
-    option_at,
-    reject_changed,
-    reject_listed,
-)
+from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions
+from gem_core.trainers.options import option_at, reject_changed, reject_listed
 from gem_core.trainers.tasks import check_environment
-from gem_roll import SUPPORTED
+from gem_roll import _SUPPORTED
 from gem_roll.env import NO_IMAGES, read_env_type
 from gem_roll.kinds import OURS, SECTION, TRAJECTORY, has_several_rows, managers_of, tag_section
 from gem_roll.tasks import check_every_row_is_played, table_of
@@ -55,7 +49,7 @@ class GemOptions(EstimatorOptions, PluginOptions):
             ConfigError: An option is unknown, or belongs elsewhere in ROLL's config.
         """
         section = config.custom_envs.get(SECTION) or {}
-        reject_listed(SUPPORTED, section, {"section gem": True}, prefix=PREFIX)
+        reject_listed(_SUPPORTED, section, {"section gem": True}, prefix=PREFIX)
         return cls.read(section, PREFIX)
 
     def choose_estimator(self, config: Any, *, ours: bool = True) -> EstimatorChoice:
@@ -66,7 +60,7 @@ class GemOptions(EstimatorOptions, PluginOptions):
             ours: Whether all env managers are gem_roll's.
         """
         supplies = None if ours else OTHER_MANAGERS
-        return self.read_estimator(PREFIX, gamma=config.gamma, trainer=SUPPORTED, supplies=supplies)
+        return self.read_estimator(PREFIX, gamma=config.gamma, trainer=_SUPPORTED, supplies=supplies)
 
     def task_file(self, split: Split) -> str | None:
         """Return the file with the tasks of a split; None generates them on the fly."""
@@ -95,7 +89,7 @@ def check_config(config: Any) -> GemOptions:
             f"custom_envs mixes env managers with one row and with several rows per episode "
             f"({', '.join(sorted(managers))}); a run can have only one kind"
         )
-    reject_listed(SUPPORTED, options, {"one row": TRAJECTORY in managers}, prefix=PREFIX)
+    reject_listed(_SUPPORTED, options, {"one row": TRAJECTORY in managers}, prefix=PREFIX)
     check_tags(config, options)
     return options
 
@@ -134,7 +128,7 @@ def check_tag(config: Any, tag: str) -> tuple[EnvChoice, str]:
     source = EnvChoice(read_env_type(section.get("env_type"), f"{where}.env_type"), arguments)
     check_environment(source, wrappers, no_images=NO_IMAGES)
     ignored, manager = {"gem-core's env managers": True}, section["env_manager_cls"]
-    reject_listed(SUPPORTED, section, ignored, prefix=f"{where}.", manager=manager)
+    reject_listed(_SUPPORTED, section, ignored, prefix=f"{where}.", manager=manager)
     return source, wrappers
 
 
@@ -146,7 +140,7 @@ def _check_estimator(config: Any, choice: EstimatorChoice, several: set[bool | N
         "several updates": needs_old_logprobs(config),
         "all collected turns": collected,
     }
-    reject_listed(SUPPORTED, config, sections, estimator=choice.name)
+    reject_listed(_SUPPORTED, config, sections, estimator=choice.name)
     unused = "has no effect here; gamma is the discount per turn for rows of any kind"
     reject_changed(config, [("step_reward_gamma", (STEP_REWARD_GAMMA, config.gamma), unused)])
     section = config.train_env_manager

@@ -17,17 +17,17 @@ from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline, compute_trai
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_core.rollout.sources import SourceLedger, split_by_source
-from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers import batch_metrics
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed, unsupported
-from gem_roll import SUPPORTED
+from gem_roll import _SUPPORTED
 from gem_roll.advantages import compute_advantages
 from gem_roll.failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
 from gem_roll.options import check_config
 from gem_roll.rows import EPISODE_JSON, TURN_IDS, TURNS, object_array
 from gem_roll.updates import needs_old_logprobs, update_size
 
-expect_listed(SUPPORTED, "pipeline")
+expect_listed(_SUPPORTED, "pipeline")
 
 ADVANTAGES, RETURNS = "gem_advantages", "gem_returns"
 _ROW = "gem_row"
@@ -139,7 +139,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
         """
         if self._advantages_wait:
             problem = "ROLL did not train on gem-core's advantages, since it did not call train_step"
-            raise unsupported(SUPPORTED, f"step {global_step}: {problem}")
+            raise unsupported(_SUPPORTED, f"step {global_step}: {problem}")
         return super().do_checkpoint(global_step, *args, **kwargs)
 
 

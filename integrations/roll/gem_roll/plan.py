@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gem_core.core import Split
-from gem_core.trainers.plan import Plan, SourceRows, describe_budget, describe_truncation
+from gem_core.trainers import Plan
+from gem_core.trainers.plan import SourceRows, describe_budget, describe_truncation
 from gem_roll.kinds import OURS, STEP, tag_section
 from gem_roll.options import GemOptions, check_tag
 from gem_roll.tasks import rows_of

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from gem_core.errors import ConfigError
+from gem_core.trainers import Plan
 from gem_core.trainers.options import compose_config
-from gem_core.trainers.plan import Plan
-from gem_roll import SUPPORTED
+from gem_roll import _SUPPORTED
 from gem_roll.kinds import OURS, SECTION, load_class, managers_of
 from gem_roll.options import GemOptions, check_config, check_tags
 from gem_roll.plan import plan_of
@@ -45,7 +45,7 @@ def check(arguments: list[str]) -> Plan:
     path = Path(arguments[0])
     if not path.is_file():
         raise ConfigError(f"{path} does not exist")
-    SUPPORTED.import_checkout_first()
+    _SUPPORTED.import_checkout_first()
     from dacite import from_dict
     from omegaconf import OmegaConf
     from roll.pipeline.agentic.agentic_config import AgenticConfig

@@ -10,7 +10,9 @@ from typing import Any
 
 from gem_core._util.files import write_atomically
 from gem_core.tasks import EnvChoice
-from gem_lab.repro import Recipe, Verbatim, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import Verbatim
+from gem_lab.repro.settings import read_settings
 from gem_lab.repro.yaml import to_yaml
 from gem_roll.env import NO_IMAGES, PREFIX
 from gem_roll.kinds import STEP, TRAJECTORY

@@ -13,7 +13,8 @@ from roll.utils.hash_utils import compute_object_hash
 from tensordict import TensorDict
 
 from gem_core.advantages.declaration import Need
-from gem_core.rollout import Episode, RowSplit, episode_metrics
+from gem_core.rollout import Episode, episode_metrics
+from gem_core.rollout.rows import RowSplit
 from gem_core.trainers.failures import pack_outline
 
 TURN_IDS = "gem_turn_ids"

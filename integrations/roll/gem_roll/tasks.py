@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task
-from gem_core.trainers.tasks import check_tasks, read_tasks
+from gem_core.trainers import read_tasks
+from gem_core.trainers.tasks import check_tasks
 
 TaskTable: TypeAlias = Callable[[int, int], TaskRow]
 """Returns the task of a group's n-th episode of a run, both numbered from 0.

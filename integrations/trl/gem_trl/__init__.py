@@ -15,10 +15,29 @@ The classes and functions are imported on first use; this module needs no TRL.
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_trl.config import GemConfig
+    from gem_trl.dataset import tasks
+    from gem_trl.playing import rollout
+    from gem_trl.rewards import episode_return
+    from gem_trl.tool_loop import environment
+    from gem_trl.trainer import GemGRPOTrainer
+
+__all__ = [
+    "GemConfig",
+    "GemGRPOTrainer",
+    "TRAINER",
+    "environment",
+    "episode_return",
+    "rollout",
+    "tasks",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="TRL",
     package="gem_trl",
     distribution="trl",
@@ -36,14 +55,14 @@ SUPPORTED = SupportedTrainer(
     ),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
+    _SUPPORTED,
     exporter="gem_trl.dataset:write",
     recipe_writer="gem_trl.repro:write",
     preflight="gem_trl.grpo:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED,
+    _SUPPORTED,
     {
         "config": ["GemConfig"],
         "dataset": ["tasks"],

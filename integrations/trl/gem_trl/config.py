@@ -8,9 +8,9 @@ from typing import Any
 from gem_core.advantages.declaration import Need
 from gem_core.errors import ConfigError
 from gem_core.rollout.limits import TokenLimit
-from gem_core.trainers.estimators import EstimatorChoice
-from gem_core.trainers.options import AdvantageOptions, PluginOptions, option_at, reject_changed
-from gem_trl import SUPPORTED
+from gem_core.trainers import EstimatorChoice, PluginOptions
+from gem_core.trainers.options import AdvantageOptions, option_at, reject_changed
+from gem_trl import _SUPPORTED
 
 OWN_ROLLOUTS: tuple[Need, ...] = ("group_ids", "lengths")
 """What TRL's own rollouts supply to an estimator."""
@@ -99,7 +99,7 @@ class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
         Raises:
             GemError: There is no such estimator or option, or TRL does not supply what the estimator needs.
         """
-        return self.read_estimator(prefix, trainer=SUPPORTED, supplies=None if played else OWN_ROLLOUTS)
+        return self.read_estimator(prefix, trainer=_SUPPORTED, supplies=None if played else OWN_ROLLOUTS)
 
 
 def changed_distribution(args: Any) -> str:

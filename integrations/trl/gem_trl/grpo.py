@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any
 
 from gem_core.errors import ConfigError
+from gem_core.trainers import Plan
 from gem_core.trainers.imports import replaced, until_call
 from gem_core.trainers.options import flag_fields
-from gem_core.trainers.plan import Plan
 from gem_core.trainers.plugin import errors_in_one_line
-from gem_trl import SUPPORTED
+from gem_trl import _SUPPORTED
 from gem_trl.config import GemConfig
 
 PREFIX = "gem_"
@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: A `GemError`, which is printed as one line, with code 2.
     """
-    with errors_in_one_line(SUPPORTED):
-        SUPPORTED.require()
+    with errors_in_one_line(_SUPPORTED):
+        _SUPPORTED.require()
         _run(argv)
 
 
@@ -71,7 +71,7 @@ def check(arguments: list[str]) -> Plan:
     Raises:
         Exception: A run would reject them.
     """
-    SUPPORTED.require()
+    _SUPPORTED.require()
     from trl import GRPOTrainer
 
     from gem_trl.plan import plan_of

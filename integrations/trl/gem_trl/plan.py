@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gem_core.core import Split
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget
+from gem_core.trainers import Plan
+from gem_core.trainers.plan import SourceRows, count_rows, describe_budget
 from gem_trl.config import changed_distribution
 from gem_trl.dataset import source_rows
 from gem_trl.rewards import episode_return, func_name

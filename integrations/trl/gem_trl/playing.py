@@ -11,7 +11,7 @@ from typing import Any
 
 from trl import GRPOTrainer
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, Turn
 from gem_core.rollout.concurrency import EpisodeLoop, play_tasks

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from trl.models import unwrap_model_for_generation
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.rollout import Policy
 from gem_lab.engines.sampling import BatchingPolicy
 from gem_lab.engines.vllm import SteppedVllmPolicy

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gem_lab.repro import Recipe, flags, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import flags
+from gem_lab.repro.settings import read_settings
 
 COMMAND = "accelerate launch --num_machines 1 --num_processes {gpus} -m gem_trl.grpo"
 UPDATES = (

@@ -24,13 +24,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gem_chat.special_tokens import separate_known
+from gem_core import Env, Info, Observation, render_observation
 from gem_core._util.messages import error_line
-from gem_core.core import Env, Info, Observation, Split, require_one_agent
+from gem_core.core import Split, require_one_agent
 from gem_core.errors import ConfigError
-from gem_core.observations import encodable, observation_text, render_observation
+from gem_core.observations import encodable, observation_text
 from gem_core.rollout.calls import start_closing
 from gem_core.tasks import EnvChoice, make_tasks, read_task, reset_arguments
-from gem_core.trainers.tasks import check_environment, pack_task
+from gem_core.trainers import pack_task
+from gem_core.trainers.tasks import check_environment
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -16,10 +16,13 @@ from trl import GRPOConfig, GRPOTrainer
 from gem_core.advantages.tensors import turn_ids_from_mask
 from gem_core.core import Split
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
-from gem_core.rollout import Episode, nothing_trainable, without_tokens
+from gem_core.rollout import Episode
 from gem_core.rollout.estimator_inputs import EpisodeTurns
+from gem_core.rollout.failures import nothing_trainable
+from gem_core.rollout.metrics import without_tokens
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.failures import batch_metrics, evaluation_logs
+from gem_core.trainers import batch_metrics
+from gem_core.trainers.failures import evaluation_logs
 from gem_core.trainers.imports import replaced
 from gem_trl import upstream
 from gem_trl.config import GemConfig, check_args

@@ -9,8 +9,9 @@ from trl import GRPOTrainer
 from trl import models as trl_models
 from trl.trainer import utils as trl_utils
 
-from gem_core.trainers.interface import expect, expect_arguments, unsupported
-from gem_trl import SUPPORTED
+from gem_core.trainers import expect, expect_arguments
+from gem_core.trainers.interface import unsupported
+from gem_trl import _SUPPORTED
 
 EXPECTED = {
     "_generate_and_score_completions": ("self", "inputs"),
@@ -42,13 +43,13 @@ def check() -> None:
     Raises:
         UnsupportedTrainer: TRL is missing or has another interface; the message names the difference.
     """
-    SUPPORTED.require()
+    _SUPPORTED.require()
     for name, parameters in EXPECTED.items():
-        expect(SUPPORTED, GRPOTrainer, name, *parameters)
+        expect(_SUPPORTED, GRPOTrainer, name, *parameters)
     first = ("model", "accelerator", "gather_deepspeed3_params")
-    expect(SUPPORTED, trl_models, "unwrap_model_for_generation", *first, exact=False)
-    expect_arguments(SUPPORTED, trl, "GRPOTrainer", ARGUMENTS)
+    expect(_SUPPORTED, trl_models, "unwrap_model_for_generation", *first, exact=False)
+    expect_arguments(_SUPPORTED, trl, "GRPOTrainer", ARGUMENTS)
     if TOKEN_ADVANTAGES not in inspect.getsource(GRPOTrainer._compute_loss):
-        raise unsupported(SUPPORTED, "its loss does not accept an advantage per token")
+        raise unsupported(_SUPPORTED, "its loss does not accept an advantage per token")
     if getattr(trl_utils, "_ChunkedLogProbFunction", "absent") is None:  # 1.15, whose loss always calls it
-        raise unsupported(SUPPORTED, "its loss needs triton, which is not installed")
+        raise unsupported(_SUPPORTED, "its loss needs triton, which is not installed")

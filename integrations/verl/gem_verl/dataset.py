@@ -31,11 +31,11 @@ from gem_core.tasks import EnvChoice, TaskRow
 from gem_core.trainers.interface import expect_listed
 from gem_core.trainers.options import option_at
 from gem_core.trainers.tasks import split_tasks
-from gem_verl import SUPPORTED
+from gem_verl import _SUPPORTED
 from gem_verl.options import V1_ONLY
 from gem_verl.rows import verl_row
 
-expect_listed(SUPPORTED, "dataset")
+expect_listed(_SUPPORTED, "dataset")
 
 FORMATS = (".parquet", ".json", ".jsonl")
 """Endings of the files that verl's dataset reads."""

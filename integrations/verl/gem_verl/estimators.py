@@ -20,8 +20,8 @@ import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, register_adv_est
 from verl.utils.torch_functional import masked_whiten
 
+from gem_core.trainers import BatchFacts
 from gem_core.trainers.estimators import TurnLog
-from gem_core.trainers.facts import BatchFacts
 from gem_verl.options import estimator_names, read_algorithm
 
 _log_turns = TurnLog(logging.getLogger("verl.gem"))  # only verl's own loggers have a handler in its processes

@@ -19,7 +19,8 @@ from typing import NamedTuple
 import transfer_queue as tq
 
 from gem_core.core import Split
-from gem_core.rollout import Episode, describe_failures, nothing_trainable
+from gem_core.rollout import Episode
+from gem_core.rollout.failures import describe_failures, nothing_trainable
 from gem_core.trainers.failures import pack_outline, unpack_outline
 from gem_verl.rows import AGENT_NAME
 

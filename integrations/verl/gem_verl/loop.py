@@ -15,20 +15,22 @@ from uuid import uuid4
 import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.advantages.declaration import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.images import open_image
-from gem_core.rollout import Episode, Generation, RowSplit, episode_metrics, inferred_finish
+from gem_core.rollout import Episode, Generation, episode_metrics
 from gem_core.rollout.metrics import METRICS
+from gem_core.rollout.policy import inferred_finish
+from gem_core.rollout.rows import RowSplit
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.trainers.facts import pack_facts
+from gem_core.trainers import pack_facts
 from gem_core.trainers.interface import expect_listed
-from gem_verl import SUPPORTED, failures
+from gem_verl import _SUPPORTED, failures
 from gem_verl.options import MANAGER, V1_ONLY, needs_of, read_options
 from gem_verl.rows import AGENT_NAME, task_of
 
-expect_listed(SUPPORTED, "loop")
+expect_listed(_SUPPORTED, "loop")
 
 
 class GemOutput(AgentLoopOutput):  # type: ignore[misc]

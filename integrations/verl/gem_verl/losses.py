@@ -18,8 +18,8 @@ from verl.utils.import_utils import import_external_libs
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
-from gem_core.rollout import RowSplit
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.rollout.rows import RowSplit
+from gem_core.trainers import EstimatorChoice
 
 OPTION = "actor_rollout_ref.actor.policy_loss.loss_mode"
 

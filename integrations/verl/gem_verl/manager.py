@@ -22,13 +22,13 @@ from gem_core.core import Split
 from gem_core.errors import PolicyError
 from gem_core.rollout.sources import SourceLedger
 from gem_core.trainers.interface import expect_listed
-from gem_verl import SUPPORTED, estimators, failures, loop  # noqa: F401  register the estimators and the loop
+from gem_verl import _SUPPORTED, estimators, failures, loop  # noqa: F401  register the estimators and the loop
 from gem_verl.options import TRAINER_MODES, check_config, check_data, estimator_names
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, agent_of
 
 logger = logging.getLogger("verl.gem")
 
-expect_listed(SUPPORTED, "manager")
+expect_listed(_SUPPORTED, "manager")
 _Worker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class  # a Ray actor cannot be a base class
 
 

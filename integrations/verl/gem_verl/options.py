@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gem_chat.vision import processor_problem
+from gem_core.advantages import get_estimator, list_estimators
 from gem_core.advantages.declaration import Need
-from gem_core.advantages.registry import get_estimator, list_estimators, names_in_trainer
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator, unknown_estimator
-from gem_core.trainers.options import RowOptions, option_at, reject_listed
+from gem_core.advantages.registry import names_in_trainer
+from gem_core.trainers import EstimatorChoice, RowOptions, read_estimator
+from gem_core.trainers.estimators import unknown_estimator
+from gem_core.trainers.options import option_at, reject_listed
 from gem_core.trainers.tasks import check_tasks
-from gem_verl import SUPPORTED
+from gem_verl import _SUPPORTED
 from gem_verl.rows import AGENT_NAME, agent_of, task_of
 
 TRAINER_MODES = {f"gem_{mode}": mode for mode in ("sync", "colocate_async", "separate_async")}
@@ -40,7 +42,7 @@ def read_options(config: Any) -> RowOptions:
 
 def estimator_names() -> dict[str, str]:
     """Map the names in ``algorithm.adv_estimator`` of gem_core's estimators to their own names."""
-    return names_in_trainer(SUPPORTED.own_estimators)
+    return names_in_trainer(_SUPPORTED.own_estimators)
 
 
 def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> EstimatorChoice:
@@ -61,7 +63,7 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
         gamma=option_at(algorithm, "gamma", 1.0),
         prefix=f"algorithm.{name}.",
         gamma_option="algorithm.gamma",
-        trainer=SUPPORTED,
+        trainer=_SUPPORTED,
         supplies=None if own_mode else PLAIN_SUPPLIES,
     )
     bypass = option_at(algorithm, "rollout_correction.bypass_mode")
@@ -73,7 +75,7 @@ def read_algorithm(algorithm: Any, name: str, *, own_mode: bool = True) -> Estim
         "bypass mode": bypass,
         "estimator": not bypass,
     }
-    reject_listed(SUPPORTED, algorithm, sections, prefix="algorithm.", estimator=name)
+    reject_listed(_SUPPORTED, algorithm, sections, prefix="algorithm.", estimator=name)
     return choice
 
 
@@ -101,7 +103,7 @@ def check_config(config: Any) -> RowOptions:
     Raises:
         ConfigError: An option is not supported; the message names it and the reason.
     """
-    reject_listed(SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
+    reject_listed(_SUPPORTED, config, {"program": True}, v1_only=V1_ONLY)
     options, name = read_options(config), str(config.algorithm.adv_estimator)
     names = estimator_names()
     if name in names:
@@ -109,19 +111,19 @@ def check_config(config: Any) -> RowOptions:
 
         critic = "values" in get_estimator(names[name]).needs
         without = critic and not config.critic.enable
-        reject_listed(SUPPORTED, config, {"gem_gae": critic, "gem_gae without a critic": without})
+        reject_listed(_SUPPORTED, config, {"gem_gae": critic, "gem_gae without a critic": without})
         own_mode = config.trainer.v1.trainer_mode in TRAINER_MODES
         choice = read_algorithm(config.algorithm, name, own_mode=own_mode)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         check_loss(config, choice, options.rows)
         correction = option_at(config.algorithm, "rollout_correction", {})
         corrects = correction.get("bypass_mode") or correction.get("rollout_is")
-        reject_listed(SUPPORTED, config, {"log-probs of the engine": corrects})
+        reject_listed(_SUPPORTED, config, {"log-probs of the engine": corrects})
         mode = config.trainer.v1.trainer_mode.removeprefix("gem_")
         if choice.scope == "collected" and mode != "sync":
             limit = option_at(config, "trainer.v1.sampler.max_off_policy_threshold")
             sections = {"old groups": limit, "statistics of a step": mode == "separate_async"}
-            reject_listed(SUPPORTED, config, sections, estimator=name)
+            reject_listed(_SUPPORTED, config, sections, estimator=name)
     else:
         from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
@@ -133,7 +135,7 @@ def check_config(config: Any) -> RowOptions:
         episodes_only = names.get(name) not in [estimator.name for estimator in of_turns]
         sections = {"several rows": True, "estimators of episodes": episodes_only}
         sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
-        reject_listed(SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in of_turns))
+        reject_listed(_SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in of_turns))
     return options
 
 
@@ -155,7 +157,7 @@ def check_data(config: Any, rows: Iterable[Mapping[str, Any]], *, for_training: 
     wrappers = read_options(config).wrappers
     if check_tasks(played, wrappers, no_images=lambda: images_unsupported(config), for_training=for_training):
         shares_gpus = not config.reward.reward_model.enable_resource_pool
-        reject_listed(SUPPORTED, config, {"played": True, "reward model of the actor's GPUs": shares_gpus})
+        reject_listed(_SUPPORTED, config, {"played": True, "reward model of the actor's GPUs": shares_gpus})
 
 
 def images_unsupported(config: Any) -> str | None:

@@ -18,9 +18,10 @@ from gem_core._util.messages import error_line, unknown
 from gem_core.core import Split
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
+from gem_core.trainers import Plan
 from gem_core.trainers.options import option_at, reject_listed
-from gem_core.trainers.plan import Plan, SourceRows, describe_budget, describe_truncation
-from gem_verl import SUPPORTED
+from gem_core.trainers.plan import SourceRows, describe_budget, describe_truncation
+from gem_verl import _SUPPORTED
 from gem_verl.dataset import GemDataset
 from gem_verl.options import MANAGER, TRAINER_MODES, check_data, chosen_estimator, read_options
 from gem_verl.rows import AGENT_NAME, ROW_COLUMNS, agent_of, verl_row
@@ -57,7 +58,7 @@ def make_plan(config: Any, train: Any, val: Any) -> Plan:
         GemError: Nothing can play a row or reward it, an environment cannot be built, or an option would have
             no effect.
     """
-    reject_listed(SUPPORTED, config, {"rewards": True})
+    reject_listed(_SUPPORTED, config, {"rewards": True})
     _has_manager(config)
     resolve_reward_manager_cls(config)
     get_custom_reward_fn(config)

@@ -10,8 +10,8 @@ from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_referenc
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import validate_config
 
+from gem_core.trainers import Plan
 from gem_core.trainers.options import compose_command
-from gem_core.trainers.plan import Plan
 from gem_verl.dataset import explained
 from gem_verl.options import check_config
 from gem_verl.plan import make_plan

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_lab.repro import Recipe, assignments, read_settings, reject_unsupported, write_script
+from gem_lab.repro import Recipe, reject_unsupported, write_script
+from gem_lab.repro.script import assignments
+from gem_lab.repro.settings import read_settings
 
 COMMAND = "python -m verl.trainer.main_ppo"
 TOKENS_PER_GPU = 16384

@@ -11,7 +11,7 @@ from gem_core._util.entry_points import load_attribute
 from gem_core._util.files import write_atomically
 from gem_core.core import Split
 from gem_core.tasks import EnvChoice, TaskRow
-from gem_core.trainers.tasks import pack_task, unpack_task
+from gem_core.trainers import pack_task, unpack_task
 
 AGENT_NAME = "gem"
 """The agent loop that plays these rows. The name in a row takes precedence over ``default_agent_loop``."""

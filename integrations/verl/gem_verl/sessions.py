@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gem_core.trainers.facts import BatchFacts, unpack_facts
+from gem_core.trainers import BatchFacts, unpack_facts
 from gem_core.trainers.imports import replaced
 from gem_verl import estimators
 from gem_verl.options import estimator_names

@@ -23,16 +23,17 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import v1
 from verl.trainer.ppo.v1 import trainer_base
 
-from gem_core.advantages.stats import ReturnStats
+from gem_core.advantages import ReturnStats
 from gem_core.core import Split
 from gem_core.errors import EnvError, UnsupportedTrainer
-from gem_core.rollout import Episode, nothing_trainable
+from gem_core.rollout import Episode
+from gem_core.rollout.failures import nothing_trainable
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.facts import unpack_facts, unpack_outlines, unpack_played
-from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers import batch_metrics, unpack_facts
+from gem_core.trainers.facts import unpack_outlines, unpack_played
 from gem_core.trainers.imports import replaced
 from gem_core.trainers.interface import expect_listed
-from gem_verl import SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
+from gem_verl import _SUPPORTED, estimators, failures, manager  # noqa: F401  checks the interface early
 from gem_verl.dataset import explained
 from gem_verl.options import TRAINER_MODES, check_config, chosen_estimator
 from gem_verl.plan import make_plan
@@ -40,7 +41,7 @@ from gem_verl.sessions import copied_scores, index_of, join_sessions, session_of
 
 logger = logging.getLogger("verl.gem")
 
-expect_listed(SUPPORTED, "trainer")
+expect_listed(_SUPPORTED, "trainer")
 trainer_base.compute_advantage_for_multi_trajectories = join_sessions(
     trainer_base.compute_advantage_for_multi_trajectories
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import gem_core
 from gem_envs.games.guess_the_number import GuessTheNumber
-from gem_lab.cli import main
+from gem_lab import main
 
 DEADLY_STEP = 30
 

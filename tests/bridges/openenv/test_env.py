@@ -17,9 +17,9 @@ from gem_bridges.openenv import wire
 from gem_bridges.openenv.env import OpenEnvEnv, shown_text
 from gem_bridges.openenv.server import serve_env
 from gem_chat import MessagesContext
+from gem_core import render_observation
 from gem_core._util.places import Clock, on_clock
 from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
-from gem_core.observations import render_observation
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
 from gem_core.tasks import EnvChoice
 from gem_envs.tools import loop

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_bridges.openenv import wire
+from gem_bridges.openenv import OpenEnvServer, wire
 from gem_bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_bridges.openenv.server import OpenEnvServer, serve_env
+from gem_bridges.openenv.server import serve_env
+from gem_core import render_observation
 from gem_core.errors import ConfigError
-from gem_core.observations import render_observation
 from tests.bridges.openenv import odd as odd_envs
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, fetch, play, serving, talk
 from tests.serving import raw

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gem_bridges.openenv import wire
 from gem_bridges.openenv.sessions import read_message
-from gem_core.observations import render_observation
+from gem_core import render_observation
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -10,7 +10,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError, EnvError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 ta = pytest.importorskip("textarena")
 from gem_bridges.textarena.samples import draw_action  # noqa: E402

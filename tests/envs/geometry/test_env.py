@@ -20,7 +20,7 @@ from gem_envs.geometry import _TABLE
 from gem_envs.geometry.figures import Angle, Circle, Label, Polyline, draw, turned
 from gem_envs.geometry.items import root
 from gem_envs.graders.math import grade
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 pytest.importorskip("PIL", reason="needs the extra 'vision'")
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import gem_core
 from gem_envs.multiagent import bargaining, kuhn_poker, tic_tac_toe
 from gem_envs.multiagent.turn_game import PLAYERS
-from gem_lab.checker import RULES, check_env
+from gem_lab import check_env
+from gem_lab.checker import RULES
 
 IDS = gem_core.list_envs("multi:*")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import gem_core
 from gem_core.errors import ConfigError, MissingDependency
 from gem_envs import rg
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 

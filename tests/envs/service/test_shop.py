@@ -15,7 +15,8 @@ from gem_envs.service.shop import CHANGES, OPERATIONS, said_in_words
 from gem_envs.service.shop_database import shop_database
 from gem_envs.service.shop_tasks import shop
 from gem_envs.service.user import END
-from gem_lab.checker import RULES, check_env
+from gem_lab import check_env
+from gem_lab.checker import RULES
 
 TASKS = shop().tasks
 READS = {"find_customer_by_email", "find_customer_by_name", "get_customer", "get_order", "get_product"}

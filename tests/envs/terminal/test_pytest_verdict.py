@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.sandbox.shell import File
+from gem_envs.sandbox import File
 from gem_envs.terminal.pytest_verdict import printed_verdict, required_tests, verdict
 
 

@@ -8,8 +8,8 @@ from contextlib import closing
 import pytest
 
 from gem_core.errors import EnvError
-from gem_envs.sandbox.levels import self_check
-from gem_envs.sandbox.shell import File, ShellResult, open_shell
+from gem_envs.sandbox import File, open_shell, self_check
+from gem_envs.sandbox.shell import ShellResult
 from gem_envs.terminal.source import OwnTasks
 from gem_envs.terminal.task import Condition, End, TerminalTask, prints, unchanged
 from gem_envs.terminal.tasks.records import same_json

@@ -9,7 +9,7 @@ import pytest
 
 from gem_core.errors import SandboxError
 from gem_envs import drawn as words
-from gem_envs.sandbox.shell import open_shell
+from gem_envs.sandbox import open_shell
 from gem_envs.terminal.source import OwnTasks
 from gem_envs.terminal.task import TASKS
 

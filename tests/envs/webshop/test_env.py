@@ -12,7 +12,8 @@ import gem_core
 from gem_core.errors import ConfigError, MissingDependency
 from gem_envs.webshop import pages
 from gem_envs.webshop.search import Search
-from gem_lab.checker import RULES, check_env
+from gem_lab import check_env
+from gem_lab.checker import RULES
 
 IDS = [f"webshop:{split}-{mode}" for split in ("test", "train") for mode in ("html", "text", "text_rich")]
 

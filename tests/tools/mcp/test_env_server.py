@@ -8,15 +8,14 @@ import sys
 import pytest
 
 import gem_core
+from gem_core import render_observation
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.observations import render_observation
 from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
+from gem_envs.tools.mcp import close_pools, mcp_tools
 from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
-from gem_envs.tools.mcp.pool import close_pools
-from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
 
 ID = "game:GuessTheNumber-v0-easy"

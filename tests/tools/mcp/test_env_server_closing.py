@@ -20,9 +20,8 @@ from tests.support.recorded import IDS, Record, wait_until
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
+from gem_envs.tools.mcp import close_pools, mcp_tools
 from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
-from gem_envs.tools.mcp.pool import close_pools
-from gem_envs.tools.mcp.tool import mcp_tools
 from tests.tools.mcp.servers import free_port, wait_for
 
 LOCAL = [id for id in IDS if "Computes" not in id]
@@ -155,9 +154,7 @@ def test_a_close_that_hangs_holds_up_nobody(record):
 def test_signals_end_the_command(record, end, how):
     """With three episodes, one of them in a step, and with clients that keep their connections open."""
     id = f"{IDS[1]}(path={str(record._path)!r},close=0.2)"
-    code = (
-        "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
-    )
+    code = "import sys\nfrom gem_lab import main\nfrom tests.support import recorded\nrecorded.register()\n"
     command = [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "serve", "mcp", id]
     if how == "stdio":
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

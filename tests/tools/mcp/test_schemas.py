@@ -18,9 +18,8 @@ from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.pool import close_pools
+from gem_envs.tools.mcp import close_pools, mcp_tools
 from gem_envs.tools.mcp.results import warn
-from gem_envs.tools.mcp.tool import mcp_tools
 
 SERVER = Path(__file__).with_name("raw_server.py")
 NODE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {"type": "array"}}}

@@ -17,9 +17,10 @@ from gem_envs.tools import loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
+from gem_envs.tools.mcp import close_pools, mcp_tools
 from gem_envs.tools.mcp.config import ServerConfig, read_config, server_config
-from gem_envs.tools.mcp.pool import close_pools, pool_of
-from gem_envs.tools.mcp.tool import McpTool, mcp_tools, tool_name
+from gem_envs.tools.mcp.pool import pool_of
+from gem_envs.tools.mcp.tool import McpTool, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,

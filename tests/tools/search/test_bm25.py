@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from gem_core.errors import ConfigError, DataError
 from gem_envs.generated.multihop import MultiHopRows
-from gem_envs.tools.search import bm25, open_searcher
-from gem_envs.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
+from gem_envs.tools.search import bm25, build_bm25, open_searcher
+from gem_envs.tools.search.bm25 import Bm25Index, open_bm25
 from gem_envs.tools.search.folders import build_once
 from gem_envs.tools.search.words import words
 from tests.tools.search.corpora import random_documents

@@ -23,6 +23,7 @@ from tests.trainers import contract
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
+PLUGIN = {"managers": "gem_roll.managers", "pipeline": "gem_roll.pipeline"}
 MANAGERS = "roll.pipeline.agentic.env_manager"
 
 
@@ -75,8 +76,18 @@ def test_the_plugin_of_roll_accepts_the_frozen_interface(roll: dict[str, Any]) -
         ("roll.pipeline.agentic.agentic_pipeline", "AgenticPipeline", "do_checkpoint", "pipeline"),
         ("roll.pipeline.agentic.llm_proxy.base_llm_proxy", "BaseLLMProxy", "generate", "managers"),
         ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "put", "managers"),
-        ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "get_episode_id", "managers"),
-        ("roll.distributed.scheduler.rollout_scheduler", "RolloutScheduler", "_get_batch", "pipeline"),
+        (
+            "roll.distributed.scheduler.rollout_scheduler",
+            "GroupQueueManager",
+            "get_episode_id",
+            "gem_roll.managers",
+        ),
+        (
+            "roll.distributed.scheduler.rollout_scheduler",
+            "RolloutScheduler",
+            "_get_batch",
+            "gem_roll.pipeline",
+        ),
     ],
 )
 def test_a_changed_interface_of_roll_is_an_error_on_import(
@@ -86,7 +97,7 @@ def test_a_changed_interface_of_roll_is_an_error_on_import(
 
     setattr(getattr(roll[module], owner), name, lambda self, other: None)
     with pytest.raises(UnsupportedTrainer, match=rf"{owner}\.{name} takes \(self, other\)"):
-        importlib.import_module(f"gem_roll.{plugin}")
+        importlib.import_module(PLUGIN[plugin])
 
 
 def test_a_step_of_rolls_pipeline_trains_on_our_advantages_or_ends(roll: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin, errors_in_one_line
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
+from gem_core.trainers.plugin import errors_in_one_line
 from gem_lab import discovery
 
 

@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from gem_chat import RebuildContext
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer, RebuildContext
 from gem_core import register
 from gem_core._util import threads
-from gem_core._util.threads import MAX_THREADS
+from gem_core._util.threads import MAX_THREADS, set_env_threads
 from gem_core.errors import ConfigError
-from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
+from gem_core.rollout import Generation, RolloutOptions, read_traces
 from gem_core.tasks import TaskRow
-from gem_core.trainers.options import PluginOptions
+from gem_core.trainers import PluginOptions
 from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ForgingEnv, ScriptedEnv

@@ -17,7 +17,7 @@ from gem_oat.tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core import register
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
@@ -260,7 +260,7 @@ def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, 
 
 
 def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    expect_listed(gem_oat.SUPPORTED, "oat")
+    expect_listed(gem_oat._SUPPORTED, "oat")
 
     def renamed(self: Any, returns: Any) -> Any:
         return returns
@@ -270,7 +270,7 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         UnsupportedTrainer,
         match=r"compute_monte_carlo_advantages takes \(self, returns\): expected \(self, rewards.*<0\.3",
     ) as caught:
-        expect_listed(gem_oat.SUPPORTED, "oat")
+        expect_listed(gem_oat._SUPPORTED, "oat")
     assert "\n" not in str(caught.value)
 
 
@@ -282,11 +282,11 @@ def test_an_update_without_our_advantages_is_an_error(monkeypatch: pytest.Monkey
     with pytest.raises(
         UnsupportedTrainer, match=r"learning_step does not use compute_monte_carlo_advantages\. Supported"
     ):
-        expect_listed(gem_oat.SUPPORTED, "oat")
+        expect_listed(gem_oat._SUPPORTED, "oat")
 
 
 def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(gem_oat.SUPPORTED), "installed_version", lambda self: "0.1.4")
+    monkeypatch.setattr(type(gem_oat._SUPPORTED), "installed_version", lambda self: "0.1.4")
     with pytest.raises(UnsupportedTrainer, match=r"Oat 0\.1\.4 is not supported.*>=0\.2\.3,<0\.3"):
         gem_oat.Learner  # noqa: B018
 

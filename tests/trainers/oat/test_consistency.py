@@ -13,7 +13,7 @@ import torch
 from gem_oat.rows import draw_turns, pack_turns, turn_values
 from oat.algorithms.ppo import PPOLearner
 
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
 from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble

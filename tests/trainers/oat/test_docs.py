@@ -12,7 +12,7 @@ import oat
 import pytest
 import torch
 import tyro
-from gem_oat import SUPPORTED
+from gem_oat import _SUPPORTED
 from gem_oat.args import Args
 from gem_oat.checks import prepare
 from oat.algorithms.ppo import PPOArgs
@@ -86,7 +86,7 @@ def passed_on() -> set[str]:
 
 
 def rejected(section: str) -> set[str]:
-    table = SUPPORTED.read_table("unsupported.json", section)
+    table = _SUPPORTED.read_table("unsupported.json", section)
     return {name for names in table.values() for name in names.split()}
 
 

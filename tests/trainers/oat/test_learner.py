@@ -23,12 +23,12 @@ from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.learners.rl import RLLearner
 
 from gem_chat import AppendContext
+from gem_core import Env
 from gem_core.advantages import ReturnStats
-from gem_core.core import Env
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Generation, Turn, run_episode
 from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.advantages.oracle import standardized, turn_returns
 from tests.rollout.tokenizers import CharTokenizer
 

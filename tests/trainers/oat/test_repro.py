@@ -15,8 +15,8 @@ from gem_oat.checks import prepare
 from gem_oat.repro import write
 from gem_oat.tasks import task_prompts
 
-from gem_core.advantages.critic import gae
-from gem_lab.repro import ADAM_BETAS
+from gem_core.advantages import gae
+from gem_lab.repro.recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 
 

@@ -21,7 +21,7 @@ from gem_core.advantages import grpo
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items, evaluation_tasks
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.advantages.oracle import turn_returns
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 

@@ -21,12 +21,12 @@ from gem_oat.actor import Actor
 from gem_oat.learner import Learner
 from gem_oat.policy import BatchedPolicy
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, RolloutOptions
 from gem_core.rollout.concurrency import EpisodeLoop
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
 from tests.consistency import assemble, scenario
 from tests.consistency.faults import SEEN, Patch, findings, retokenized, shifted, unpaid

@@ -20,7 +20,7 @@ from gem_chat.stop_ids import engine_stop_ids
 from gem_core.rollout import EnvPool, EpisodeLimits, episode_metrics
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab.engines.sampling import BatchingPolicy
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro.recipe import ADAM_BETAS
 from tests.trainers import learning
 from tests.trainers.openrlhf import harness
 from tests.trainers.openrlhf.data import write_rows

@@ -12,7 +12,7 @@ from unittest import mock
 
 import gem_openrlhf.agent
 import pytest
-from gem_openrlhf import SUPPORTED, train_ppo_ray
+from gem_openrlhf import _SUPPORTED, train_ppo_ray
 from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, estimator_names
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
@@ -64,7 +64,7 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
         parse("--algo.advantage.estimator", "none")
     message = capsys.readouterr().err
     names = {name.strip(" '") for name in message.partition("choose from")[2].strip(" ()\n").split(",")}
-    assert {name for name in names if name not in estimator_names()} == set(SUPPORTED.own_estimators)
+    assert {name for name in names if name not in estimator_names()} == set(_SUPPORTED.own_estimators)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10.4")
     with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.10\.4 is not supported.*>=0\.11\.0,<0\.12"):
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
 
 
 def pretend_version(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
@@ -171,10 +171,10 @@ def test_a_newer_version_with_the_same_interface_works_and_warns_once(
 ) -> None:
     pretend_version(monkeypatch, "0.99")
     with pytest.warns(UserWarning, match=r"gem_openrlhf: OpenRLHF 0\.99 is newer than the tested versions"):
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="gem_openrlhf")
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
         assert parse(*REBN).algo.advantage.estimator == "rebn"
 
 

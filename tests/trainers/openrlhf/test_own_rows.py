@@ -265,7 +265,7 @@ def test_an_environment_is_a_word_among_the_files(tmp_path: Path, monkeypatch: p
 def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(
-        "from gem_envs.games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber):\n    pass\n"
+        "from gem_envs.games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber): ...\n"
     )
     data = f"{GUESS}=3,own.py:Own,{MASTERMIND}"
     train, _ = loaders(

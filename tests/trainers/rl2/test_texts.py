@@ -15,7 +15,7 @@ from gem_rl2.session import Session
 
 import gem_core
 from gem_chat import AppendContext
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow

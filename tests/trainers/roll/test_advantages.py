@@ -13,7 +13,7 @@ from roll.distributed.scheduler.protocol import DataProto
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.trainers.evidence import oracle
 
 

@@ -20,7 +20,7 @@ from roll.utils.functionals import compute_token_reward
 from roll.utils.kl_controller import get_kl_controller
 
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
 from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble

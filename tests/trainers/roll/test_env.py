@@ -14,7 +14,7 @@ from gem_roll.options import check_tag
 from omegaconf import DictConfig
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EnvChoice
 from tests.support import ImageEnv

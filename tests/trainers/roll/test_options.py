@@ -8,7 +8,7 @@ from typing import Any
 
 import gem_roll
 import pytest
-from gem_roll import SUPPORTED
+from gem_roll import _SUPPORTED
 from gem_roll.options import GemOptions, check_config
 from gem_roll.pipeline import ReBNAgenticPipeline
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
@@ -260,7 +260,7 @@ def test_another_roll_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
         UnsupportedTrainer,
         match=r"adjust_batch takes \(self, batch\): expected \(self, data, mode\)\. Supported",
     ):
-        expect_listed(SUPPORTED, "pipeline")
+        expect_listed(_SUPPORTED, "pipeline")
 
 
 def test_a_checkout_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

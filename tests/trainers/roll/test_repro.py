@@ -12,7 +12,7 @@ from gem_roll.repro import write
 from gem_roll.tasks import table_of
 
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro.recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.roll.configs import read_config
 

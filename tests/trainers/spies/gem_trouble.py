@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gem_core import Env
 from gem_core import register as register_env
-from gem_core.core import Env
 from gem_envs.games.guess_the_number import GuessTheNumber
 
 

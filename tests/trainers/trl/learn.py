@@ -23,7 +23,7 @@ from gem_trl.dataset import task_prompt
 from trl import GRPOConfig
 
 from gem_core.tasks import EVAL_SEEDS, TaskRow
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro.recipe import ADAM_BETAS
 from tests.trainers import learning
 
 SUCCESS = "eval_gem/success"

@@ -12,7 +12,8 @@ from datasets import Dataset
 from gem_trl.config import GemConfig
 from gem_trl.dataset import task_prompt
 
-from gem_core.rollout import Episode, Generation, without_tokens
+from gem_core.rollout import Episode, Generation
+from gem_core.rollout.metrics import without_tokens
 from gem_core.tasks import TaskRow
 from gem_lab.consistency import Played
 from gem_lab.engines.sampling import BatchingPolicy

@@ -15,7 +15,7 @@ from gem_trl import trainer as gem_trainer
 from gem_trl.config import check_args
 from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import chaos

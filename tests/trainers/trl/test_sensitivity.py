@@ -14,7 +14,7 @@ from gem_trl import playing, trainer
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode
 from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.trainers import EstimatorChoice
 from gem_lab.consistency import Played
 from gem_lab.engines.sampling import BatchingPolicy
 from tests.consistency.assemble import turn_ids_of

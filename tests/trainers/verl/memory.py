@@ -28,8 +28,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core import register
-from gem_core.core import Env
+from gem_core import Env, register
 from gem_core.rollout.sources import SourceLedger
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer

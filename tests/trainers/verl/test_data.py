@@ -13,7 +13,7 @@ from verl.trainer.ppo.utils import create_rl_dataset
 from gem_core.errors import ConfigError, GemError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items, make_tasks
 from gem_core.trainers.tasks import TRAIN_TASKS
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.verl.configs import verl_config
 

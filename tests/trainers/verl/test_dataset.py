@@ -17,7 +17,7 @@ from verl.utils.tensordict_utils import get_tensordict
 
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.mixes import WRITERS, question, write
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl import SUPPORTED, estimators
+from gem_verl import _SUPPORTED, estimators
 from gem_verl.options import estimator_names, read_algorithm
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
@@ -16,7 +16,7 @@ from verl.trainer.ppo.ray_trainer import compute_advantage
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.facts import BatchFacts
+from gem_core.trainers import BatchFacts
 from gem_core.trainers.imports import replaced
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
@@ -142,7 +142,7 @@ def test_a_registered_estimator_works_by_its_name() -> None:
 
 def test_verls_own_estimators_are_the_declared_ones() -> None:
     ours = estimator_names()
-    assert {name for name in ADV_ESTIMATOR_REGISTRY if name not in ours} == set(SUPPORTED.own_estimators)
+    assert {name for name in ADV_ESTIMATOR_REGISTRY if name not in ours} == set(_SUPPORTED.own_estimators)
 
 
 def test_gae_over_turns_needs_the_values_of_a_critic() -> None:

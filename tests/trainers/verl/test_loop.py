@@ -23,8 +23,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core import register
-from gem_core.core import Env
+from gem_core import Env, register
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.cancels.plugins import ENV_ID, cancel_everywhere

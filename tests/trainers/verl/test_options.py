@@ -8,7 +8,7 @@ from gem_verl.rows import verl_row
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_core.trainers.options import RowOptions
+from gem_core.trainers import RowOptions
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"

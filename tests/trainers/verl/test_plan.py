@@ -10,8 +10,9 @@ from gem_verl.options import MANAGER
 from gem_verl.preflight import check, check_composed
 from omegaconf import OmegaConf
 
-from gem_core.trainers.plan import Plan, SourceRows
-from gem_lab.cli import main
+from gem_core.trainers import Plan
+from gem_core.trainers.plan import SourceRows
+from gem_lab import main
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.mixes import question, write
 

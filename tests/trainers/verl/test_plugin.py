@@ -170,8 +170,8 @@ def test_another_interface_is_rejected_with_the_version(monkeypatch: pytest.Monk
 def test_a_version_that_counts_failed_episodes_of_a_validation_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gem_verl.SUPPORTED.__class__, "installed_version", lambda self: "0.9.0")
-    problem = gem_verl.SUPPORTED.problem()
+    monkeypatch.setattr(gem_verl._SUPPORTED.__class__, "installed_version", lambda self: "0.9.0")
+    problem = gem_verl._SUPPORTED.problem()
     assert problem == (
         "verl 0.9.0 is not supported; supported versions: >=0.9.1,<0.10 "
         "(0.9.0 has no validation metrics that skip an episode without a value)"

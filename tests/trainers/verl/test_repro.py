@@ -14,7 +14,7 @@ from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 from verl.utils.config import validate_config
 
 from gem_core.advantages import gae
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro.recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.learning import MODELS
 from tests.trainers.verl.configs import verl_config

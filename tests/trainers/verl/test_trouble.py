@@ -17,7 +17,7 @@ from gem_verl.trainer import GemTrainerSync
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers import evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.configs import verl_config

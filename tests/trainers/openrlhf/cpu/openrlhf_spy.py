@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_script import Script, scripted_vllm
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 _counter = itertools.count()
 _rows: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.graders.guest.values import Packer
+    from gem_envs.graders._guest.values import Packer
 else:
     from grading.values import Packer
 

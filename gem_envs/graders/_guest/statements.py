@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.graders.guest.load import RECURSION_LIMIT, find, load
-    from gem_envs.graders.guest.peer import Ended, Peer, Remote
+    from gem_envs.graders._guest.load import RECURSION_LIMIT, find, load
+    from gem_envs.graders._guest.peer import Ended, Peer, Remote
 else:
     from grading.load import RECURSION_LIMIT, find, load
     from grading.peer import Ended, Peer, Remote

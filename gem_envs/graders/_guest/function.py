@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.graders.guest.load import find, load
+    from gem_envs.graders._guest.load import find, load
 else:
     from grading.load import find, load
 

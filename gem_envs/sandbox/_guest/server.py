@@ -30,14 +30,14 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox.guest import kernel
-    from gem_envs.sandbox.guest.child import STREAMS, Child
-    from gem_envs.sandbox.guest.devices import WORK
+    from gem_envs.sandbox._guest import kernel
+    from gem_envs.sandbox._guest.child import STREAMS, Child
+    from gem_envs.sandbox._guest.devices import WORK
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from guest import kernel
-    from guest.child import STREAMS, Child
-    from guest.devices import WORK
+    from _guest import kernel
+    from _guest.child import STREAMS, Child
+    from _guest.devices import WORK
 
     del sys.path[0]
 

@@ -10,9 +10,9 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
+    from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
 else:
-    from guest.denied import (
+    from _guest.denied import (
         ABSENT,
         CONDITIONAL,
         DENIED,

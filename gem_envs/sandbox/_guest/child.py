@@ -15,9 +15,9 @@ import types
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox.guest.devices import WORK, close_devices, open_devices
+    from gem_envs.sandbox._guest.devices import WORK, close_devices, open_devices
 else:
-    from guest.devices import WORK, close_devices, open_devices
+    from _guest.devices import WORK, close_devices, open_devices
 
 
 QUEUED_SIGNALS = 256
