@@ -25,7 +25,7 @@ PROCESSES = 2
 
 _READER = """
 import json, random, resource, sys, time
-from gem_envs.tools.search.bm25 import Bm25Index
+from gem_envs.tools.search._bm25 import Bm25Index
 from bench_search import queries
 
 def private():

@@ -19,7 +19,7 @@ from gem_core import Env, advantages, register
 from gem_core.rollout import Episode, Generation, RolloutOptions, Turn
 from gem_core.tasks import TaskRow
 from gem_core.trainers import EstimatorChoice, batch_metrics, pack_facts, read_estimator, unpack_facts
-from gem_core.trainers.facts import unpack_outlines
+from gem_core.trainers._facts import unpack_outlines
 
 ROWS, TOKENS, TURNS = 250, 32_768, 32
 """Size of the batch whose advantages are computed."""

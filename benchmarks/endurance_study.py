@@ -41,9 +41,9 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_core.errors import EnvError
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
-from gem_core.rollout.messages import Message
+from gem_core.rollout._messages import Message
 from gem_envs.sandbox import open_sandbox
-from gem_envs.sandbox.levels import close_sandboxes
+from gem_envs.sandbox._levels import close_sandboxes
 
 PLACES, OVERLOAD = 4, 10
 """Places of each kind (concurrent programs, sessions of a server), and episodes per place."""

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 import gem_core
-from gem_core.core import ResetResult, StepResult
+from gem_core._core import ResetResult, StepResult
 
 MEDIAN, SIGMA, LONGEST = 2.0, 1.25, 300.0
 """The seconds of a call are lognormal, with this median and this standard deviation of the logarithm. The

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gem_core._util.lazy import lazy_names
-from gem_core.rollout.harness import register_runner
+from gem_core.rollout._harness import register_runner
 
 if TYPE_CHECKING:
-    from gem_agents.harness import AgentTask, Command
-    from gem_agents.run import run_harness
+    from gem_agents._harness import AgentTask, Command
+    from gem_agents._run import run_harness
     from gem_core.rollout import Episode
 
 __all__ = [
@@ -26,7 +26,7 @@ def register() -> None:
 
 
 async def _run(*args: Any, **kwargs: Any) -> Episode:
-    from gem_agents.run import run_harness
+    from gem_agents._run import run_harness
 
     return await run_harness(*args, **kwargs)
 
@@ -34,7 +34,7 @@ async def _run(*args: Any, **kwargs: Any) -> Episode:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_agents.harness": ["AgentTask", "Command"],
-        "gem_agents.run": ["run_harness"],
+        "gem_agents._harness": ["AgentTask", "Command"],
+        "gem_agents._run": ["run_harness"],
     },
 )

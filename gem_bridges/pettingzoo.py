@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import pettingzoo
 
-from gem_bridges.gymnasium.spaces import TextSpace
-from gem_core.core import ResetOptions
+from gem_bridges.gymnasium._spaces import TextSpace
+from gem_core._core import ResetOptions
+from gem_core._observations import observation_text
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.multiagent import MultiAgentEnv
-from gem_core.multiagent.ledger import Ledger
-from gem_core.observations import observation_text
+from gem_core.multiagent._ledger import Ledger
 
 
 class _ZooText(str):

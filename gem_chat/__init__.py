@@ -14,12 +14,12 @@ from gem_core import register_wrapper
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_chat.append_context import AppendContext
-    from gem_chat.calls.native import native_syntax
-    from gem_chat.calls.syntaxes import get_syntax
-    from gem_chat.messages import EnvPlayer, MessagesContext
-    from gem_chat.player import EpisodePlayer
-    from gem_chat.rebuild_context import RebuildContext
+    from gem_chat._append_context import AppendContext
+    from gem_chat._calls.native import native_syntax
+    from gem_chat._calls.syntaxes import get_syntax
+    from gem_chat._messages import EnvPlayer, MessagesContext
+    from gem_chat._player import EpisodePlayer
+    from gem_chat._rebuild_context import RebuildContext
 
 __all__ = [
     "AppendContext",
@@ -35,18 +35,18 @@ __all__ = [
 
 def register() -> None:
     """Register the wrappers that render conversations with a chat template."""
-    register_wrapper("concat_chat", "gem_chat.wrappers:ConcatChat")
-    register_wrapper("concat_chat_on_reset", "gem_chat.wrappers:ConcatChatOnReset")
+    register_wrapper("concat_chat", "gem_chat._wrappers:ConcatChat")
+    register_wrapper("concat_chat_on_reset", "gem_chat._wrappers:ConcatChatOnReset")
 
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_chat.append_context": ["AppendContext"],
-        "gem_chat.calls.native": ["native_syntax"],
-        "gem_chat.calls.syntaxes": ["get_syntax"],
-        "gem_chat.messages": ["EnvPlayer", "MessagesContext"],
-        "gem_chat.player": ["EpisodePlayer"],
-        "gem_chat.rebuild_context": ["RebuildContext"],
+        "gem_chat._append_context": ["AppendContext"],
+        "gem_chat._calls.native": ["native_syntax"],
+        "gem_chat._calls.syntaxes": ["get_syntax"],
+        "gem_chat._messages": ["EnvPlayer", "MessagesContext"],
+        "gem_chat._player": ["EpisodePlayer"],
+        "gem_chat._rebuild_context": ["RebuildContext"],
     },
 )

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gem_core._util.lazy import lazy_names
-from gem_core.core import Env, Info, InfoKeys, Observation
-from gem_core.registration import (
+from gem_core._core import Env, Info, InfoKeys, Observation
+from gem_core._registration import (
     list_envs,
     list_wrappers,
     make,
@@ -23,13 +22,14 @@ from gem_core.registration import (
     spec,
     wrap,
 )
-from gem_core.spec import EnvSpec
-from gem_core.wrapper import Wrapper
+from gem_core._spec import EnvSpec
+from gem_core._util.lazy import lazy_names
+from gem_core._wrapper import Wrapper
 
 if TYPE_CHECKING:
-    from gem_core.observations import render_observation
-    from gem_core.thoughts import without_thoughts
-    from gem_core.vector.make import make_vec
+    from gem_core._observations import render_observation
+    from gem_core._thoughts import without_thoughts
+    from gem_core.vector._make import make_vec
 
 __version__ = "0.1.0"
 
@@ -57,8 +57,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_core.observations": ["render_observation"],
-        "gem_core.thoughts": ["without_thoughts"],
-        "gem_core.vector.make": ["make_vec"],
+        "gem_core._observations": ["render_observation"],
+        "gem_core._thoughts": ["without_thoughts"],
+        "gem_core.vector._make": ["make_vec"],
     },
 )

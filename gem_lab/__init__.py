@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_lab.checker import CheckReport, EnvContract, check_env
-    from gem_lab.cli import main
-    from gem_lab.discovery import load_trainer, register_trainer
+    from gem_lab._checker import CheckReport, EnvContract, check_env
+    from gem_lab._cli import main
+    from gem_lab._discovery import load_trainer, register_trainer
 
 __all__ = [
     "CheckReport",
@@ -23,8 +23,8 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_lab.checker": ["CheckReport", "EnvContract", "check_env"],
-        "gem_lab.cli": ["main"],
-        "gem_lab.discovery": ["load_trainer", "register_trainer"],
+        "gem_lab._checker": ["CheckReport", "EnvContract", "check_env"],
+        "gem_lab._cli": ["main"],
+        "gem_lab._discovery": ["load_trainer", "register_trainer"],
     },
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_bridges.openenv.server import OpenEnvServer
+    from gem_bridges.openenv._server import OpenEnvServer
 
 __all__ = [
     "OpenEnvServer",
@@ -20,6 +20,6 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_bridges.openenv.server": ["OpenEnvServer"],
+        "gem_bridges.openenv._server": ["OpenEnvServer"],
     },
 )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gem_bridges.skyrl.view import GemTextEnv, register_gem, task_rows
+from gem_bridges.skyrl._view import GemTextEnv, register_gem, task_rows
 
 __all__ = ["GemTextEnv", "register_gem", "task_rows"]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_bridges.textarena.env import TextArenaEnv
-from gem_bridges.textarena.game import number_of_players
-from gem_bridges.textarena.samples import check_pattern, sample_pattern
-from gem_bridges.textarena.table import TextArenaTable
+from gem_bridges.textarena._env import TextArenaEnv
+from gem_bridges.textarena._game import number_of_players
+from gem_bridges.textarena._samples import check_pattern, sample_pattern
+from gem_bridges.textarena._table import TextArenaTable
 from gem_core import Env
 from gem_core.errors import ConfigError
-from gem_core.multiagent.one_agent import Player, one_side
+from gem_core.multiagent._one_agent import Player, one_side
 
 __all__ = ["make_textarena"]
 

@@ -13,7 +13,7 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package.
 
-        __getattr__, __dir__ = lazy_names(__name__, {"gem_chat.player": ["EpisodePlayer"]})
+        __getattr__, __dir__ = lazy_names(__name__, {"gem_chat._player": ["EpisodePlayer"]})
 
     Args:
         package: Name of the package.

@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-    from gem_core.trainers.exports import lazy_exports
-    from gem_core.trainers.facts import BatchFacts, pack_facts, unpack_facts
-    from gem_core.trainers.failures import batch_metrics
-    from gem_core.trainers.imports import after_import
-    from gem_core.trainers.interface import expect, expect_arguments
-    from gem_core.trainers.options import (
-        EstimatorOptions,
-        PluginOptions,
-        RowOptions,
-    )
-    from gem_core.trainers.plan import Plan
-    from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
-    from gem_core.trainers.tasks import pack_task, read_tasks, unpack_task
+    from gem_core.trainers._estimators import EstimatorChoice, read_estimator
+    from gem_core.trainers._exports import lazy_exports
+    from gem_core.trainers._facts import BatchFacts, pack_facts, unpack_facts
+    from gem_core.trainers._failures import batch_metrics
+    from gem_core.trainers._imports import after_import
+    from gem_core.trainers._interface import expect, expect_arguments
+    from gem_core.trainers._options import EstimatorOptions, PluginOptions, RowOptions
+    from gem_core.trainers._plan import Plan
+    from gem_core.trainers._plugin import SupportedTrainer, TrainerPlugin
+    from gem_core.trainers._tasks import pack_task, read_tasks, unpack_task
 
 __all__ = [
     "BatchFacts",
@@ -52,19 +48,19 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_core.trainers.estimators": ["EstimatorChoice", "read_estimator"],
-        "gem_core.trainers.exports": ["lazy_exports"],
-        "gem_core.trainers.facts": ["BatchFacts", "pack_facts", "unpack_facts"],
-        "gem_core.trainers.failures": ["batch_metrics"],
-        "gem_core.trainers.imports": ["after_import"],
-        "gem_core.trainers.interface": ["expect", "expect_arguments"],
-        "gem_core.trainers.options": [
+        "gem_core.trainers._estimators": ["EstimatorChoice", "read_estimator"],
+        "gem_core.trainers._exports": ["lazy_exports"],
+        "gem_core.trainers._facts": ["BatchFacts", "pack_facts", "unpack_facts"],
+        "gem_core.trainers._failures": ["batch_metrics"],
+        "gem_core.trainers._imports": ["after_import"],
+        "gem_core.trainers._interface": ["expect", "expect_arguments"],
+        "gem_core.trainers._options": [
             "EstimatorOptions",
             "PluginOptions",
             "RowOptions",
         ],
-        "gem_core.trainers.plan": ["Plan"],
-        "gem_core.trainers.plugin": ["SupportedTrainer", "TrainerPlugin"],
-        "gem_core.trainers.tasks": ["pack_task", "read_tasks", "unpack_task"],
+        "gem_core.trainers._plan": ["Plan"],
+        "gem_core.trainers._plugin": ["SupportedTrainer", "TrainerPlugin"],
+        "gem_core.trainers._tasks": ["pack_task", "read_tasks", "unpack_task"],
     },
 )

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from gem_core.vector.slot import AutoresetMode
-from gem_core.vector.vector_env import VectorEnv, VectorStep
+from gem_core.vector._slot import AutoresetMode
+from gem_core.vector._vector_env import VectorEnv, VectorStep
 
 __all__ = ["AutoresetMode", "VectorEnv", "VectorStep"]

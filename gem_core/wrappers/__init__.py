@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gem_core._registration import register_wrapper
 from gem_core._util.lazy import lazy_names
-from gem_core.registration import register_wrapper
 
 if TYPE_CHECKING:
-    from gem_core.wrappers.episode import EpisodeStatistics, TimeLimit
-    from gem_core.wrappers.observation import Concat, ConcatWithAction
-    from gem_core.wrappers.retry import Retry
+    from gem_core.wrappers._episode import EpisodeStatistics, TimeLimit
+    from gem_core.wrappers._observation import Concat, ConcatWithAction
+    from gem_core.wrappers._retry import Retry
 
 __all__ = [
     "Concat",
@@ -27,12 +27,12 @@ __all__ = [
 ]
 
 _WRAPPERS = {
-    "concat": "gem_core.wrappers.observation:Concat",
-    "concat_with_action": "gem_core.wrappers.observation:ConcatWithAction",
-    "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
-    "episode_tracking": "gem_core.wrappers.episode:EpisodeStatistics",  # GEM's name
-    "retry": "gem_core.wrappers.retry:Retry",
-    "time_limit": "gem_core.wrappers.episode:TimeLimit",
+    "concat": "gem_core.wrappers._observation:Concat",
+    "concat_with_action": "gem_core.wrappers._observation:ConcatWithAction",
+    "episode_statistics": "gem_core.wrappers._episode:EpisodeStatistics",
+    "episode_tracking": "gem_core.wrappers._episode:EpisodeStatistics",  # GEM's name
+    "retry": "gem_core.wrappers._retry:Retry",
+    "time_limit": "gem_core.wrappers._episode:TimeLimit",
 }
 
 
@@ -45,8 +45,8 @@ def register() -> None:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_core.wrappers.episode": ["EpisodeStatistics", "TimeLimit"],
-        "gem_core.wrappers.observation": ["Concat", "ConcatWithAction"],
-        "gem_core.wrappers.retry": ["Retry"],
+        "gem_core.wrappers._episode": ["EpisodeStatistics", "TimeLimit"],
+        "gem_core.wrappers._observation": ["Concat", "ConcatWithAction"],
+        "gem_core.wrappers._retry": ["Retry"],
     },
 )

@@ -6,7 +6,7 @@ share it.
 
 from __future__ import annotations
 
-from gem_envs.data.open import open_rows
-from gem_envs.data.rows import GeneratedRows, Rows
+from gem_envs.data._open import open_rows
+from gem_envs.data._rows import GeneratedRows, Rows
 
 __all__ = ["GeneratedRows", "Rows", "open_rows"]

@@ -8,10 +8,10 @@ from gem_core import register
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_envs.datasets.base import DatasetEnv
-    from gem_envs.datasets.code import CodeEnv
-    from gem_envs.datasets.math import MathEnv
-    from gem_envs.datasets.qa import QaEnv
+    from gem_envs.datasets._base import DatasetEnv
+    from gem_envs.datasets._code import CodeEnv
+    from gem_envs.datasets._math import MathEnv
+    from gem_envs.datasets._qa import QaEnv
 
 __all__ = [
     "CodeEnv",
@@ -20,9 +20,9 @@ __all__ = [
     "QaEnv",
 ]
 
-_MATH = "gem_envs.datasets.math:MathEnv"
-_QA = "gem_envs.datasets.qa:QaEnv"
-_CODE = "gem_envs.datasets.code:CodeEnv"
+_MATH = "gem_envs.datasets._math:MathEnv"
+_QA = "gem_envs.datasets._qa:QaEnv"
+_CODE = "gem_envs.datasets._code:CodeEnv"
 _PROBLEM = {"question_key": "problem", "answer_key": "answer"}
 _QUESTION = {"question_key": "question", "answer_key": "answer"}
 _TESTS = {"question_key": "problem", "test_key": "tests"}
@@ -91,9 +91,9 @@ def _register_datasets() -> None:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.datasets.base": ["DatasetEnv"],
-        "gem_envs.datasets.code": ["CodeEnv"],
-        "gem_envs.datasets.math": ["MathEnv"],
-        "gem_envs.datasets.qa": ["QaEnv"],
+        "gem_envs.datasets._base": ["DatasetEnv"],
+        "gem_envs.datasets._code": ["CodeEnv"],
+        "gem_envs.datasets._math": ["MathEnv"],
+        "gem_envs.datasets._qa": ["QaEnv"],
     },
 )

@@ -8,7 +8,7 @@ from gem_core import register
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_envs.multiagent.turn_game import TurnGame
+    from gem_envs.multiagent._turn_game import TurnGame
 
 __all__ = [
     "TurnGame",
@@ -19,17 +19,17 @@ __all__ = [
 _TABLE = (
     (
         "multi:TicTacToe-v0",
-        "gem_envs.multiagent.tic_tac_toe:make_tic_tac_toe",
+        "gem_envs.multiagent._tic_tac_toe:make_tic_tac_toe",
         "Three in a row on a 3x3 board, two players",
     ),
     (
         "multi:KuhnPoker-v0",
-        "gem_envs.multiagent.kuhn_poker:make_kuhn_poker",
+        "gem_envs.multiagent._kuhn_poker:make_kuhn_poker",
         "A hand of poker with three cards, two players",
     ),
     (
         "multi:Bargaining-v0",
-        "gem_envs.multiagent.bargaining:make_bargaining",
+        "gem_envs.multiagent._bargaining:make_bargaining",
         "Divide items of private value, two players",
     ),
 )
@@ -44,6 +44,6 @@ def _register_multiagent() -> None:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.multiagent.turn_game": ["TurnGame"],
+        "gem_envs.multiagent._turn_game": ["TurnGame"],
     },
 )

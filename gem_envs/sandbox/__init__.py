@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core._util.lazy import lazy_names
-from gem_envs.sandbox.levels import LEVELS, open_sandbox, self_check
-from gem_envs.sandbox.limits import ProgramLimits
-from gem_envs.sandbox.result import RunResult
+from gem_envs.sandbox._levels import LEVELS, open_sandbox, self_check
+from gem_envs.sandbox._limits import ProgramLimits
+from gem_envs.sandbox._result import RunResult
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox.shell import File, open_shell
+    from gem_envs.sandbox._shell import File, open_shell
 
 __all__ = [
     "File",
@@ -31,6 +31,6 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.sandbox.shell": ["File", "open_shell"],
+        "gem_envs.sandbox._shell": ["File", "open_shell"],
     },
 )

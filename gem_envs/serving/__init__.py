@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_envs.serving.access import Access
-    from gem_envs.serving.http import HttpServer, json_response
+    from gem_envs.serving._access import Access
+    from gem_envs.serving._http import HttpServer, json_response
 
 __all__ = [
     "Access",
@@ -24,7 +24,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.serving.access": ["Access"],
-        "gem_envs.serving.http": ["HttpServer", "json_response"],
+        "gem_envs.serving._access": ["Access"],
+        "gem_envs.serving._http": ["HttpServer", "json_response"],
     },
 )

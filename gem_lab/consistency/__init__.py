@@ -12,8 +12,8 @@ Level 4, `compare_learning`, compares whole runs over seeds by their success aft
 
 from __future__ import annotations
 
-from gem_lab.consistency.compare import compare
-from gem_lab.consistency.record import Played, Record
+from gem_lab.consistency._compare import compare
+from gem_lab.consistency._record import Played, Record
 
 __all__ = [
     "Played",

@@ -8,14 +8,14 @@ Models behind an endpoint require the extra ``eval``; models in a folder require
 
 from __future__ import annotations
 
-from gem_lab.eval.atif import from_atif, read_atif, to_atif
-from gem_lab.eval.compare import paired_differences
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.inspect_read import read_inspect_log
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run
-from gem_lab.eval.rescore import rescore
-from gem_lab.eval.run import EvalOutcome, evaluate
+from gem_lab.eval._atif import from_atif, read_atif, to_atif
+from gem_lab.eval._compare import paired_differences
+from gem_lab.eval._config import EvalConfig
+from gem_lab.eval._inspect_read import read_inspect_log
+from gem_lab.eval._policies import PolicySetup
+from gem_lab.eval._report import read_run
+from gem_lab.eval._rescore import rescore
+from gem_lab.eval._run import EvalOutcome, evaluate
 
 __all__ = [
     "EvalConfig",

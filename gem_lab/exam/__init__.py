@@ -10,9 +10,9 @@ variance of an estimator can be measured. Requires numpy only.
 
 from __future__ import annotations
 
-from gem_lab.exam.run import Exam, run
-from gem_lab.exam.task import ActionOutcome, TableTask
-from gem_lab.exam.tasks import register_task
+from gem_lab.exam._run import Exam, run
+from gem_lab.exam._task import ActionOutcome, TableTask
+from gem_lab.exam._tasks import register_task
 
 __all__ = [
     "Exam",

@@ -9,9 +9,9 @@ trainer.
 
 from __future__ import annotations
 
-from gem_lab.repro.recipe import Recipe, reject_unsupported
-from gem_lab.repro.reference import write as write_reference
-from gem_lab.repro.script import write_script
+from gem_lab.repro._recipe import Recipe, reject_unsupported
+from gem_lab.repro._reference import write as write_reference
+from gem_lab.repro._script import write_script
 
 __all__ = [
     "Recipe",

@@ -11,21 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import MissingDependency
-from gem_lab.train.config import TrainConfig
-from gem_lab.train.tiny_options import TinyOptions
+from gem_lab.train._config import TrainConfig
+from gem_lab.train._tiny_options import TinyOptions
 
 if TYPE_CHECKING:
-    from gem_lab.train.report import TrainOutcome
-    from gem_lab.train.tiny import make_tiny, save_tiny
-    from gem_lab.train.trainer import train
+    from gem_lab.train._report import TrainOutcome
+    from gem_lab.train._tiny import make_tiny, save_tiny
+    from gem_lab.train._trainer import train
 
 __all__ = ["TrainOutcome", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
 
 _HOMES = {
-    "TrainOutcome": "gem_lab.train.report",
-    "make_tiny": "gem_lab.train.tiny",
-    "save_tiny": "gem_lab.train.tiny",
-    "train": "gem_lab.train.trainer",
+    "TrainOutcome": "gem_lab.train._report",
+    "make_tiny": "gem_lab.train._tiny",
+    "save_tiny": "gem_lab.train._tiny",
+    "train": "gem_lab.train._trainer",
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import gem_core
 from gem_bridges import ForeignEnv
-from gem_bridges.foreign import json_value
+from gem_bridges._foreign import json_value
 from gem_core.errors import ConfigError, EnvError, MissingDependency, ResetNeeded
 from gem_lab import check_env
 

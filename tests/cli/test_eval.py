@@ -7,7 +7,7 @@ import io
 import pytest
 
 from gem_lab import main
-from gem_lab.cli import _console
+from gem_lab._cli import _console
 
 WORDS = ["eval", "--model", "random", "--env", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
 

@@ -10,7 +10,7 @@ import pytest
 
 import gem_core
 from gem_lab import main
-from gem_lab.cli import COMMANDS, build_parser
+from gem_lab._cli import COMMANDS, build_parser
 
 
 def test_no_arguments_show_the_help(capsys):
@@ -40,7 +40,7 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
 
 def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
     (tmp_path / "acme_command.py").write_text(
-        "from gem_lab.cli._arguments import CliCommand\n"
+        "from gem_lab._cli._arguments import CliCommand\n"
         "COMMAND = CliCommand('say hello', examples=('',))\n"
         "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
         "def run(args):\n    print('hello', args.name)\n    return 0\n"
@@ -113,7 +113,7 @@ def test_interrupt_is_130(monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gem_lab.cli.envs.run", interrupted)
+    monkeypatch.setattr("gem_lab._cli.envs.run", interrupted)
     assert main(["envs"]) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
 
@@ -122,7 +122,7 @@ def test_a_bug_is_not_hidden(monkeypatch):
     def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gem_lab.cli.envs.run", broken)
+    monkeypatch.setattr("gem_lab._cli.envs.run", broken)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli._signals import ends_like_ctrl_c
+from gem_lab._cli._signals import ends_like_ctrl_c
 from tests.support.recorded import IDS, Record, wait_until
 
 CODE = (

@@ -10,9 +10,9 @@ import pytest
 
 from gem_core.errors import TraceError
 from gem_lab import main
-from gem_lab.cli import FAILED, MISTAKE, OK
+from gem_lab._cli import FAILED, MISTAKE, OK
 from gem_lab.consistency import Played, Record, compare
-from gem_lab.consistency.record import read_records
+from gem_lab.consistency._record import read_records
 
 NAN = float("nan")
 

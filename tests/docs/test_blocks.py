@@ -23,7 +23,7 @@ import pytest
 
 from gem_envs.sandbox import self_check
 from gem_lab import main
-from gem_lab.cli import build_parser
+from gem_lab._cli import build_parser
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
 MODULES = {

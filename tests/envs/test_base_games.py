@@ -41,7 +41,7 @@ def test_a_game_of_several_sizes_has_all_variants():
     for family, ids in several.items():
         for variant in ("", "-easy", "-hard", "-random"):
             assert f"game:{family}-v0{variant}" in ids, (
-                f"register game:{family}-v0{variant} in gem_envs/games/__init__.py: it has one id or "
+                f"register game:{family}-v0{variant} in gem_envs/_games/__init__.py: it has one id or "
                 "one for each of the four sizes"
             )
     for id in IDS:

@@ -7,7 +7,7 @@ import pytest
 import gem_core
 from gem_core import render_observation
 from gem_core.errors import DataError, MissingDependency
-from gem_lab.checker.null_policies import visible_text
+from gem_lab._checker.null_policies import visible_text
 
 
 def one_id_per_class() -> list[str]:

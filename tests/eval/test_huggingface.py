@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.rollout.traces import read_token_texts
+from gem_core.rollout._traces import read_token_texts
 from gem_lab import main
 
 EASY = "game:GuessTheNumber-v0-easy"

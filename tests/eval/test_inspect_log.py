@@ -9,7 +9,7 @@ import pytest
 from gem_chat import MessagesContext
 from gem_core.rollout import ChatReply
 from gem_lab.eval import EvalConfig, PolicySetup, evaluate, read_run
-from gem_lab.eval.inspect_log import inspect_log, write_inspect_logs
+from gem_lab.eval._inspect_log import inspect_log, write_inspect_logs
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -23,8 +23,8 @@ from gem_core import Env, Wrapper
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import ChatReply, Episode, EpisodeLimits, Generation, run_episode
-from gem_core.rollout.calls import jsonable
-from gem_core.rollout.limits import MAX_TURNS
+from gem_core.rollout._calls import jsonable
+from gem_core.rollout._limits import MAX_TURNS
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ImageEnv, ScriptedEnv, with_limits
@@ -767,7 +767,7 @@ class Short:
 def test_an_episode_without_a_limit_ends(
     context: Any, options: dict[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    monkeypatch.setattr("gem_core.rollout._runner.MAX_TURNS", 20)
     episode = play(Endless(), Short(), context, **options)
     assert (len(episode.turns), episode.stop_reason) == (20, "max_turns")
     assert (episode.truncated, episode.trainable, episode.error) == (True, True, None)
@@ -780,7 +780,7 @@ def test_an_episode_without_a_limit_ends(
 
 
 def test_a_token_limit_needs_no_limit_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    monkeypatch.setattr("gem_core.rollout._runner.MAX_TURNS", 20)
     for options in ({"max_total_tokens": 900}, {"max_response_tokens": 900}):
         episode = play(Endless(), Short(), **options)
         assert episode.stop_reason == "token_budget"

@@ -12,8 +12,8 @@ import pytest
 from gem_envs.sandbox import ProgramLimits, _guest
 from gem_envs.sandbox._guest import denied
 from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
-from gem_envs.sandbox.namespace import Namespace
-from gem_envs.sandbox.selftest.kernel_attacks import KERNEL_ATTACKS
+from gem_envs.sandbox._namespace import Namespace
+from gem_envs.sandbox._selftest.kernel_attacks import KERNEL_ATTACKS
 from tests.sandbox.support import needs_namespace
 
 LIMITS = ProgramLimits(wall_seconds=20, cpu_seconds=10, memory_bytes=128 * 2**20, processes=32)

@@ -10,7 +10,7 @@ import pytest
 
 from gem_core.errors import ConfigError
 from gem_envs.serving import Access
-from gem_envs.serving.access import RequestRefused
+from gem_envs.serving._access import RequestRefused
 from tests.serving import raw
 
 FOREIGN = [

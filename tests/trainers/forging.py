@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gem_chat import get_syntax
-from gem_chat.calls.formats import get_format
+from gem_chat._calls.formats import get_format
 from gem_core import Env, register
 from gem_core.tools import ToolResult
 from gem_envs.tools import Tools

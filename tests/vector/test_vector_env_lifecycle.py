@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from gem_core import EnvSpec, make_vec, registration
+from gem_core import EnvSpec, _registration, make_vec
 from gem_core.errors import CallOrderError
 from gem_core.vector import AutoresetMode
-from gem_core.vector import make as make_module
-from gem_core.vector.make import _choose
+from gem_core.vector import _make as make_module
+from gem_core.vector._make import _choose
 from tests.support.recorded import Record, runs, wait_until
 from tests.vector.envs import RELEASE, Obedient, obedient
 
@@ -74,9 +74,9 @@ def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        registration._wrappers,
+        _registration._wrappers,
         "_values",
-        {**registration.wrapper_entry_points(), "test_loud": "tests.vector.envs:Loud"},
+        {**_registration.wrapper_entry_points(), "test_loud": "tests.vector.envs:Loud"},
     )
     for backend in ("inline", "process"):
         with obedient(1, backend=backend, wrappers="test_loud") as envs:
@@ -204,7 +204,7 @@ def test_a_worker_in_a_step_ends_with_a_parent_that_was_killed_and_so_does_what_
     record = Record(tmp_path / "record")
     script = (
         "from gem_core import EnvSpec\n"
-        "from gem_core import make_vec; from gem_core.vector import slices\n"
+        "from gem_core import make_vec; from gem_core.vector import _slices as slices\n"
         "slices.GRACE = 0.3\n"
         "if __name__ == '__main__':\n"
         f"    kwargs = {{'path': {str(tmp_path / 'record')!r}}}\n"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
+from gem_chat._wrappers import ConcatChat, ConcatChatOnReset
 from gem_core import render_observation, wrap
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
 from tests.rollout.jinja_tokenizer import JinjaTokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
+from gem_chat._wrappers import ConcatChat, ConcatChatOnReset
 from gem_core import Env, Wrapper
 from gem_core.errors import ConfigError
 from gem_core.wrappers import Concat, ConcatWithAction

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
     from grading.load import find, load
 
-SET = "gem-core:set"  # `gem_envs.graders.outputs.SET`; the module cannot import it inside
+SET = "gem-core:set"  # `gem_envs.graders._outputs.SET`; the module cannot import it inside
 
 
 def main(names: str, code: str) -> None:

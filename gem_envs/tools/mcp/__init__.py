@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_envs.tools.mcp.pool import close_pools
-    from gem_envs.tools.mcp.tool import mcp_tools
+    from gem_envs.tools.mcp._pool import close_pools
+    from gem_envs.tools.mcp._tool import mcp_tools
 
 __all__ = [
     "close_pools",
@@ -25,7 +25,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.tools.mcp.pool": ["close_pools"],
-        "gem_envs.tools.mcp.tool": ["mcp_tools"],
+        "gem_envs.tools.mcp._pool": ["close_pools"],
+        "gem_envs.tools.mcp._tool": ["mcp_tools"],
     },
 )

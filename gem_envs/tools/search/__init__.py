@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core._util.lazy import lazy_names
-from gem_envs.tools.search.backends import open_searcher
-from gem_envs.tools.search.corpus import Document, read_corpus
-from gem_envs.tools.search.searcher import Hit, Searcher
+from gem_envs.tools.search._backends import open_searcher
+from gem_envs.tools.search._corpus import Document, read_corpus
+from gem_envs.tools.search._searcher import Hit, Searcher
 
 if TYPE_CHECKING:
-    from gem_envs.tools.search.bm25 import build_bm25
-    from gem_envs.tools.search.server import SearchServer
+    from gem_envs.tools.search._bm25 import build_bm25
+    from gem_envs.tools.search._server import SearchServer
 
 __all__ = [
     "Document",
@@ -36,7 +36,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "gem_envs.tools.search.bm25": ["build_bm25"],
-        "gem_envs.tools.search.server": ["SearchServer"],
+        "gem_envs.tools.search._bm25": ["build_bm25"],
+        "gem_envs.tools.search._server": ["SearchServer"],
     },
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
 
 if TYPE_CHECKING:
-    from gem_openrlhf.executor import GemExecutor
+    from gem_openrlhf._executor import GemExecutor
 
 __all__ = [
     "GemExecutor",
@@ -48,10 +48,10 @@ _SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,
-    exporter="gem_openrlhf.labels:write",
-    recipe_writer="gem_openrlhf.repro:write",
+    exporter="gem_openrlhf._labels:write",
+    recipe_writer="gem_openrlhf._repro:write",
     files={"agent": "gem_openrlhf.agent"},
-    preflight="gem_openrlhf.train_ppo_ray:check",
+    preflight="gem_openrlhf._train_ppo_ray:check",
 )
 
-__getattr__, __dir__ = lazy_exports(_SUPPORTED, {"executor": ["GemExecutor"]})
+__getattr__, __dir__ = lazy_exports(_SUPPORTED, {"_executor": ["GemExecutor"]})

@@ -3,7 +3,7 @@
     torchrun --nproc_per_node=8 -m gem_rl2.train <your config> adv.estimator=rebn adv.gamma=0.9
 
 Two versions of RL2 are in use, both numbered 0.0.2: the version on the package index, whose environments have
-``reset`` and ``step``, and the newer source tree, whose environments have ``generate``. `gem_rl2.upstream`
+``reset`` and ``step``, and the newer source tree, whose environments have ``generate``. `gem_rl2._upstream`
 distinguishes them.
 """
 
@@ -33,7 +33,7 @@ _SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,
-    exporter="gem_rl2.rows:write",
-    recipe_writer="gem_rl2.repro:write",
-    preflight="gem_rl2.train:check",
+    exporter="gem_rl2._rows:write",
+    recipe_writer="gem_rl2._repro:write",
+    preflight="gem_rl2._train:check",
 )

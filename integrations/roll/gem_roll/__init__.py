@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
 
 if TYPE_CHECKING:
-    from gem_roll.managers import GemStepEnvManager, GemTrajEnvManager
-    from gem_roll.pipeline import ReBNAgenticPipeline
+    from gem_roll._managers import GemStepEnvManager, GemTrajEnvManager
+    from gem_roll._pipeline import ReBNAgenticPipeline
 
 __all__ = [
     "GemStepEnvManager",
@@ -35,7 +35,7 @@ _SUPPORTED = SupportedTrainer(
     home_variable="ROLL_HOME",
     checkout_module="roll.pipeline",
     on_index=False,
-    hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
+    hook_modules=("gem_roll._pipeline", "gem_roll._managers"),
     supplies=(
         "group_ids",
         "lengths",
@@ -47,10 +47,10 @@ _SUPPORTED = SupportedTrainer(
     ),
 )
 TRAINER = TrainerPlugin(
-    _SUPPORTED, recipe_writer="gem_roll.repro:write", preflight="gem_roll.preflight:check"
+    _SUPPORTED, recipe_writer="gem_roll._repro:write", preflight="gem_roll._preflight:check"
 )
 
 __getattr__, __dir__ = lazy_exports(
     _SUPPORTED,
-    {"managers": ["GemTrajEnvManager", "GemStepEnvManager"], "pipeline": ["ReBNAgenticPipeline"]},
+    {"_managers": ["GemTrajEnvManager", "GemStepEnvManager"], "_pipeline": ["ReBNAgenticPipeline"]},
 )

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
 
 if TYPE_CHECKING:
-    from gem_trl.config import GemConfig
-    from gem_trl.dataset import tasks
-    from gem_trl.playing import rollout
-    from gem_trl.rewards import episode_return
-    from gem_trl.tool_loop import environment
-    from gem_trl.trainer import GemGRPOTrainer
+    from gem_trl._config import GemConfig
+    from gem_trl._dataset import tasks
+    from gem_trl._playing import rollout
+    from gem_trl._rewards import episode_return
+    from gem_trl._tool_loop import environment
+    from gem_trl._trainer import GemGRPOTrainer
 
 __all__ = [
     "GemConfig",
@@ -43,7 +43,7 @@ _SUPPORTED = SupportedTrainer(
     distribution="trl",
     versions=">=1.12,<1.17",
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
-    hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
+    hook_modules=("gem_trl._trainer", "gem_trl.grpo"),
     supplies=(
         "group_ids",
         "lengths",
@@ -56,19 +56,19 @@ _SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,
-    exporter="gem_trl.dataset:write",
-    recipe_writer="gem_trl.repro:write",
-    preflight="gem_trl.grpo:check",
+    exporter="gem_trl._dataset:write",
+    recipe_writer="gem_trl._repro:write",
+    preflight="gem_trl._grpo:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
     _SUPPORTED,
     {
-        "config": ["GemConfig"],
-        "dataset": ["tasks"],
-        "playing": ["rollout"],
-        "rewards": ["episode_return"],
-        "tool_loop": ["environment"],
-        "trainer": ["GemGRPOTrainer"],
+        "_config": ["GemConfig"],
+        "_dataset": ["tasks"],
+        "_playing": ["rollout"],
+        "_rewards": ["episode_return"],
+        "_tool_loop": ["environment"],
+        "_trainer": ["GemGRPOTrainer"],
     },
 )

@@ -15,7 +15,7 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
-from gem_chat.special_tokens import map_texts, separate_known
+from gem_chat._special_tokens import map_texts, separate_known
 from gem_core import Env, Observation, render_observation
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, reset_arguments
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
 
 if TYPE_CHECKING:
-    from gem_verl.dataset import GemDataset
-    from gem_verl.manager import GemAgentLoopManager
+    from gem_verl._dataset import GemDataset
+    from gem_verl._manager import GemAgentLoopManager
 
 __all__ = [
     "GemAgentLoopManager",
@@ -65,15 +65,15 @@ _SUPPORTED = SupportedTrainer(
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,
-    exporter="gem_verl.rows:write",
-    recipe_writer="gem_verl.repro:write",
-    preflight="gem_verl.preflight:check",
+    exporter="gem_verl._rows:write",
+    recipe_writer="gem_verl._repro:write",
+    preflight="gem_verl._preflight:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
     _SUPPORTED,
     {
-        "manager": ["GemAgentLoopManager"],
-        "dataset": ["GemDataset"],
+        "_manager": ["GemAgentLoopManager"],
+        "_dataset": ["GemDataset"],
     },
 )

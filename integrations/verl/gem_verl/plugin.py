@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import logging
 
-from gem_core.trainers.imports import import_after
+from gem_core.trainers._imports import import_after
 from gem_verl import _SUPPORTED
 
 _logger = logging.getLogger(__name__)
 
 _AFTER = {
-    "verl.experimental.agent_loop.agent_loop": "gem_verl.loop",
+    "verl.experimental.agent_loop.agent_loop": "gem_verl._loop",
     "verl.trainer.ppo.core_algos": "gem_verl.estimators",
-    "verl.trainer.ppo.v1": "gem_verl.trainer",
+    "verl.trainer.ppo.v1": "gem_verl._trainer",
 }
 """Modules of verl, each with the module that registers something in it."""
 

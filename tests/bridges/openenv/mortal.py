@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import gem_core
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 from gem_lab import main
 
 DEADLY_STEP = 30

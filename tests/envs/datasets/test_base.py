@@ -10,7 +10,7 @@ import gem_core
 from gem_core.errors import ConfigError, DataError, ResetNeeded
 from gem_envs.datasets import CodeEnv, MathEnv, QaEnv
 from gem_lab import check_env
-from gem_lab.checker.texts import long_texts
+from gem_lab._checker.texts import long_texts
 from tests.support import PIXEL
 
 ITEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(7)]

@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.data.formats import recognized
+from gem_envs.data._formats import recognized
 from gem_envs.datasets import CodeEnv
 from gem_lab import main
 

@@ -12,8 +12,8 @@ pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 from gem_core.errors import ConfigError, ServiceError, WrongServer
 from gem_envs.tools.search import Hit, Searcher, SearchServer
-from gem_envs.tools.search import server as search_server
-from gem_envs.tools.search.remote import RetrievalServer
+from gem_envs.tools.search import _server as search_server
+from gem_envs.tools.search._remote import RetrievalServer
 from tests.serving import raw
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from gem_core.errors import ConfigError
 from gem_core.trainers import after_import
-from gem_core.trainers.imports import import_after, replaced, until_call
+from gem_core.trainers._imports import import_after, replaced, until_call
 
 
 @pytest.fixture

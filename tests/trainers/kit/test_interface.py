@@ -12,7 +12,7 @@ import pytest
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
 from gem_core.trainers import SupportedTrainer, expect, expect_arguments, lazy_exports
-from gem_core.trainers.interface import (
+from gem_core.trainers._interface import (
     expect_fields,
     expect_listed,
     expect_names,

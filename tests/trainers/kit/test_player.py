@@ -73,7 +73,7 @@ def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
 def test_an_engine_samples_no_placeholder_of_images() -> None:
     pytest.importorskip("PIL", reason="needs the extra 'vision'")
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_lab.train.tiny_vision import IMAGE_TOKENS, make_processor
+    from gem_lab.train._tiny_vision import IMAGE_TOKENS, make_processor
 
     tokenizer = bpe_tokenizer("chatml")
     processor = make_processor(tokenizer)

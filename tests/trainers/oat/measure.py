@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import torch
-from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat._rows import draw_turns, pack_turns, turn_values
 
 from gem_chat import AppendContext
 from gem_core.rollout import EnvPool, Episode

@@ -11,9 +11,9 @@ import gem_oat
 import pytest
 import torch
 import tyro
-from gem_oat.args import Args, dataset_rows
-from gem_oat.checks import prepare
-from gem_oat.tasks import Progress
+from gem_oat._args import Args, dataset_rows
+from gem_oat._checks import prepare
+from gem_oat._tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
@@ -22,7 +22,7 @@ from gem_core import register
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
-from gem_core.trainers.interface import expect_listed
+from gem_core.trainers._interface import expect_listed
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
 from tests.trainers.oat import harness
@@ -78,7 +78,7 @@ def test_a_random_seed_is_drawn_once_for_all_processes() -> None:
 
 
 def test_a_learner_that_does_not_fit_the_critic_is_an_error() -> None:
-    from gem_oat.learner import CriticLearner, Learner
+    from gem_oat._learner import CriticLearner, Learner
     from gem_oat.train import run
 
     for words, learner in ((CRITIC, Learner), ("", CriticLearner)):
@@ -205,7 +205,7 @@ def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bos_that_a_wrapper_writes_is_not_added_by_the_context() -> None:
     """Mistral's template writes one; a raw rebuilt context has no template of its own."""
-    from gem_oat.actor import Actor
+    from gem_oat._actor import Actor
 
     actor = Actor.__new__(Actor)
     actor.tokenizer = bpe_tokenizer("mistral")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_openrlhf.labels import task_of, write
+from gem_openrlhf._labels import task_of, write
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 

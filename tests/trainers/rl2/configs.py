@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_rl2 import _ENV_PATH
-from gem_rl2.upstream import Upstream, find
+from gem_rl2._upstream import Upstream, find
 from hydra import compose, initialize_config_dir
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gem_rl2 import _ENV_PATH
-from gem_rl2.rows import write
+from gem_rl2._rows import write
 
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.processes import Run, run_environment, run_to_the_end

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from gem_rl2 import _ENV_PATH
-from gem_rl2.options import check_config, plays_gem, prepare
-from gem_rl2.rows import write
-from gem_rl2.upstream import find
+from gem_rl2._options import check_config, plays_gem, prepare
+from gem_rl2._rows import write
+from gem_rl2._upstream import find
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 from gem_rl2 import _ENV_PATH
-from gem_rl2.options import check_config, choose_estimator, plays_gem, prepare, read_options
-from gem_rl2.rows import check_file, task_of, write
-from gem_rl2.upstream import SPLITS, find
+from gem_rl2._options import check_config, choose_estimator, plays_gem, prepare, read_options
+from gem_rl2._rows import check_file, task_of, write
+from gem_rl2._upstream import SPLITS, find
 
 from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
-from gem_core.trainers import options
+from gem_core.trainers import _options as options
 from gem_lab import main
 from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of

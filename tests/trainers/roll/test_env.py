@@ -9,8 +9,8 @@ from typing import Any
 
 import gem
 import pytest
-from gem_roll.env import PREFIX, read_env_type, register_placeholder
-from gem_roll.options import check_tag
+from gem_roll._env import PREFIX, read_env_type, register_placeholder
+from gem_roll._options import check_tag
 from omegaconf import DictConfig
 
 import gem_core

@@ -14,7 +14,7 @@ from typing import Any
 
 from gem_core import Env
 from gem_core import register as register_env
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 
 class Endless(Env):

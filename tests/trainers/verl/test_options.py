@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import check_config, check_data, read_algorithm
-from gem_verl.rows import verl_row
+from gem_verl._options import check_config, check_data, read_algorithm
+from gem_verl._rows import verl_row
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow

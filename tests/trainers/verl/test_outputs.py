@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl.sessions import join_sessions
-from gem_verl.trainer import GemTrainer
+from gem_verl._sessions import join_sessions
+from gem_verl._trainer import GemTrainer
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.trainer.ppo.core_algos import get_kl_controller

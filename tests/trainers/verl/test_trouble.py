@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from gem_verl.rows import verl_row
-from gem_verl.trainer import GemTrainerSync
+from gem_verl._rows import verl_row
+from gem_verl._trainer import GemTrainerSync
 
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import read_traces

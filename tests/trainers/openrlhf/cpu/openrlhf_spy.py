@@ -127,7 +127,7 @@ def experience_maker(module: Any) -> None:
 
 
 def activate() -> None:
-    after_import("gem_openrlhf.experience_maker", experience_maker)
+    after_import("gem_openrlhf._experience_maker", experience_maker)
     after_import("vllm.v1.engine.async_llm", engine)
     after_import("openrlhf.trainer.ray.ppo_actor", actor)
     after_import("openrlhf.models.loss", loss)
