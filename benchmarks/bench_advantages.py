@@ -10,8 +10,7 @@ import common
 import torch
 
 from gem_core import advantages
-from gem_core.advantages import tensors
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import _tensors, get_estimator
 
 ROWS, TOKENS, TURNS = 1024, 4096, 32
 LIMIT, LIMIT_GROUPS = 6.0, 8.0
@@ -54,7 +53,7 @@ def run(quick: bool) -> list[common.Result]:
     torch.set_num_threads(2)
     rewards, mask = batch()
     number = mask.float()
-    ids = tensors.turn_ids_from_mask(mask)
+    ids = _tensors.turn_ids_from_mask(mask)
     groups = torch.arange(ROWS) // 8
     half = rewards.bfloat16()
 

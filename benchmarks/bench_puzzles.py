@@ -18,7 +18,7 @@ import nltk
 from bench_games import STACKS, game_line, responses, settings
 
 import gem_core
-from gem_envs.games.words import words
+from gem_envs._games.words import words
 
 GAMES = (
     "FifteenPuzzle", "Game2048", "Sudoku", "Sokoban", "Wordle", "Hangman", "Crosswords", "WordSearch",

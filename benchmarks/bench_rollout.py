@@ -12,9 +12,9 @@ from typing import Any
 import common
 
 from gem_chat import AppendContext
-from gem_core import register
-from gem_core.core import Env
-from gem_core.rollout import EnvPool, EpisodeLimits, Generation, set_env_threads
+from gem_core import Env, register
+from gem_core._util.threads import set_env_threads
+from gem_core.rollout import EnvPool, EpisodeLimits, Generation
 from gem_core.tasks import TaskRow
 
 STEP, TURNS = 0.1, 5

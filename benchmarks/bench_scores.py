@@ -12,7 +12,7 @@ from itertools import cycle
 import common
 
 import gem_core
-from gem_envs.graders import symbolic
+from gem_envs.graders import _symbolic as symbolic
 
 NAMES = (
     "binary_matrix", "countdown", "intermediate_integration", "n_queens", "polynomial_multiplication",

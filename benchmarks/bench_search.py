@@ -17,8 +17,7 @@ from pathlib import Path
 
 import common
 
-from gem_envs.tools.search import Document
-from gem_envs.tools.search.bm25 import build_bm25
+from gem_envs.tools.search import Document, build_bm25
 
 PASSAGES = int(os.environ.get("GEM_CORE_BENCH_PASSAGES", "100000"))
 VOCABULARY, WORDS, QUERY = 200_000, 40, 6
@@ -26,7 +25,7 @@ PROCESSES = 2
 
 _READER = """
 import json, random, resource, sys, time
-from gem_envs.tools.search.bm25 import Bm25Index
+from gem_envs.tools.search._bm25 import Bm25Index
 from bench_search import queries
 
 def private():

@@ -14,7 +14,7 @@ from pathlib import Path
 import common
 from gem.tools.python_code_tool import PythonCodeTool
 
-from gem_envs.sandbox.namespace import Namespace
+from gem_envs.sandbox._namespace import Namespace
 
 SMALL = "print(1+1)"
 NUMPY = "import numpy as np\nprint(np.arange(10).sum())"

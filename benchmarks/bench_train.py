@@ -31,7 +31,7 @@ def play(model: Any, tokenizer: Any, envs: Sequence[Any], seeds: Sequence[int]) 
     import torch
 
     from gem_chat import AppendContext
-    from gem_core.observations import render_observation
+    from gem_core import render_observation
 
     context, end = AppendContext(tokenizer), tokenizer.eos_token_id
     episodes = []
@@ -102,7 +102,7 @@ def run(quick: bool) -> list[common.Result]:
 
     from gem_core import make
     from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
-    from gem_lab.train.console import quiet_transformers
+    from gem_lab.train._console import quiet_transformers
 
     quiet_transformers()
     torch.set_num_threads(1)

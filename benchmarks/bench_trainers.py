@@ -14,14 +14,12 @@ from typing import Any
 import common
 import torch
 
-from gem_chat.player import EpisodePlayer
-from gem_core import advantages, register
-from gem_core.core import Env
+from gem_chat import EpisodePlayer
+from gem_core import Env, advantages, register
 from gem_core.rollout import Episode, Generation, RolloutOptions, Turn
 from gem_core.tasks import TaskRow
-from gem_core.trainers.estimators import EstimatorChoice, read_estimator
-from gem_core.trainers.facts import pack_facts, unpack_facts, unpack_outlines
-from gem_core.trainers.failures import batch_metrics
+from gem_core.trainers import EstimatorChoice, batch_metrics, pack_facts, read_estimator, unpack_facts
+from gem_core.trainers._facts import unpack_outlines
 
 ROWS, TOKENS, TURNS = 250, 32_768, 32
 """Size of the batch whose advantages are computed."""

@@ -13,10 +13,8 @@ from typing import Any
 
 import common
 
-from gem_core.core import Env
-from gem_core.registration import make
-from gem_core.spec import EnvSpec
-from gem_core.vector import VectorEnv, make_vec
+from gem_core import Env, EnvSpec, make, make_vec
+from gem_core.vector import VectorEnv
 
 NUM_ENVS = 64
 GAME = "game:GuessTheNumber-v0"

@@ -41,8 +41,9 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_core.errors import EnvError
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
-from gem_core.rollout.messages import Message
-from gem_envs.sandbox import close_sandboxes, open_sandbox
+from gem_core.rollout._messages import Message
+from gem_envs.sandbox import open_sandbox
+from gem_envs.sandbox._levels import close_sandboxes
 
 PLACES, OVERLOAD = 4, 10
 """Places of each kind (concurrent programs, sessions of a server), and episodes per place."""
@@ -233,7 +234,7 @@ class Endurance:
             else:
                 parent, word = {
                     "worker": (self._openenv.process.pid, "bridges.openenv.worker"),
-                    "fork server": (os.getpid(), "sandbox/guest/server.py"),
+                    "fork server": (os.getpid(), "sandbox/_guest/server.py"),
                 }[what]
                 if not _kill_one(parent, word, choices):
                     continue
@@ -285,7 +286,7 @@ def _kill_one(parent: int, word: str, choices: random.Random) -> bool:
 
 def rest(load: Endurance) -> dict[str, int]:
     """Close what is left, wait, and return what this process holds, and the sessions of the server."""
-    from gem_envs.tools.mcp.pool import close_pools
+    from gem_envs.tools.mcp import close_pools
 
     close_pools()
     close_sandboxes()

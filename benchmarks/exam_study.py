@@ -25,12 +25,13 @@ from typing import Any
 from records import RUNS, read_records, read_rows, write_rows
 
 from gem_core._util.files import write_atomically
-from gem_lab.exam import Exam, get_task, list_tasks, run
-from gem_lab.exam.exact import STAGES, expected_return, policies_at
-from gem_lab.exam.inputs import Candidate
-from gem_lab.exam.learning import learning_curve
-from gem_lab.exam.page import line_plot
-from gem_lab.exam.sweeps import sweep_gamma, sweep_groups, sweep_turns
+from gem_lab.exam import Exam, run
+from gem_lab.exam._exact import STAGES, expected_return, policies_at
+from gem_lab.exam._inputs import Candidate
+from gem_lab.exam._learning import learning_curve
+from gem_lab.exam._page import line_plot
+from gem_lab.exam._sweeps import sweep_gamma, sweep_groups, sweep_turns
+from gem_lab.exam._tasks import get_task, list_tasks
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "docs" / "results" / "exam"

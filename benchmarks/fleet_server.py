@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 import gem_core
-from gem_core.core import ResetResult, StepResult
+from gem_core._core import ResetResult, StepResult
 
 MEDIAN, SIGMA, LONGEST = 2.0, 1.25, 300.0
 """The seconds of a call are lognormal, with this median and this standard deviation of the logarithm. The
@@ -73,7 +73,7 @@ def main() -> None:
     """Serve."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-    from gem_lab.cli import main as gem_core_main
+    from gem_lab import main as gem_core_main
     from tests.local_ray import start_local_ray
 
     port, actors, folder, profile = [*sys.argv[1:], ""][:4]

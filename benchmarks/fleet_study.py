@@ -250,7 +250,7 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
 
 def draw(runs: list[dict[str, Any]]) -> None:
     """Draw efficiency, and CPU time per answer by process, over the number of episodes."""
-    from gem_lab.train.report import COLORS, new_figure, save_figure
+    from gem_lab.train._report import COLORS, new_figure, save_figure
 
     figure, (left, right) = new_figure(2)
     for axis in (left, right):

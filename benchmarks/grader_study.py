@@ -109,7 +109,7 @@ def within(seconds: int, grade: Callable[[str, str], Any], answer: str, referenc
 
 def children_seconds() -> float:
     """Close the sandboxes that this process started, and return their CPU time."""
-    from gem_envs.graders.symbolic import calls
+    from gem_envs.graders._symbolic import calls
 
     calls.close()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

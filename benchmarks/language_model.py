@@ -35,13 +35,13 @@ from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout import Episode
 from gem_core.tasks import EnvChoice
-from gem_lab.engines.loading import load_model, load_processor, pick_device
+from gem_lab._engines.loading import load_model, load_processor, pick_device
 from gem_lab.train import TrainConfig, train
-from gem_lab.train.batches import make_batch, score_tokens
-from gem_lab.train.checkpoint import list_checkpoints, save_processor
-from gem_lab.train.console import ConsoleReporter, quiet_transformers
-from gem_lab.train.output import replace_folder
-from gem_lab.train.tiny import random_play
+from gem_lab.train._batches import make_batch, score_tokens
+from gem_lab.train._checkpoint import list_checkpoints, save_processor
+from gem_lab.train._console import ConsoleReporter, quiet_transformers
+from gem_lab.train._output import replace_folder
+from gem_lab.train._tiny import random_play
 
 NAME = "language_model"
 _ONE_ROTATION = '{"min_rotations": 1, "max_rotations": 1}'

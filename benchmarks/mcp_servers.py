@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gem_core
-from gem_chat.calls.examples import example_arguments
-from gem_chat.calls.formats import FORMATS
-from gem_chat.calls.schema import problem
-from gem_envs.tools.mcp.pool import close_pools
+from gem_chat._calls.examples import example_arguments
+from gem_chat._calls.formats import FORMATS
+from gem_chat._calls.schema import problem
+from gem_envs.tools.mcp import close_pools
 
 NPM = "@modelcontextprotocol/server-"
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gem_envs.serving.run import run_loop
+from gem_envs.serving._run import run_loop
 
 try:
     from picows import WSListener, WSMsgType, ws_connect

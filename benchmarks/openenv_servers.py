@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 import gem_core
-from gem_bridges.openenv.sessions import OpenEnvSession
-from gem_envs.serving.run import run_loop
+from gem_bridges.openenv._sessions import OpenEnvSession
+from gem_envs.serving._run import run_loop
 
 GAME = "game:GuessTheNumber-v0-easy"
 MOST = 16_384

@@ -27,17 +27,17 @@ from typing import Any, NamedTuple
 import records
 
 from gem_core import Env
+from gem_core._core import ResetResult, StepResult
 from gem_core._util.threads import ENV_THREADS
-from gem_core.core import ResetResult, StepResult
 from gem_core.errors import EnvError
-from gem_core.rollout.calls import EnvCalls
+from gem_core.rollout._calls import EnvCalls
 from gem_core.tools import make_tools
-from gem_envs.rg import trusted
+from gem_envs._rg import trusted
 from gem_envs.sandbox import open_sandbox
-from gem_envs.sandbox.calls import Calls
-from gem_envs.sandbox.program import cores
-from gem_envs.tools.wrapper import Tools
-from gem_lab.engines.rate_limits import RateLimit
+from gem_envs.sandbox._calls import Calls
+from gem_envs.sandbox._program import cores
+from gem_envs.tools import Tools
+from gem_lab._engines.rate_limits import RateLimit
 
 WORK = 0.5
 """Seconds that a call takes."""
@@ -214,7 +214,7 @@ async def search() -> AsyncIterator[Resource]:
 
 @asynccontextmanager
 async def mcp() -> AsyncIterator[Resource]:
-    from gem_envs.tools.mcp.pool import close_pools
+    from gem_envs.tools.mcp import close_pools
 
     tool = f"mcp(command='{EXAMPLE}', concurrency=8)"
     call = "<tool_call>" + json.dumps({"name": "wait", "arguments": {"seconds": WORK}}) + "</tool_call>"

@@ -15,8 +15,8 @@ from records import ROOT, RUNS, Record, read_records
 from studies.comparison import differences, select, show_interval
 
 from gem_core._util.files import write_atomically
-from gem_lab.eval.intervals import estimate_t
-from gem_lab.train.report import COLORS, new_figure, save_figure
+from gem_lab.eval._intervals import estimate_t
+from gem_lab.train._report import COLORS, new_figure, save_figure
 
 RESULTS = ROOT / "docs" / "results"
 

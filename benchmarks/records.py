@@ -17,8 +17,8 @@ from typing import Any
 
 from gem_core._util.files import read_json_lines, write_atomically
 from gem_core.tasks import EnvChoice
-from gem_lab.checker.fingerprint import fingerprint
-from gem_lab.train.report import smooth
+from gem_lab._checker.fingerprint import fingerprint
+from gem_lab.train._report import smooth
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = "runs.jsonl.gz"

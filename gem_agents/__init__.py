@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from gem_core.rollout.harness import register_runner
+from gem_core._util.lazy import lazy_names
+from gem_core.rollout._harness import register_runner
 
 if TYPE_CHECKING:
-    from gem_agents.gateway import Gateway, GatewayLimits
-    from gem_agents.harness import AgentTask, Command
-    from gem_agents.run import run_harness
-    from gem_core.rollout.trajectory import Episode
+    from gem_agents._harness import AgentTask, Command
+    from gem_agents._run import run_harness
+    from gem_core.rollout import Episode
 
-__all__ = ["AgentTask", "Command", "Gateway", "GatewayLimits", "register", "run_harness"]
-
-_LAZY = {
-    "AgentTask": "gem_agents.harness",
-    "Command": "gem_agents.harness",
-    "Gateway": "gem_agents.gateway",
-    "GatewayLimits": "gem_agents.gateway",
-    "run_harness": "gem_agents.run",
-}
+__all__ = [
+    "AgentTask",
+    "Command",
+    "register",
+    "run_harness",
+]
 
 
 def register() -> None:
@@ -30,12 +26,15 @@ def register() -> None:
 
 
 async def _run(*args: Any, **kwargs: Any) -> Episode:
-    from gem_agents.run import run_harness
+    from gem_agents._run import run_harness
 
     return await run_harness(*args, **kwargs)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_agents._harness": ["AgentTask", "Command"],
+        "gem_agents._run": ["run_harness"],
+    },
+)

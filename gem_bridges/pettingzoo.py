@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import pettingzoo
 
-from gem_bridges.gymnasium.spaces import TextSpace
-from gem_core.core import ResetOptions
+from gem_bridges.gymnasium._spaces import TextSpace
+from gem_core._core import ResetOptions
+from gem_core._observations import observation_text
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.multiagent.ledger import Ledger
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv
-from gem_core.observations import observation_text
+from gem_core.multiagent import MultiAgentEnv
+from gem_core.multiagent._ledger import Ledger
 
 
-class ZooText(str):
+class _ZooText(str):
     """An observation: a str with the `dtype` of its space, which PettingZoo's tests compare."""
 
     dtype = np.dtype(str)
@@ -82,8 +82,8 @@ class _View:
         self.ledger.reset(seed, known or None)
         self.agents = list(self.env.agents)
 
-    def _observation(self, agent: str) -> ZooText:
-        return ZooText(observation_text(self.ledger.observe(agent)))
+    def _observation(self, agent: str) -> _ZooText:
+        return _ZooText(observation_text(self.ledger.observe(agent)))
 
     def _sample(self, agent: str) -> str:
         return self.env.sample_random_action(agent) if agent in self.env.active_agents() else ""
@@ -98,7 +98,7 @@ class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, ZooText], dict[str, dict[str, Any]]]:
+    ) -> tuple[dict[str, _ZooText], dict[str, dict[str, Any]]]:
         """Start an episode; return observations and infos by agent."""
         self._start(seed, options)
         return {agent: self._observation(agent) for agent in self.agents}, self._infos(self.agents)
@@ -106,7 +106,7 @@ class ParallelEnv(_View, pettingzoo.ParallelEnv[str, Any, Any]):  # type: ignore
     def step(
         self, actions: Mapping[str, str]
     ) -> tuple[
-        dict[str, ZooText], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
+        dict[str, _ZooText], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
     ]:
         """Take an action from every agent.
 
@@ -162,11 +162,11 @@ class AECEnv(_View, pettingzoo.AECEnv[str, Any, Any]):  # type: ignore[misc]  # 
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._take_books()
 
-    def observe(self, agent: str) -> ZooText:
+    def observe(self, agent: str) -> _ZooText:
         """Return the current observation of `agent`."""
         return self._observation(agent)
 
-    def last(self, observe: bool = True) -> tuple[ZooText | None, float, bool, bool, dict[str, Any]]:
+    def last(self, observe: bool = True) -> tuple[_ZooText | None, float, bool, bool, dict[str, Any]]:
         """Return the step result of the selected agent; the observation is None if `observe` is False."""
         agent = self._selected()
         shown = self.observe(agent) if observe else None

@@ -8,33 +8,45 @@ It reads a chat template by probing: where a turn ends, how thoughts and calls a
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gem_core.registration import register_wrapper
+from gem_core import register_wrapper
+from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_chat.append_context import AppendContext
-    from gem_chat.messages import EnvPlayer, MessagesContext
-    from gem_chat.rebuild_context import RebuildContext
+    from gem_chat._append_context import AppendContext
+    from gem_chat._calls.native import native_syntax
+    from gem_chat._calls.syntaxes import get_syntax
+    from gem_chat._messages import EnvPlayer, MessagesContext
+    from gem_chat._player import EpisodePlayer
+    from gem_chat._rebuild_context import RebuildContext
 
-__all__ = ["AppendContext", "EnvPlayer", "MessagesContext", "RebuildContext", "register"]
-
-_LAZY = {
-    "AppendContext": "gem_chat.append_context",
-    "EnvPlayer": "gem_chat.messages",
-    "MessagesContext": "gem_chat.messages",
-    "RebuildContext": "gem_chat.rebuild_context",
-}
+__all__ = [
+    "AppendContext",
+    "EnvPlayer",
+    "EpisodePlayer",
+    "MessagesContext",
+    "RebuildContext",
+    "get_syntax",
+    "native_syntax",
+    "register",
+]
 
 
 def register() -> None:
     """Register the wrappers that render conversations with a chat template."""
-    register_wrapper("concat_chat", "gem_chat.wrappers:ConcatChat")
-    register_wrapper("concat_chat_on_reset", "gem_chat.wrappers:ConcatChatOnReset")
+    register_wrapper("concat_chat", "gem_chat._wrappers:ConcatChat")
+    register_wrapper("concat_chat_on_reset", "gem_chat._wrappers:ConcatChatOnReset")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_chat._append_context": ["AppendContext"],
+        "gem_chat._calls.native": ["native_syntax"],
+        "gem_chat._calls.syntaxes": ["get_syntax"],
+        "gem_chat._messages": ["EnvPlayer", "MessagesContext"],
+        "gem_chat._player": ["EpisodePlayer"],
+        "gem_chat._rebuild_context": ["RebuildContext"],
+    },
+)

@@ -8,11 +8,10 @@ observation, info = env.reset(seed=0)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gem_core.core import Env, Info, Observation
-from gem_core.errors import GemError
-from gem_core.registration import (
+from gem_core._core import Env, Info, InfoKeys, Observation
+from gem_core._registration import (
     list_envs,
     list_wrappers,
     make,
@@ -23,20 +22,22 @@ from gem_core.registration import (
     spec,
     wrap,
 )
-from gem_core.spec import EnvSpec
-from gem_core.wrapper import Wrapper
+from gem_core._spec import EnvSpec
+from gem_core._util.lazy import lazy_names
+from gem_core._wrapper import Wrapper
 
 if TYPE_CHECKING:
-    from gem_core.vector import AutoresetMode, make_vec
+    from gem_core._observations import render_observation
+    from gem_core._thoughts import without_thoughts
+    from gem_core.vector._make import make_vec
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AutoresetMode",
     "Env",
     "EnvSpec",
-    "GemError",
     "Info",
+    "InfoKeys",
     "Observation",
     "Wrapper",
     "list_envs",
@@ -47,14 +48,17 @@ __all__ = [
     "register",
     "register_scheme",
     "register_wrapper",
+    "render_observation",
     "spec",
+    "without_thoughts",
     "wrap",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("AutoresetMode", "make_vec"):
-        from gem_core import vector
-
-        return getattr(vector, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_core._observations": ["render_observation"],
+        "gem_core._thoughts": ["without_thoughts"],
+        "gem_core.vector._make": ["make_vec"],
+    },
+)

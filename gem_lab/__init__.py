@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from gem_lab.checker import check_env
+    from gem_lab._checker import CheckReport, EnvContract, check_env
+    from gem_lab._cli import main
+    from gem_lab._discovery import load_trainer, register_trainer
 
-__all__ = ["check_env"]
+__all__ = [
+    "CheckReport",
+    "EnvContract",
+    "check_env",
+    "load_trainer",
+    "main",
+    "register_trainer",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "check_env":
-        from gem_lab.checker import check_env
-
-        return check_env
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_lab._checker": ["CheckReport", "EnvContract", "check_env"],
+        "gem_lab._cli": ["main"],
+        "gem_lab._discovery": ["load_trainer", "register_trainer"],
+    },
+)

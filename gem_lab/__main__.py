@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gem_lab.cli import main
+from gem_lab._cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -9,9 +9,9 @@ import sys
 import pytest
 from hypothesis import settings
 
-from gem_core import registration
-from gem_core.advantages import registry as estimators
-from gem_lab import discovery
+from gem_core import _registration
+from gem_core.advantages import _registry as estimators
+from gem_lab import _discovery
 
 # Tests that a shell runs in the background inherit an ignored SIGINT, but some of them raise it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,12 +60,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo what a test registers, except what gem_core itself registers once per process."""
     registries = (
-        registration._envs,
-        registration._wrappers,
-        registration._schemes,
+        _registration._envs,
+        _registration._wrappers,
+        _registration._schemes,
         estimators._estimators,
     )
     for registry in registries:
         registry.names()  # registers families and installed packages
         monkeypatch.setattr(registry, "_values", registry.registered())
-    monkeypatch.setattr(discovery, "_registered", dict(discovery._registered))
+    monkeypatch.setattr(_discovery, "_registered", dict(_discovery._registered))

@@ -18,10 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env, Wrapper, render_observation
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.observations import render_observation
-from gem_core.wrapper import Wrapper
 from tests.checker.broken_envs import Sound
 from tests.support import ScriptedEnv
 
@@ -366,7 +364,7 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
 assert "asyncio" not in sys.modules  # a third of the import time
 for name in heavy:
     sys.modules[name] = None
-from gem_lab.checker import check_env
+from gem_lab import check_env
 report = check_env(
     "game:GuessTheNumber-v0-easy",
     seeds=(0,),

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 import gem_core as gem
-from gem_core import registration
-from gem_core.core import Env
-from gem_core.registration import register
-from gem_core.wrapper import Wrapper
-from gem_core.wrappers.episode import EpisodeStatistics
-from gem_core.wrappers.observation import ConcatWithAction
+from gem_core import Env, Wrapper, _registration, register
+from gem_core.wrappers import ConcatWithAction, EpisodeStatistics
 from tests.support import ScriptedEnv
 
 GAMES = (
@@ -70,7 +66,7 @@ def test_keyword_arguments_override_the_spec() -> None:
 
 
 def test_register_a_class_or_a_string(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     register("compat:Class-v0", ScriptedEnv, rewards=[1.0])
     register("compat:String-v0", "tests.support:ScriptedEnv", rewards=[1.0])
     for name in ("Class", "String"):

@@ -4,9 +4,11 @@ import io
 
 import pytest
 
+from gem_core import render_observation
+from gem_core._images import check_parts, open_image
+from gem_core._observations import observation_text
 from gem_core.errors import ConfigError, DataError
-from gem_core.images import check_parts, image_bytes, image_part, image_urls, open_image, text_part
-from gem_core.observations import observation_text, render_observation
+from gem_core.images import image_bytes, image_part, image_urls, text_part
 from tests.support import PIXEL
 
 

@@ -20,25 +20,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core import registration
+from gem_core import Env, EnvSpec, Wrapper, _registration, make, register, register_wrapper, wrap
+from gem_core._spec import WrapperSpec
 from gem_core._util import entry_points as loading
-from gem_core.core import Env
 from gem_core.errors import ConfigError, MissingDependency, UnknownEnv, UnknownName
-from gem_core.registration import make, register, register_wrapper, wrap
-from gem_core.spec import EnvSpec, WrapperSpec
-from gem_core.wrapper import Wrapper
 from tests.support import ScriptedEnv
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own registry, without registrations of other tests in this process."""
-    registration._envs.names()  # loads the built-in ones
-    own = {id: spec for id, spec in registration._envs.registered().items() if not id.startswith("test:")}
-    monkeypatch.setattr(registration._envs, "_values", own)
-    monkeypatch.setattr(registration._wrappers, "_values", registration._wrappers.registered())
-    monkeypatch.setattr(registration._schemes, "_values", registration._schemes.registered())
-    monkeypatch.setattr(registration, "_families", dict(registration._families))
+    _registration._envs.names()  # loads the built-in ones
+    own = {id: spec for id, spec in _registration._envs.registered().items() if not id.startswith("test:")}
+    monkeypatch.setattr(_registration._envs, "_values", own)
+    monkeypatch.setattr(_registration._wrappers, "_values", _registration._wrappers.registered())
+    monkeypatch.setattr(_registration._schemes, "_values", _registration._schemes.registered())
+    monkeypatch.setattr(_registration, "_families", dict(_registration._families))
     monkeypatch.setattr(loading, "_loaded_groups", set())
 
 
@@ -67,7 +64,7 @@ def test_entry_point_may_be_a_callable(entry_point: Any) -> None:
 
 
 def test_a_scheme_makes_every_id_with_its_prefix() -> None:
-    registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name", deterministic=False)
+    _registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name", deterministic=False)
     env = make("test-scheme:http://host:8000", wrappers="time_limit(max_turns=2)")
     assert env.unwrapped.name == "http://host:8000"  # type: ignore[attr-defined]
     assert env.spec is not None
@@ -78,19 +75,19 @@ def test_a_scheme_makes_every_id_with_its_prefix() -> None:
 
 
 def test_a_registered_id_comes_before_a_scheme() -> None:
-    registration.register_scheme("test", "tests.support:NamedEnv", "name")
+    _registration.register_scheme("test", "tests.support:NamedEnv", "name")
     register("test:Own-v0", "tests.support:ScriptedEnv")
     assert isinstance(make("test:Own-v0"), ScriptedEnv)
 
 
 def test_a_scheme_needs_a_name_and_its_extra() -> None:
-    registration.register_scheme("test-scheme", "no_such_package.bridge:Env", "name", extra="bridge")
+    _registration.register_scheme("test-scheme", "no_such_package.bridge:Env", "name", extra="bridge")
     with pytest.raises(UnknownEnv, match="expected a name after 'test-scheme:'"):
         make("test-scheme:")
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[bridge\]'"):
         make("test-scheme:Any-v0")
     with pytest.raises(ConfigError, match="scheme 'test-scheme' is already registered"):
-        registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name")
+        _registration.register_scheme("test-scheme", "tests.support:NamedEnv", "name")
 
 
 def test_registering_twice() -> None:
@@ -328,16 +325,16 @@ def test_unknown_wrappers_and_their_arguments() -> None:
 
 
 def test_register_wrapper() -> None:
-    register_wrapper("plain", "gem_core.wrapper:Wrapper")
-    register_wrapper("plain", "gem_core.wrapper:Wrapper")
+    register_wrapper("plain", "gem_core._wrapper:Wrapper")
+    register_wrapper("plain", "gem_core._wrapper:Wrapper")
     assert "plain" in gem_core.list_wrappers()
     assert repr(wrap(ScriptedEnv(), "plain")) == "<Wrapper <ScriptedEnv>>"
     with pytest.raises(ConfigError, match="'plain' is already registered"):
-        register_wrapper("plain", "gem_core.core:Env")
+        register_wrapper("plain", "gem_core._core:Env")
 
 
 def test_built_in_wrapper_table_can_be_imported() -> None:
-    for name, entry_point in registration.wrapper_entry_points().items():
+    for name, entry_point in _registration.wrapper_entry_points().items():
         module, _, attribute = entry_point.partition(":")
         loaded = getattr(importlib.import_module(module), attribute)
         made = loaded if isinstance(loaded, type) else typing.get_type_hints(loaded)["return"]  # a preset
@@ -369,8 +366,8 @@ def install(site: Path, name: str, code: str, entry: str) -> None:
 
 GOOD = """
     from gem_core import register, register_wrapper
-    from gem_core.core import Env
-    from gem_core.wrapper import Wrapper
+    from gem_core import Env
+    from gem_core import Wrapper
 
     class Third(Env):
         def reset(self, seed=None, *, options=None):
@@ -457,7 +454,7 @@ def load_family_without_its_package() -> None:
 
 
 def test_a_family_that_cannot_be_loaded_says_so_every_time() -> None:
-    registration.register_family("family:", f"{__name__}:load_family_without_its_package")
+    _registration.register_family("family:", f"{__name__}:load_family_without_its_package")
     for _ in range(2):
         with pytest.raises(MissingDependency, match="pip install x"):
             gem_core.spec("family:One-v0")
@@ -465,7 +462,7 @@ def test_a_family_that_cannot_be_loaded_says_so_every_time() -> None:
 
 def test_a_family_is_loaded_once_and_only_when_it_may_be_meant() -> None:
     loads.clear()
-    registration.register_family("family:", f"{__name__}:load_family")
+    _registration.register_family("family:", f"{__name__}:load_family")
     gem_core.list_envs("game:*")
     assert loads == []
     with pytest.raises(UnknownEnv):
@@ -483,8 +480,8 @@ def test_a_floor_is_a_share_of_episodes() -> None:
         with pytest.raises(ConfigError, match=r"test:Floor-v0: floor=.*: expected a .*number from 0 to 1"):
             register("test:Floor-v0", "tests.checker.broken_envs:Sound", floor=floor)
     register("test:Floor-v0", "tests.checker.broken_envs:Sound", floor=0.5)
-    assert EnvSpec.from_json(registration.spec("test:Floor-v0").to_json()).floor == 0.5
-    declared = registration.spec("game:GuessTheNumber-v0").floor
+    assert EnvSpec.from_json(_registration.spec("test:Floor-v0").to_json()).floor == 0.5
+    declared = _registration.spec("game:GuessTheNumber-v0").floor
     assert declared is None, "those of the package are measured, not declared"
 
 

@@ -10,18 +10,11 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_chat import EnvPlayer, MessagesContext
+from gem_core._tasks import TRAIN_SEEDS, evaluation_tasks
 from gem_core.errors import ConfigError, GemError
 from gem_core.rollout import EnvPool
-from gem_core.tasks import (
-    EVAL_SEEDS,
-    TRAIN_SEEDS,
-    EnvChoice,
-    evaluation_tasks,
-    make_tasks,
-    read_task,
-    write_tasks,
-)
-from gem_core.trainers.tasks import pack_task, unpack_task
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, write_tasks
+from gem_core.trainers import pack_task, unpack_task
 from tests.support import ImageEnv
 
 EASY = EnvChoice("game:GuessTheNumber-v0-easy")

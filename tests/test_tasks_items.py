@@ -11,12 +11,13 @@ import pytest
 
 import gem_core
 from gem_chat import EnvPlayer, MessagesContext
-from gem_core import registration
+from gem_core import _registration
+from gem_core._tasks import count_items, tasks_per_epoch
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, read_traces
-from gem_core.tasks import EnvChoice, count_items, make_tasks, tasks_per_epoch
-from gem_envs.datasets.base import DatasetEnv
-from gem_lab.cli import main
+from gem_core.tasks import EnvChoice, make_tasks
+from gem_envs.datasets import DatasetEnv
+from gem_lab import main
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_a_set_for_evaluation_only_is_not_trained_on(file, id):
 def test_every_benchmark_is_for_evaluation_only():
     for id in gem_core.list_envs("eval:*"):
         spec = gem_core.spec(id)
-        signature = registration.accepted_arguments(spec)
+        signature = _registration.accepted_arguments(spec)
         assert "eval_only" in signature
         assert spec.kwargs.get("eval_only", True) is True
 
@@ -223,7 +224,7 @@ def test_rows_of_another_class_are_split_by_number(monkeypatch):
         def question(self, row):
             return row["problem"]
 
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     gem_core.register("test:Squares", Ask)
     assert sorted(items([EnvChoice("test:Squares")], 9, split="eval")) == [7, 15]
 
@@ -238,13 +239,13 @@ def test_an_environment_is_built_once_to_count_its_items(monkeypatch):
                 None, [{"problem": str(n)} for n in range(rows)], None, None, False, None, {"q": "problem"}
             )
 
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     gem_core.register("test:Counted", Ask)
     for _ in range(3):
         list(make_tasks([EnvChoice("test:Counted")], 5))
     assert built == [20]
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
-    del registration._envs._values["test:Counted"]
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
+    del _registration._envs._values["test:Counted"]
     gem_core.register("test:Counted", Ask, rows=30)  # another environment under the same name
     assert count_items(EnvChoice("test:Counted"), "train") > 20
 
@@ -292,8 +293,8 @@ def test_an_evaluation_says_when_there_are_fewer_items(file, tmp_path, capsys):
 
 
 def test_the_reference_trainer_continues_within_an_epoch(file):
-    from gem_lab.train.config import TrainConfig
-    from gem_lab.train.rollouts import training_tasks
+    from gem_lab.train import TrainConfig
+    from gem_lab.train._rollouts import training_tasks
 
     some = source("math:GSM8K", file(96), eval_only=False)
     config = TrainConfig(env=[some.label], episodes_per_step=32, group_size=2, steps=9)

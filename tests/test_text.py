@@ -4,20 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.text import (
-    boxed_answer,
-    boxes,
-    command,
-    direction,
-    first_code_block,
-    first_tag,
-    integer,
-    integers,
-    last_boxed,
-    plain,
-    undecorated,
-    word,
-)
+from gem_envs._text import boxed_answer, boxes, command, direction, plain, undecorated, word
+from gem_envs.text import first_code_block, first_tag, integer, integers, last_boxed
 
 SIZE = 10_000_000
 """Number of characters of the hostile texts; quadratic time would exceed the test's time limit."""

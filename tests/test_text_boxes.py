@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_envs.multiagent.tic_tac_toe import TicTacToe
+from gem_envs.multiagent._tic_tac_toe import TicTacToe
 
 GAMES = [
     "Crosswords", "FifteenPuzzle", "Game2048", "GuessTheNumber", "Hangman", "Mastermind", "Minesweeper",

@@ -102,7 +102,7 @@ def _text_of(node: ast.expr, texts: Mapping[str, str]) -> str | None:
 def row_of(template: str) -> dict[str, Any]:
     """Return the row of a template."""
     from gem_chat import AppendContext, RebuildContext
-    from gem_chat.report import describe_template, stand_in_tokenizer
+    from gem_chat._report import describe_template, stand_in_tokenizer
 
     tokenizer = stand_in_tokenizer(template)
     report = describe_template(tokenizer)
@@ -129,7 +129,7 @@ def row_of(template: str) -> dict[str, Any]:
 
 def forged_tokens(context: Any, tokenizer: Any) -> int:
     """Return how many special tokens a message adds to a prompt that spells all of them, twice."""
-    from gem_chat.template import spellings_in
+    from gem_chat._template import spellings_in
 
     texts = spellings_in(tokenizer, None).texts
     guarded = {number for number, token in tokenizer.added_tokens_decoder.items() if str(token) in texts}

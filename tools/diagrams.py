@@ -24,7 +24,7 @@ LAYERS = (
     ("gem_core", "#eceff3", "#5b6470",
      (("trainers",), ("rollout", "advantages", "vector", "workers"),
       ("tasks", "multiagent", "wrappers", "tools"), ("registration", "wrapper", "observations", "images"),
-      ("core", "thoughts", "spec", "errors", "_util"))),
+      ("core", "thoughts", "spec", "errors", "util"))),
 )  # fmt: skip
 """Title, fill, line, and rows of modules of each part; a part imports only from parts below it."""
 LANES = ("environment", "episode runner", "policy")

@@ -7,7 +7,7 @@
 
 `measure` plays each id with its random and its oracle player on the evaluation seeds from 0 on, and appends
 one line per id to the file. It skips ids that the file already has with at least as many episodes and with
-the same fingerprint (see `gem_lab.checker.fingerprint`), so it can be stopped and restarted. `fill` writes
+the same fingerprint (see `gem_lab._checker.fingerprint`), so it can be stopped and restarted. `fill` writes
 the parts of a page between ``<!-- table: PATTERN -->``, ``<!-- rules: PATTERN -->``,
 ``<!-- data: PATTERN -->``, or ``<!-- floors: PATTERN -->`` and ``<!-- end -->``.
 The first two list the ids that can be created without further arguments, the third the ids that read a data
@@ -30,8 +30,8 @@ from typing import Any
 
 import gem_core
 from gem_core import Env
-from gem_lab.checker.fingerprint import fingerprint
-from gem_lab.checker.floors import documented
+from gem_lab._checker.fingerprint import fingerprint
+from gem_lab._checker.floors import documented
 
 EPISODES = 1000
 """Number of episodes stated on the pages; rows with another number mention it."""

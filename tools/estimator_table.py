@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_core.advantages.registry import get_estimator, list_estimators, names_in_trainer
-from gem_lab.discovery import load_trainer
-from gem_lab.train.config import SUPPLIES
+from gem_core.advantages import get_estimator, list_estimators
+from gem_core.advantages._registry import names_in_trainer
+from gem_lab import load_trainer
+from gem_lab.train._config import SUPPLIES
 
 MARKED = re.compile(r"(<!-- estimators -->\n).*?(<!-- end -->)", re.DOTALL)
 REFERENCE = "`gem-core train`"

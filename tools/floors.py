@@ -1,9 +1,9 @@
 """Measure how often players that solve nothing succeed, and write the floors that the package documents.
 
     python tools/floors.py measure '*' docs/results/floors.jsonl.gz --seeds 200 --workers 2
-    python tools/floors.py write docs/results/floors.jsonl.gz gem_lab/checker/floors.json
+    python tools/floors.py write docs/results/floors.jsonl.gz gem_lab/_checker/floors.json
 
-`measure` plays the null policies of `gem_lab.checker.null_policies` on the seeds from 0 on, and writes one
+`measure` plays the null policies of `gem_lab._checker.null_policies` on the seeds from 0 on, and writes one
 line per id: the success rate and the mean return of each policy, in each form that the environment can read
 on the first three seeds, and the fingerprint of the environment. The line also has the most successful of
 the players that repeat the oracle's actions of another seed, and how many such players there are. `measure`
@@ -29,8 +29,8 @@ from typing import Any
 import gem_core
 from gem_core._util.files import write_atomically
 from gem_core.errors import DataError, MissingDependency
-from gem_lab.checker.fingerprint import fingerprint
-from gem_lab.checker.null_policies import FORMS, POLICIES, NullOutcome, play, readable_forms, replays
+from gem_lab._checker.fingerprint import fingerprint
+from gem_lab._checker.null_policies import FORMS, POLICIES, NullOutcome, play, readable_forms, replays
 
 SEEDS = 200
 TRIAL_SEEDS = 3

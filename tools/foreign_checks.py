@@ -25,7 +25,8 @@ from typing import Any
 
 import gem_core
 from gem_core.errors import GemError
-from gem_lab.checker import RULES, check_env
+from gem_lab import check_env
+from gem_lab._checker import RULES
 
 CHECKED = [rule.name for rule in RULES if rule.name != "floor_holds"]
 """All rules but one, which compares with floors that are documented only for our own ids."""

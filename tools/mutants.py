@@ -46,7 +46,7 @@ TARGETS = {
     "trainers": ("gem_core/trainers", "tests/trainers/kit"),
     "rollout": ("gem_core/rollout", "tests/rollout"),
     "chat": ("gem_chat", "tests/rollout"),
-    "games": ("gem_envs/games", "tests/envs/games"),
+    "games": ("gem_envs/_games", "tests/envs/games"),
     "graders": ("gem_envs/graders", "tests/graders"),
     "data": ("gem_envs/data", "tests/data tests/envs/datasets"),
     "eval": ("gem_lab/eval", "tests/eval"),

@@ -41,9 +41,9 @@ class Player:
 
     def __init__(self, tokenizer: Any, renderer: Any) -> None:
         from gem_chat import AppendContext
-        from gem_chat.inputs import checked_renderer
-        from gem_chat.report import describe_template, stand_in_tokenizer
-        from gem_chat.thinking import find_thinking
+        from gem_chat._inputs import checked_renderer
+        from gem_chat._report import describe_template, stand_in_tokenizer
+        from gem_chat._thinking import find_thinking
 
         self._tokenizer, self._renderer = tokenizer, renderer
         self._stops = renderer.get_stop_token_ids()
@@ -83,11 +83,12 @@ class Player:
 
     def _tool_cases(self) -> Iterator[Case]:
         from gem_chat import AppendContext
-        from gem_chat.calls.native import ProbeTool, after_opening, find_calls
-        from gem_chat.inputs import checked_renderer
-        from gem_chat.native_tools import CallResult
+        from gem_chat._calls.native import ProbeTool, after_opening, find_calls
+        from gem_chat._inputs import checked_renderer
+        from gem_chat._native_tools import CallResult
+        from gem_core._tools import schema
         from gem_core.errors import UnsupportedTemplate
-        from gem_core.tools import ToolCall, schema
+        from gem_core.tools import ToolCall
 
         schemas = [schema(ProbeTool())]
         try:

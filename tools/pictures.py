@@ -20,8 +20,8 @@ from rich.text import Text
 from screenshot import FONTS
 
 import gem_core
+from gem_core import render_observation
 from gem_core.images import image_bytes, image_urls
-from gem_core.observations import render_observation
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "episodes"
 FAMILIES = {

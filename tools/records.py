@@ -6,7 +6,7 @@
 `docs/results/NAME.jsonl` gets the returns of the random and the oracle player (see tools/env_tables.py), and
 `docs/results/floors.jsonl.gz` the success rates of the players that solve nothing (see tools/floors.py), on
 as many seeds as the other ids with this prefix. The results go to the tables in `docs/environments` and to
-`gem_lab/checker/floors.json`. An id whose prompts and rewards are those of its records is not measured
+`gem_lab/_checker/floors.json`. An id whose prompts and rewards are those of its records is not measured
 again.
 """
 
@@ -20,11 +20,11 @@ import env_tables
 import floors
 
 import gem_core
-from gem_lab.checker.fingerprint import fingerprint
+from gem_lab._checker.fingerprint import fingerprint
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS, PAGES = ROOT / "docs" / "results", ROOT / "docs" / "environments"
-SOURCE, FLOORS = RESULTS / "floors.jsonl.gz", ROOT / "gem_lab" / "checker" / "floors.json"
+SOURCE, FLOORS = RESULTS / "floors.jsonl.gz", ROOT / "gem_lab" / "_checker" / "floors.json"
 
 
 def file_of(prefix: str) -> Path | None:

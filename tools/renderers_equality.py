@@ -132,7 +132,7 @@ def tokenizer_of(family: Family, template: str, folder: Path) -> Any:
     Raises:
         SystemExit: The archive of the tokenizer is missing.
     """
-    from gem_chat.report import stand_in_tokenizer
+    from gem_chat._report import stand_in_tokenizer
 
     if family.tokenizer == BYTES:
         tokenizer = stand_in_tokenizer(template)

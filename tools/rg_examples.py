@@ -1,6 +1,6 @@
 """Choose the answers that the prompts of reasoning-gym show as examples, and write them to a file.
 
-    python tools/rg_examples.py gem_envs/rg/examples.json
+    python tools/rg_examples.py gem_envs/_rg/examples.json
 
 The examples come from a dataset with a separate seed, so they answer no item that the environments show.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import gem_core
 from gem_core._util.files import write_atomically
-from gem_envs.rg.env import EXAMPLE_SEED
+from gem_envs._rg.env import EXAMPLE_SEED
 
 ITEMS = 8
 MOST_CHARACTERS = 60

@@ -31,8 +31,8 @@ def row_of(template: str) -> dict[str, Any] | None:
     from verl.utils.tokenizer import continuous_token
 
     from gem_chat import AppendContext
-    from gem_chat.inputs import checked_renderer
-    from gem_chat.report import stand_in_tokenizer
+    from gem_chat._inputs import checked_renderer
+    from gem_chat._report import stand_in_tokenizer
     from gem_core.errors import UnsupportedTemplate
 
     tokenizer = stand_in_tokenizer(template)

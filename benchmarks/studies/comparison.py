@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from records import Record
 
-from gem_lab.eval.intervals import estimate_t
+from gem_lab.eval._intervals import estimate_t
 
 
 def select(records: Sequence[Record], task: str, arm: str) -> list[Record]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gem_core.advantages import ReturnStats, estimator, gae, returns
-from gem_core.advantages.batch import TurnRewards
-from gem_core.advantages.stats import FloatArray
+from gem_core.advantages._batch import TurnRewards
+from gem_core.advantages._stats import FloatArray
 from gem_core.errors import ConfigError
 
 

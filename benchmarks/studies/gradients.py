@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
 from gem_core.rollout import Episode
-from gem_core.rollout.options import ContextKind
-from gem_lab.engines.loading import load_model
+from gem_core.rollout._options import ContextKind
+from gem_lab._engines.loading import load_model
 from gem_lab.train import TrainConfig
-from gem_lab.train.batches import policy_gradient
-from gem_lab.train.rollouts import Rollouts, training_tasks
-from gem_lab.train.trainer import Learner
+from gem_lab.train._batches import policy_gradient
+from gem_lab.train._rollouts import Rollouts, training_tasks
+from gem_lab.train._trainer import Learner
 
 BATCHES, GROUPS, GROUP_SIZE = 8, 4, 8
 """Number of batches, of groups in a batch, and of episodes in a group, which share a seed."""

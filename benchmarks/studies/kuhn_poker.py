@@ -13,12 +13,13 @@ import torch
 
 from gem_chat import AppendContext
 from gem_core import rollout
-from gem_core.multiagent.one_agent import OneAgent, random_player
-from gem_core.rollout.concurrency import play_tasks
-from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, KuhnPoker
-from gem_envs.multiagent.turn_game import PLAYERS
-from gem_lab.engines.loading import load_model, load_tokenizer
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_core.multiagent import OneAgent
+from gem_core.multiagent._one_agent import random_player
+from gem_core.rollout._concurrency import play_tasks
+from gem_envs.multiagent._kuhn_poker import ACTIONS, CARDS, KuhnPoker
+from gem_envs.multiagent._turn_game import PLAYERS
+from gem_lab._engines.loading import load_model, load_tokenizer
+from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.train import TrainConfig
 
 HANDS = 3000

@@ -13,8 +13,8 @@ from records import OUTDATED, RUNS, Record, outdated
 
 from gem_core._util.files import write_atomically
 from gem_core.tasks import EnvChoice
-from gem_lab.eval.intervals import estimate_t
-from gem_lab.train.report import new_figure, save_figure
+from gem_lab.eval._intervals import estimate_t
+from gem_lab.train._report import new_figure, save_figure
 from studies import Study, transfer
 from studies.comparison import differences, select, short_name, show_interval
 from studies.stats import area, iqm, iqm_difference, iqm_interval, mean_of_last

@@ -249,7 +249,7 @@ def _record_path(folder: Path, run: Run) -> Path:
 def _make_model(item: tuple[Study, Path, str, int]) -> str:
     """Create an initial model."""
     from gem_lab.train import TinyOptions, save_tiny
-    from gem_lab.train.console import quiet_transformers
+    from gem_lab.train._console import quiet_transformers
 
     quiet_transformers()
     study, folder, task, seed = item
@@ -261,8 +261,8 @@ def _make_model(item: tuple[Study, Path, str, int]) -> str:
 def _execute(item: tuple[str, Study, Path, Run]) -> str:
     """Execute a run, or continue it, and write its record."""
     from gem_lab.train import TrainConfig, train
-    from gem_lab.train.checkpoint import list_checkpoints
-    from gem_lab.train.console import quiet_transformers
+    from gem_lab.train._checkpoint import list_checkpoints
+    from gem_lab.train._console import quiet_transformers
 
     quiet_transformers()
     estimators.register()

@@ -10,7 +10,7 @@ from statistics import fmean
 from records import Record
 
 from gem_core.tasks import EnvChoice
-from gem_lab.train.report import new_figure, save_figure
+from gem_lab.train._report import new_figure, save_figure
 from studies import Study
 from studies.comparison import select, short_name, show_interval
 

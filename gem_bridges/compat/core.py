@@ -7,16 +7,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gem_core import core
-from gem_core.core import Observation, ResetOptions
-from gem_core.wrapper import Wrapper
+from gem_core import Observation, Wrapper, _core
+from gem_core._core import ResetOptions
 
 ObsType: TypeAlias = Observation
 ActType: TypeAlias = str
 EnvWrapper = Wrapper
 
 
-class Env(core.Env):
+class Env(_core.Env):
     """Base class of environments written for GEM: ``reset(self, seed=None)`` and ``step(self, action)``.
 
     Such environments draw from the global generators. `reset` therefore seeds them, as GEM does; environments
@@ -25,7 +24,7 @@ class Env(core.Env):
 
     def reset(self, seed: int | None = None, *, options: ResetOptions | None = None) -> Any:
         """Seed the generators; a subclass calls this first and returns its own observation and info."""
-        core.check_reset_options(options, (), "an environment written for GEM")
+        _core.check_reset_options(options, (), "an environment written for GEM")
         self.begin_episode(seed)
         if seed is not None:
             random.seed(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv
-from gem_core.multiagent.selector import AgentSelector
+from gem_core.multiagent import AgentSelector, MultiAgentEnv
 
 __all__ = ["AgentSelector", "MultiAgentEnv"]

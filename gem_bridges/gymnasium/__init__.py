@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gem_bridges.gymnasium.env import GymnasiumEnv
-from gem_bridges.gymnasium.view import GemEnv, register_envs
+from gem_bridges.gymnasium._view import GemEnv, register_envs
 
-__all__ = ["GemEnv", "GymnasiumEnv", "register_envs"]
+__all__ = ["GemEnv", "register_envs"]

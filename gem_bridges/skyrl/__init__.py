@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gem_bridges.skyrl.env import SkyRLEnv
-from gem_bridges.skyrl.view import GemTextEnv, register_gem, task_rows
+from gem_bridges.skyrl._view import GemTextEnv, register_gem, task_rows
 
-__all__ = ["GemTextEnv", "SkyRLEnv", "register_gem", "task_rows"]
+__all__ = ["GemTextEnv", "register_gem", "task_rows"]

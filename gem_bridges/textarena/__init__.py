@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_bridges.textarena.env import TextArenaEnv
-from gem_bridges.textarena.game import Game, number_of_players
-from gem_bridges.textarena.samples import check_pattern, sample_pattern
-from gem_bridges.textarena.table import TextArenaTable
-from gem_core.core import Env
+from gem_bridges.textarena._env import TextArenaEnv
+from gem_bridges.textarena._game import number_of_players
+from gem_bridges.textarena._samples import check_pattern, sample_pattern
+from gem_bridges.textarena._table import TextArenaTable
+from gem_core import Env
 from gem_core.errors import ConfigError
-from gem_core.multiagent.one_agent import Player, one_side
+from gem_core.multiagent._one_agent import Player, one_side
 
-__all__ = ["Game", "TextArenaEnv", "TextArenaTable", "make_textarena"]
+__all__ = ["make_textarena"]
 
-MAX_TURNS = 200
+_MAX_TURNS = 200
 
 
 def make_textarena(
@@ -23,7 +23,7 @@ def make_textarena(
     agent: str | None = None,
     players: int | None = None,
     sample: str | None = None,
-    max_turns: int = MAX_TURNS,
+    max_turns: int = _MAX_TURNS,
     success_at: float = 1.0,
     settings: dict[str, Any] | None = None,
 ) -> Env:

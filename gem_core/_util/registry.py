@@ -16,7 +16,7 @@ class Registry(Generic[T]):
     """A mapping from names to registered values.
 
         tools: Registry[str] = Registry("tool", group="gem_core.tools")
-        tools.register("python", "gem_envs.tools.python:PythonTool")
+        tools.register("python", "gem_envs.tools._python:PythonTool")
         tools.get("pyton")  # UnknownName: unknown tool 'pyton'. Did you mean python? Available: ...
 
     Registering the same value again has no effect; a different value under the same name is an error.

@@ -1,18 +1,20 @@
 """Turn-level advantage estimators: ReBN, REINFORCE, GRPO, RLOO, GAE, and others.
 
 Each estimator takes lists of episodes and needs numpy only. Its method `tensors` takes the (rows, tokens)
-tensors of a trainer's batch, and needs torch. `gem_core.advantages.registry` finds estimators by name.
+tensors of a trainer's batch, and needs torch. `get_estimator` finds estimators by name.
 """
 
-from gem_core.advantages.baselines import rae, remax, update_role_baselines
-from gem_core.advantages.batch import with_threads
-from gem_core.advantages.critic import gae
-from gem_core.advantages.groups import dr_grpo, gdpo, grpo, maxrl, opo, reinforce_plus_plus_baseline, rloo
-from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
-from gem_core.advantages.returns import normalize, rebn, reinforce, reinforce_plus_plus, returns, to_tokens
-from gem_core.advantages.stats import ReturnStats
-from gem_core.advantages.threads import Threads
-from gem_core.advantages.turn_groups import gigpo, mt_grpo
+from __future__ import annotations
+
+from gem_core.advantages._baselines import rae, remax, update_role_baselines
+from gem_core.advantages._batch import with_threads
+from gem_core.advantages._critic import gae
+from gem_core.advantages._groups import dr_grpo, gdpo, grpo, maxrl, opo, reinforce_plus_plus_baseline, rloo
+from gem_core.advantages._registry import Estimator, estimator, get_estimator, list_estimators
+from gem_core.advantages._returns import normalize, rebn, reinforce, reinforce_plus_plus, returns, to_tokens
+from gem_core.advantages._stats import ReturnStats
+from gem_core.advantages._threads import Threads
+from gem_core.advantages._turn_groups import gigpo, mt_grpo
 
 __all__ = [
     "Estimator",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gem_core.multiagent.multi_agent_env import MultiAgentEnv
-from gem_core.multiagent.one_agent import OneAgent
-from gem_core.multiagent.selector import AgentSelector
+from gem_core.multiagent._multi_agent_env import MultiAgentEnv
+from gem_core.multiagent._one_agent import OneAgent
+from gem_core.multiagent._selector import AgentSelector
 
 __all__ = ["AgentSelector", "MultiAgentEnv", "OneAgent"]

@@ -1,16 +1,15 @@
 """Vector environments: many environments behind one object.
 
-    envs = make_vec("game:GuessTheNumber-v0", 64)
+    envs = gem_core.make_vec("game:GuessTheNumber-v0", 64)
     observations, infos = envs.reset(seed=0)
     observations, rewards, terminated, truncated, infos = envs.step(actions)
 
-`make_vec` chooses a backend: the calling thread, threads, worker processes, or Ray actors.
+`gem_core.make_vec` chooses a backend: the calling thread, threads, worker processes, or Ray actors.
 """
 
 from __future__ import annotations
 
-from gem_core.vector.make import make_vec
-from gem_core.vector.slot import AutoresetMode
-from gem_core.vector.vector_env import VectorEnv, VectorStep
+from gem_core.vector._slot import AutoresetMode
+from gem_core.vector._vector_env import VectorEnv, VectorStep
 
-__all__ = ["AutoresetMode", "VectorEnv", "VectorStep", "make_vec"]
+__all__ = ["AutoresetMode", "VectorEnv", "VectorStep"]

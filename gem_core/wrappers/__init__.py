@@ -1,4 +1,4 @@
-"""Registry of wrappers; each is imported on first use.
+"""Wrappers that need neither a model nor a tool, and their names in the registry.
 
     env = gem_core.make("game:GuessTheNumber-v0", wrappers="time_limit(max_turns=5), concat_with_action")
 
@@ -7,15 +7,32 @@ The usual order, innermost first: tools, time limit, observation, statistics.
 
 from __future__ import annotations
 
-from gem_core.registration import register_wrapper
+from typing import TYPE_CHECKING
+
+from gem_core._registration import register_wrapper
+from gem_core._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gem_core.wrappers._episode import EpisodeStatistics, TimeLimit
+    from gem_core.wrappers._observation import Concat, ConcatWithAction
+    from gem_core.wrappers._retry import Retry
+
+__all__ = [
+    "Concat",
+    "ConcatWithAction",
+    "EpisodeStatistics",
+    "Retry",
+    "TimeLimit",
+    "register",
+]
 
 _WRAPPERS = {
-    "concat": "gem_core.wrappers.observation:Concat",
-    "concat_with_action": "gem_core.wrappers.observation:ConcatWithAction",
-    "episode_statistics": "gem_core.wrappers.episode:EpisodeStatistics",
-    "episode_tracking": "gem_core.wrappers.episode:EpisodeStatistics",  # GEM's name
-    "retry": "gem_core.wrappers.retry:Retry",
-    "time_limit": "gem_core.wrappers.episode:TimeLimit",
+    "concat": "gem_core.wrappers._observation:Concat",
+    "concat_with_action": "gem_core.wrappers._observation:ConcatWithAction",
+    "episode_statistics": "gem_core.wrappers._episode:EpisodeStatistics",
+    "episode_tracking": "gem_core.wrappers._episode:EpisodeStatistics",  # GEM's name
+    "retry": "gem_core.wrappers._retry:Retry",
+    "time_limit": "gem_core.wrappers._episode:TimeLimit",
 }
 
 
@@ -23,3 +40,13 @@ def register() -> None:
     """Register the wrappers of the kernel."""
     for name, entry_point in _WRAPPERS.items():
         register_wrapper(name, entry_point)
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_core.wrappers._episode": ["EpisodeStatistics", "TimeLimit"],
+        "gem_core.wrappers._observation": ["Concat", "ConcatWithAction"],
+        "gem_core.wrappers._retry": ["Retry"],
+    },
+)

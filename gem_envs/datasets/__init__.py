@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gem_core.registration import register
+from gem_core import register
+from gem_core._util.lazy import lazy_names
 
-_MATH = "gem_envs.datasets.math:MathEnv"
-_QA = "gem_envs.datasets.qa:QaEnv"
-_CODE = "gem_envs.datasets.code:CodeEnv"
+if TYPE_CHECKING:
+    from gem_envs.datasets._base import DatasetEnv
+    from gem_envs.datasets._code import CodeEnv
+    from gem_envs.datasets._math import MathEnv
+    from gem_envs.datasets._qa import QaEnv
+
+__all__ = [
+    "CodeEnv",
+    "DatasetEnv",
+    "MathEnv",
+    "QaEnv",
+]
+
+_MATH = "gem_envs.datasets._math:MathEnv"
+_QA = "gem_envs.datasets._qa:QaEnv"
+_CODE = "gem_envs.datasets._code:CodeEnv"
 _PROBLEM = {"question_key": "problem", "answer_key": "answer"}
 _QUESTION = {"question_key": "question", "answer_key": "answer"}
 _TESTS = {"question_key": "problem", "test_key": "tests"}
@@ -53,7 +67,7 @@ _HAVE_TEST_SPLIT = ("code:CodeContest",)
 """Ids whose dataset has an evaluation split, so that all of their items are for training."""
 
 
-def register_datasets() -> None:
+def _register_datasets() -> None:
     """Register the ids of all datasets."""
     for id, entry_point, name, split, kwargs, extra in _TABLE:
         part = f", split {split}" if split else ""
@@ -72,3 +86,14 @@ def register_datasets() -> None:
             split=split,
             **kwargs,
         )
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.datasets._base": ["DatasetEnv"],
+        "gem_envs.datasets._code": ["CodeEnv"],
+        "gem_envs.datasets._math": ["MathEnv"],
+        "gem_envs.datasets._qa": ["QaEnv"],
+    },
+)

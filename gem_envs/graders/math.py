@@ -22,15 +22,15 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from gem_envs.graders.choices import ChosenOption, choice
-from gem_envs.graders.equality import marked_as_rounded
-from gem_envs.graders.latex import LONGEST, read
-from gem_envs.graders.layout import tidy
-from gem_envs.graders.spelling import same_spelling
-from gem_envs.graders.tokens import Unreadable
-from gem_envs.graders.trees import Tree
-from gem_envs.graders.values import same
-from gem_envs.text import undecorated
+from gem_envs._text import undecorated
+from gem_envs.graders._choices import ChosenOption, choice
+from gem_envs.graders._equality import marked_as_rounded
+from gem_envs.graders._latex import LONGEST, read
+from gem_envs.graders._layout import tidy
+from gem_envs.graders._spelling import same_spelling
+from gem_envs.graders._tokens import Unreadable
+from gem_envs.graders._trees import Tree
+from gem_envs.graders._values import same
 
 _NUMBER = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?")
 _CROSS = re.compile(r"[A-Za-z}]\s*\\times\s*\\?[A-Za-z]")
@@ -132,7 +132,7 @@ _UNDECIDED = MathVerdict(False, "undecided")
 
 def _by_values(answer: Tree, reference: Tree) -> MathVerdict:
     """Compare the values of sums, integrals, and limits."""
-    from gem_envs.graders import symbolic as math_verify
+    from gem_envs.graders import _symbolic as math_verify
 
     if not math_verify.has_operators(answer) and not math_verify.has_operators(reference):
         return _UNDECIDED

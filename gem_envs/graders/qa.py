@@ -15,23 +15,23 @@ _LIKE_PUNCTUATION = "\u02b9\u02bb\u02bc\u2212"
 """Letters and symbols used as apostrophes and as a dash."""
 
 
-def normalize(text: str) -> str:
+def _normalize(text: str) -> str:
     """Return the text without what does not matter: letter case, punctuation, articles, extra whitespace.
 
     Case is folded, and punctuation is that of every script. One text in several forms of Unicode is the same:
     composed or not, full-width, with ligatures.
 
-    >>> normalize("The  U.S.A.!")
+    >>> _normalize("The  U.S.A.!")
     'usa'
     """
     if text.isascii():
         text = text.lower().translate(_NO_PUNCTUATION)
     else:
-        text = "".join(filter(_counts, folded(text))).translate(_NO_PUNCTUATION)
+        text = "".join(filter(_counts, _folded(text))).translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
-def folded(text: str) -> str:
+def _folded(text: str) -> str:
     """Return the text in one letter case and one form of Unicode."""
     if text.isascii():
         return text.lower()
@@ -44,10 +44,10 @@ def exact_match(answer: str, references: Iterable[str]) -> bool:
 
     A text that normalization would empty ("A", "?") is compared literally, in any case and form of Unicode.
     """
-    short = normalize(answer)
-    plain = folded(answer).strip()
+    short = _normalize(answer)
+    plain = _folded(answer).strip()
     return any(
-        short == normalize(reference) if short else plain == folded(reference).strip() and plain != ""
+        short == _normalize(reference) if short else plain == _folded(reference).strip() and plain != ""
         for reference in references
     )
 

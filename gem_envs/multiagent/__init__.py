@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register
+from typing import TYPE_CHECKING
 
-_PACKAGE = "gem_envs.multiagent"
+from gem_core import register
+from gem_core._util.lazy import lazy_names
 
-# id, entry point within the package, description
+if TYPE_CHECKING:
+    from gem_envs.multiagent._turn_game import TurnGame
+
+__all__ = [
+    "TurnGame",
+]
+
+
+# id, entry point, description
 _TABLE = (
-    ("multi:TicTacToe-v0", "tic_tac_toe:make_tic_tac_toe", "Three in a row on a 3x3 board, two players"),
-    ("multi:KuhnPoker-v0", "kuhn_poker:make_kuhn_poker", "A hand of poker with three cards, two players"),
-    ("multi:Bargaining-v0", "bargaining:make_bargaining", "Divide items of private value, two players"),
+    (
+        "multi:TicTacToe-v0",
+        "gem_envs.multiagent._tic_tac_toe:make_tic_tac_toe",
+        "Three in a row on a 3x3 board, two players",
+    ),
+    (
+        "multi:KuhnPoker-v0",
+        "gem_envs.multiagent._kuhn_poker:make_kuhn_poker",
+        "A hand of poker with three cards, two players",
+    ),
+    (
+        "multi:Bargaining-v0",
+        "gem_envs.multiagent._bargaining:make_bargaining",
+        "Divide items of private value, two players",
+    ),
 )
 
 
-def register_multiagent() -> None:
+def _register_multiagent() -> None:
     """Register the ids: one side of each game against random play; ``opponent`` changes the opponent."""
     for id, entry_point, description in _TABLE:
-        register(id, f"{_PACKAGE}.{entry_point}", description=description)
+        register(id, entry_point, description=description)
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.multiagent._turn_game": ["TurnGame"],
+    },
+)

@@ -2,36 +2,35 @@
 
     result = open_sandbox().run("print(1 + 1)")
 
-`levels` has the table of levels and `self_check`; `process`, `namespace`, and `container` implement one level
-each; `selftest` attacks them; `guest` holds the code that runs inside. Level ``process``
+`LEVELS` is the table of levels, and `self_check` tests them on this machine. Level ``process``
 contains accidents (endless loops, output floods, memory leaks), not attackers; see its module.
 """
 
 from __future__ import annotations
 
-from gem_envs.sandbox.levels import (
-    LEVELS,
-    IsolationLevel,
-    LevelCheck,
-    close_sandboxes,
-    open_sandbox,
-    self_check,
-    strongest,
-)
-from gem_envs.sandbox.limits import ISOLATED, ProgramLimits
-from gem_envs.sandbox.program import Sandbox
-from gem_envs.sandbox.result import RunResult
+from typing import TYPE_CHECKING
+
+from gem_core._util.lazy import lazy_names
+from gem_envs.sandbox._levels import LEVELS, open_sandbox, self_check
+from gem_envs.sandbox._limits import ProgramLimits
+from gem_envs.sandbox._result import RunResult
+
+if TYPE_CHECKING:
+    from gem_envs.sandbox._shell import File, open_shell
 
 __all__ = [
-    "ISOLATED",
+    "File",
     "LEVELS",
-    "IsolationLevel",
-    "LevelCheck",
     "ProgramLimits",
     "RunResult",
-    "Sandbox",
-    "close_sandboxes",
     "open_sandbox",
+    "open_shell",
     "self_check",
-    "strongest",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.sandbox._shell": ["File", "open_shell"],
+    },
+)

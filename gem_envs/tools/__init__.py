@@ -7,15 +7,26 @@
 
 from __future__ import annotations
 
-from gem_core.registration import register_wrapper
+from typing import TYPE_CHECKING
+
+from gem_core import register_wrapper
+from gem_core._util.lazy import lazy_names
 from gem_core.tools import register_tool
+
+if TYPE_CHECKING:
+    from gem_envs.tools._wrapper import Tools
+
+__all__ = [
+    "Tools",
+    "register_tools",
+]
 
 # name, entry point, required extra of gem-core
 _TOOLS: tuple[tuple[str, str, str | None], ...] = (
-    ("python", "gem_envs.tools.python:PythonTool", None),
-    ("search", "gem_envs.tools.search.tool:SearchTool", None),
-    ("mcp", "gem_envs.tools.mcp.tool:mcp_tools", "mcp"),
-    ("sqlite", "gem_envs.tools.mcp.episode_database:sqlite_tools", "mcp"),
+    ("python", "gem_envs.tools._python:PythonTool", None),
+    ("search", "gem_envs.tools.search._tool:SearchTool", None),
+    ("mcp", "gem_envs.tools.mcp._tool:mcp_tools", "mcp"),
+    ("sqlite", "gem_envs.tools.mcp._episode_database:sqlite_tools", "mcp"),
 )
 _PRESETS = (
     "python_tool",
@@ -32,8 +43,16 @@ def register_tools() -> None:
         register_tool(name, entry_point, extra=extra)
 
 
-def register_wrappers() -> None:
+def _register_wrappers() -> None:
     """Register the wrapper `tools` and the presets that have GEM's names."""
-    register_wrapper("tools", "gem_envs.tools.wrapper:Tools")
+    register_wrapper("tools", "gem_envs.tools._wrapper:Tools")
     for name in _PRESETS:
-        register_wrapper(name, f"gem_envs.tools.presets:{name}")
+        register_wrapper(name, f"gem_envs.tools._presets:{name}")
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.tools._wrapper": ["Tools"],
+    },
+)

@@ -10,19 +10,13 @@ trainers. `compare` compares it with the record of gem_core itself, level by lev
 Level 4, `compare_learning`, compares whole runs over seeds by their success after training.
 """
 
-from gem_lab.consistency.compare import Comparison, ConsistencyLevel, compare
-from gem_lab.consistency.learning import Equivalence, LearningRun, compare_learning, read_runs
-from gem_lab.consistency.record import Played, Record, read_records
+from __future__ import annotations
+
+from gem_lab.consistency._compare import compare
+from gem_lab.consistency._record import Played, Record
 
 __all__ = [
-    "Comparison",
-    "Equivalence",
-    "LearningRun",
-    "ConsistencyLevel",
     "Played",
     "Record",
     "compare",
-    "compare_learning",
-    "read_records",
-    "read_runs",
 ]

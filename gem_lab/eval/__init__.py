@@ -8,25 +8,25 @@ Models behind an endpoint require the extra ``eval``; models in a folder require
 
 from __future__ import annotations
 
-from gem_core.rollout.metrics import evaluation_metrics
-from gem_lab.eval.compare import paired_differences
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run
-from gem_lab.eval.rescore import Rescoring, rescore
-from gem_lab.eval.run import EvalOutcome, EvalReporter, evaluate
-from gem_lab.eval.summary import summarize
+from gem_lab.eval._atif import from_atif, read_atif, to_atif
+from gem_lab.eval._compare import paired_differences
+from gem_lab.eval._config import EvalConfig
+from gem_lab.eval._inspect_read import read_inspect_log
+from gem_lab.eval._policies import PolicySetup
+from gem_lab.eval._report import read_run
+from gem_lab.eval._rescore import rescore
+from gem_lab.eval._run import EvalOutcome, evaluate
 
 __all__ = [
     "EvalConfig",
     "EvalOutcome",
     "PolicySetup",
-    "EvalReporter",
-    "Rescoring",
     "evaluate",
-    "evaluation_metrics",
+    "from_atif",
     "paired_differences",
+    "read_atif",
+    "read_inspect_log",
     "read_run",
     "rescore",
-    "summarize",
+    "to_atif",
 ]

@@ -239,7 +239,7 @@ function chip(label, value, kind) {
   return make("span", { class: "chip " + (kind || "") }, label + " ", make("b", { text: value }));
 }
 
-// Elements and attributes that a tree of `gem_lab.eval.markup` may name; anything else becomes a plain span.
+// Elements and attributes that a tree of `gem_lab.eval._markup` may name; anything else becomes a plain span.
 const HTML = new Set("p h1 h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong s hr br table thead tbody tr th td a".split(" "));
 const MATH = new Set(("math mrow mi mn mo mtext mspace ms mfrac msqrt mroot msub msup msubsup munder mover munderover mtable mtr " +
   "mtd mstyle mpadded mphantom menclose mfenced merror").split(" "));

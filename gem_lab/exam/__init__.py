@@ -8,19 +8,16 @@ The gradient of the expected return of a `TableTask` is computed by dynamic prog
 variance of an estimator can be measured. Requires numpy only.
 """
 
-from gem_lab.exam.certificates import Certificate
-from gem_lab.exam.run import Exam, Result, run
-from gem_lab.exam.task import ActionOutcome, TableTask
-from gem_lab.exam.tasks import get_task, list_tasks, register_task
+from __future__ import annotations
+
+from gem_lab.exam._run import Exam, run
+from gem_lab.exam._task import ActionOutcome, TableTask
+from gem_lab.exam._tasks import register_task
 
 __all__ = [
-    "Certificate",
     "Exam",
     "ActionOutcome",
-    "Result",
     "TableTask",
-    "get_task",
-    "list_tasks",
     "register_task",
     "run",
 ]

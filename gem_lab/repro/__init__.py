@@ -9,18 +9,12 @@ trainer.
 
 from __future__ import annotations
 
-from gem_lab.repro.recipe import ADAM_BETAS, Recipe, reject_unsupported
-from gem_lab.repro.reference import write as write_reference
-from gem_lab.repro.script import Verbatim, assignments, flags, write_script
-from gem_lab.repro.settings import read_settings
+from gem_lab.repro._recipe import Recipe, reject_unsupported
+from gem_lab.repro._reference import write as write_reference
+from gem_lab.repro._script import write_script
 
 __all__ = [
-    "ADAM_BETAS",
     "Recipe",
-    "Verbatim",
-    "assignments",
-    "flags",
-    "read_settings",
     "reject_unsupported",
     "write_reference",
     "write_script",

@@ -11,22 +11,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import MissingDependency
-from gem_lab.train.config import TrainConfig
-from gem_lab.train.tiny_options import TinyOptions
+from gem_lab.train._config import TrainConfig
+from gem_lab.train._tiny_options import TinyOptions
 
 if TYPE_CHECKING:
-    from gem_lab.train.report import TrainOutcome, TrainReporter
-    from gem_lab.train.tiny import make_tiny, save_tiny
-    from gem_lab.train.trainer import train
+    from gem_lab.train._report import TrainOutcome
+    from gem_lab.train._tiny import make_tiny, save_tiny
+    from gem_lab.train._trainer import train
 
-__all__ = ["TrainOutcome", "TrainReporter", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
+__all__ = ["TrainOutcome", "TinyOptions", "TrainConfig", "make_tiny", "save_tiny", "train"]
 
 _HOMES = {
-    "TrainOutcome": "report",
-    "TrainReporter": "report",
-    "make_tiny": "tiny",
-    "save_tiny": "tiny",
-    "train": "trainer",
+    "TrainOutcome": "gem_lab.train._report",
+    "make_tiny": "gem_lab.train._tiny",
+    "save_tiny": "gem_lab.train._tiny",
+    "train": "gem_lab.train._trainer",
 }
 
 
@@ -37,7 +36,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     try:
-        return getattr(importlib.import_module(f"gem_lab.train.{_HOMES[name]}"), name)
+        return getattr(importlib.import_module(_HOMES[name]), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in ("torch", "transformers", "tokenizers"):
             raise

@@ -18,7 +18,8 @@ from random import Random
 
 import gem_core
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_envs.base import MoveResult, MoveVerdict, TurnBasedEnv
+from gem_envs import MoveResult, MoveVerdict, TurnBasedEnv
+from gem_lab import load_trainer
 
 ID = "example:Doubling"
 
@@ -201,16 +202,12 @@ def train(trainer: str) -> str:
     if trainer == "verl":
         command, variables = VERL, {"VERL_USE_EXTERNAL_MODULES": MODULE}
     elif trainer == "openrlhf":
-        from gem_openrlhf import labels as openrlhf
-
-        openrlhf.write(make_tasks([EnvChoice(ID)], 10_000), DATA)
+        load_trainer("openrlhf").load_exporter()(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = OPENRLHF
     elif trainer == "oat":
         command = OAT
     elif trainer == "rl2":
-        from gem_rl2 import rows as rl2
-
-        rl2.write(make_tasks([EnvChoice(ID)], 10_000), DATA)
+        load_trainer("rl2").load_exporter()(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = RL2
     elif trainer == "trl":
         command = TRL

@@ -21,15 +21,13 @@ import pytest
 from gem_core._util.places import GivenUp, Places
 from gem_core._util.threads import ThreadCall, ThreadPool
 from gem_core._util.waiting import Overdue
-from gem_envs.sandbox import container, process
-from gem_envs.sandbox.in_process import InProcess
-from gem_envs.sandbox.levels import self_check
-from gem_envs.sandbox.limits import ProgramLimits
-from gem_envs.sandbox.process import Process
-from gem_envs.sandbox.program import cores
-from gem_envs.tools import loop
-from gem_envs.tools.http import HttpClient
-from gem_envs.tools.mcp.limited import run_limited
+from gem_envs.sandbox import ProgramLimits, _container, _process, self_check
+from gem_envs.sandbox._in_process import InProcess
+from gem_envs.sandbox._process import Process
+from gem_envs.sandbox._program import cores
+from gem_envs.tools import _loop
+from gem_envs.tools._http import HttpClient
+from gem_envs.tools.mcp._limited import run_limited
 from tests.sandbox.test_container_engine import Engine, encoded
 
 LIMIT = 0.1
@@ -58,7 +56,7 @@ def said(where: Any) -> str:
 
 @contextlib.contextmanager
 def isolated() -> Iterator[Any]:
-    namespace = pytest.importorskip("gem_envs.sandbox.namespace", reason="Linux only")
+    namespace = pytest.importorskip("gem_envs.sandbox._namespace", reason="Linux only")
     if not self_check()["namespace"].available:
         pytest.skip("level namespace does not work here")
     with contextlib.closing(namespace.Namespace(workers=1)) as sandbox:
@@ -80,7 +78,7 @@ def session(folder: Path) -> Iterator[Resource]:
 @contextlib.contextmanager
 def own_process(folder: Path) -> Iterator[Resource]:
     sandbox = Process()
-    yield Resource(lambda: said(sandbox), lambda: sandbox.run(ENDLESS, limits=LONG), process._places)
+    yield Resource(lambda: said(sandbox), lambda: sandbox.run(ENDLESS, limits=LONG), _process._places)
 
 
 @contextlib.contextmanager
@@ -97,13 +95,13 @@ def stub_container(folder: Path) -> Iterator[Resource]:
         engine.answer(answer, wait=seconds)
         return str(engine.sandbox.run("", limits=LONG).stdout)
 
-    yield Resource(lambda: run(0), lambda: run(60), container._places)
+    yield Resource(lambda: run(0), lambda: run(60), _container._places)
 
 
 @contextlib.contextmanager
 def trusted_worker(folder: Path) -> Iterator[Resource]:
     pytest.importorskip("reasoning_gym", reason="the package of the workers")
-    from gem_envs.rg import trusted
+    from gem_envs._rg import trusted
 
     module = "tests.envs.rg.slow"
 
@@ -252,7 +250,7 @@ def test_a_blocked_thread_cancels_what_it_waits_for_on_the_background_loop(pool:
             ended.append("ended")
 
     async def play() -> None:
-        call = ThreadCall(lambda: loop.run(work()), pool)
+        call = ThreadCall(lambda: _loop.run(work()), pool)
         with pytest.raises(Overdue):
             await call.outcome(LIMIT)
         await settled(lambda: call.future.done())

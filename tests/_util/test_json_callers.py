@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from gem_chat.calls.reading import json_call
+from gem_chat._calls.reading import json_call
+from gem_core import EnvSpec
 from gem_core._util.files import read_json_lines
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
-from gem_core.spec import EnvSpec
+from gem_core.rollout._options import read_object
 from gem_core.tasks import read_task
-from gem_core.rollout.options import read_object
-from gem_core.trainers.tasks import read_tasks
-from gem_envs.data.columns import _decoded
-from gem_envs.data.file_rows import FileRows
-from gem_envs.databases.folder import _task
-from gem_envs.terminal.folder import _rewards
-from gem_envs.tools.http import HttpClient
-from gem_envs.tools.mcp.config import read_config as read_servers
-from gem_envs.tools.search.folders import read_facts
-from gem_lab.cli._arguments import parse_kwargs
-from gem_lab.consistency.learning import LearningRun
-from gem_lab.consistency.record import Record
-from gem_lab.eval.folder import read_config, read_summary
-from gem_lab.repro.recipe import Recipe
+from gem_core.trainers import read_tasks
+from gem_envs._databases.folder import _task
+from gem_envs._terminal.folder import _rewards
+from gem_envs.data._columns import _decoded
+from gem_envs.data._file_rows import FileRows
+from gem_envs.tools._http import HttpClient
+from gem_envs.tools.mcp._config import read_config as read_servers
+from gem_envs.tools.search._folders import read_facts
+from gem_lab._cli._arguments import parse_kwargs
+from gem_lab.consistency import Record
+from gem_lab.consistency._learning import LearningRun
+from gem_lab.eval._folder import read_config, read_summary
+from gem_lab.repro import Recipe
 
 HOSTILE = {
     "unclosed lists": "[" * 100_000,
@@ -113,14 +113,14 @@ def test_a_server_that_answers_with_hostile_text_is_a_wrong_server():
 def test_files_of_json_are_read_with_the_bounded_reader():
     """Each `json.loads` of the package is listed here with the reason why its text is not from outside."""
     own = {
-        "gem_core/_util/foreign_json.py", "gem_core/trainers/failures.py", "gem_core/trainers/plugin.py",
-        "gem_chat/tool_turns.py", "gem_envs/rg", "gem_envs/service", "gem_envs/terminal/tasks",
-        "gem_envs/terminal/pytest_verdict.py", "gem_envs/graders", "gem_envs/sandbox", "gem_envs/serving",
-        "gem_envs/tools/mcp/session.py", "gem_envs/tools/mcp/transport.py",
-        "gem_envs/tools/mcp/env_server.py", "gem_envs/tools/mcp/limited.py",
-        "gem_envs/tools/search/server.py", "gem_bridges/openenv", "gem_lab/checker",
-        "gem_lab/cli/_openenv.py", "gem_lab/consistency/learning_page.py", "gem_lab/exam/store.py",
-        "gem_lab/repro/settings.py", "gem_lab/train",
+        "gem_core/_util/foreign_json.py", "gem_core/trainers/_failures.py", "gem_core/trainers/_plugin.py",
+        "gem_chat/_tool_turns.py", "gem_envs/_rg", "gem_envs/_service", "gem_envs/_terminal/tasks",
+        "gem_envs/_terminal/pytest_verdict.py", "gem_envs/graders", "gem_envs/sandbox", "gem_envs/serving",
+        "gem_envs/tools/mcp/_session.py", "gem_envs/tools/mcp/_transport.py",
+        "gem_envs/tools/mcp/_env_server.py", "gem_envs/tools/mcp/_limited.py",
+        "gem_envs/tools/search/_server.py", "gem_bridges/openenv", "gem_lab/_checker",
+        "gem_lab/_cli/_openenv.py", "gem_lab/consistency/_learning_page.py", "gem_lab/exam/_store.py",
+        "gem_lab/repro/_settings.py", "gem_lab/train",
     }  # fmt: skip
     root = Path(__file__).parents[2]
     files = [

@@ -140,8 +140,8 @@ def test_the_watcher_ends_with_the_caller():
 CHECKER = """
 import threading
 from gem_core._util import orphans
-from gem_lab.checker import runaway
-from gem_core.spec import EnvSpec
+from gem_lab._checker import runaway
+from gem_core import EnvSpec
 spec = EnvSpec("test:Backtracks", "tests.checker.broken_envs:Backtracks")
 texts = [("repetition", "bare", "(a+)+$")]
 threading.Thread(target=runaway.send, args=(spec, 0, texts, 3600.0), daemon=True).start()
@@ -152,7 +152,7 @@ with orphans._lock:  # until the record is sent
 print(runaway._worker._process.pid, flush=True)
 """
 PUZZLES = """
-from gem_envs.rg.trusted import _Worker
+from gem_envs._rg.trusted import _Worker
 print(_Worker("time").process.pid, flush=True)
 """
 
@@ -186,17 +186,17 @@ orphans.end_with_us(subprocess.Popen(command, pass_fds=pipes, start_new_session=
 """
 SERVER = """
 import asyncio
-from gem_bridges.openenv import workers
-from gem_core.spec import EnvSpec
-from gem_core.workers import EnvRecipe
+from gem_bridges.openenv import _workers as workers
+from gem_core import EnvSpec
+from gem_core._workers import EnvRecipe
 workers.END_SECONDS = 0.1
-spec = EnvSpec("game:GuessTheNumber-v0-easy", "gem_envs.games:GuessTheNumber")
+spec = EnvSpec("game:GuessTheNumber-v0-easy", "gem_envs._games:GuessTheNumber")
 host = workers.WorkerHost("process", EnvRecipe(spec), 1, None)
 asyncio.run(host._start_worker(0))
 """
 WORKERS = """
 import functools, gem_core
-from gem_core.vector import slices
+from gem_core.vector import _slices as slices
 slices.GRACE = 0.1
 gem_core.register("test:Hangs-v0", functools.partial(subprocess.run, ["sleep", "300"]))
 gem_core.make_vec(["test:Hangs-v0"], backend="process")

@@ -6,8 +6,8 @@ import pytest
 
 from gem_core._util.urls import is_loopback
 from gem_core.errors import ConfigError, ServiceError
-from gem_envs.proxies import proxy_for, via
-from gem_envs.tools.http import HttpClient
+from gem_envs._proxies import proxy_for, via
+from gem_envs.tools._http import HttpClient
 from tests.tools.search.stub import StubSearch
 
 NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.advantages.registry import get_estimator, list_estimators
+from gem_core.advantages import get_estimator, list_estimators
 
 BUILTIN = [
     name for name in list_estimators() if get_estimator(name).__module__.startswith("gem_core.advantages.")

@@ -15,18 +15,13 @@ from types import ModuleType
 import pytest
 
 import gem_core.advantages
-from gem_core.advantages.registry import (
-    Estimator,
-    estimator,
-    get_estimator,
-    list_estimators,
-    names_in_trainer,
-)
-from gem_core.advantages.returns import returns
-from gem_core.trainers.estimators import read_estimator
-from gem_lab.discovery import load_trainer, trainer_names
-from gem_lab.exam.inputs import Candidate
-from gem_lab.repro.recipe import Recipe
+from gem_core.advantages import Estimator, estimator, get_estimator, list_estimators, returns
+from gem_core.advantages._registry import names_in_trainer
+from gem_core.trainers import read_estimator
+from gem_lab import load_trainer
+from gem_lab._discovery import trainer_names
+from gem_lab.exam._inputs import Candidate
+from gem_lab.repro import Recipe
 from tests.advantages.builtin import BUILTIN
 
 PACKAGE = Path(gem_core.advantages.__file__).parent

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gem_core import advantages
-from gem_core.advantages.batch import as_turns
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
+from gem_core.advantages._batch import as_turns
 from gem_core.errors import ConfigError
 from tests.advantages.builtin import BUILTIN
 
@@ -275,7 +275,7 @@ def test_the_torch_form_equals_the_numpy_form_on_cuda(name: str, options: dict[s
 def test_advantages_do_not_depend_on_the_rows(name: str, options: dict[str, Any], seed: int) -> None:
     """Cut the episodes into random rows, shuffle these, and put pads between them."""
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages.rows import by_episode
+    from gem_core.advantages._rows import by_episode
 
     data, random = batch(seed), np.random.default_rng(seed)
     rows: list[tuple[int, list[int]]] = []

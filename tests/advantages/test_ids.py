@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gem_core import advantages
-from gem_core.advantages.baselines import update_role_baselines
+from gem_core.advantages import update_role_baselines
 from gem_core.errors import ConfigError
 
 REWARDS = [[1.0], [0.0], [1.0], [1.0, 0.5]]

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core import advantages  # noqa: E402
-from gem_core.advantages.registry import Estimator  # noqa: E402
-from gem_core.advantages.rows import by_episode  # noqa: E402
+from gem_core.advantages import Estimator  # noqa: E402
+from gem_core.advantages._rows import by_episode  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 
 MASK = torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 1, 0]])

@@ -13,8 +13,7 @@ import pytest
 
 from gem_core import advantages
 from gem_core._util import entry_points as loading
-from gem_core.advantages import registry
-from gem_core.advantages.registry import Estimator, estimator, get_estimator, list_estimators
+from gem_core.advantages import Estimator, _registry, estimator, get_estimator, list_estimators
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
 from tests.advantages.builtin import BUILTIN
 
@@ -22,9 +21,9 @@ from tests.advantages.builtin import BUILTIN
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
     # Ignore estimators registered by other tests in this process.
-    own = {name: registry._estimators.get(name) for name in BUILTIN}
-    monkeypatch.setattr(registry._estimators, "_values", own)
-    monkeypatch.setattr(loading, "_loaded_groups", loading._loaded_groups - {registry.ENTRY_POINT_GROUP})
+    own = {name: _registry._estimators.get(name) for name in BUILTIN}
+    monkeypatch.setattr(_registry._estimators, "_values", own)
+    monkeypatch.setattr(loading, "_loaded_groups", loading._loaded_groups - {_registry.ENTRY_POINT_GROUP})
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -152,7 +151,7 @@ def test_installed_packages_register_through_their_entry_point(monkeypatch):
 
 def test_without_torch_the_pip_command_is_given(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)  # import torch: ModuleNotFoundError
-    for module in ("gem_core.advantages.tensors", "gem_core.advantages.turns"):
+    for module in ("gem_core.advantages._tensors", "gem_core.advantages._turns"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[train\]'"):
         get_estimator("rebn").tensors(None, None)
@@ -160,7 +159,7 @@ def test_without_torch_the_pip_command_is_given(monkeypatch):
 
 def test_names_and_numpy_forms_load_no_torch():
     code = (
-        "import sys; from gem_core.advantages.registry import get_estimator; "
+        "import sys; from gem_core.advantages import get_estimator; "
         "get_estimator('rebn')([[1.0], [0.0]]); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -233,11 +232,11 @@ def test_a_static_checker_finds_a_wrong_keyword_of_either_form(tmp_path):
 def test_names_in_the_config_of_a_trainer():
     estimator(name="mine")(plain)
     everywhere = {f"gem_{name}": name for name in [*BUILTIN, "mine"]}
-    assert registry.names_in_trainer() == {**everywhere, **{name: name for name in [*BUILTIN, "mine"]}}
-    beside = registry.names_in_trainer(("grpo", "gae"))
+    assert _registry.names_in_trainer() == {**everywhere, **{name: name for name in [*BUILTIN, "mine"]}}
+    beside = _registry.names_in_trainer(("grpo", "gae"))
     own = [name for name in BUILTIN if not get_estimator(name).common]
     assert {"rebn", "mt_grpo", "rae"} <= set(own) < set(BUILTIN)
     assert beside == {**everywhere, **{name: name for name in [*own, "mine"]}}
-    assert registry.names_in_trainer(("grpo", "mine")) == {k: v for k, v in beside.items() if k != "mine"}
+    assert _registry.names_in_trainer(("grpo", "mine")) == {k: v for k, v in beside.items() if k != "mine"}
     assert get_estimator("grpo").trainer_name == "gem_grpo"
     assert get_estimator("rebn").trainer_name == "rebn"

@@ -10,8 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.advantages.registry import get_estimator  # noqa: E402
-from gem_core.advantages.rows import by_episode  # noqa: E402
+from gem_core.advantages import get_estimator  # noqa: E402
+from gem_core.advantages._rows import by_episode  # noqa: E402
 from gem_core.errors import ConfigError, NonFiniteReward  # noqa: E402
 from tests.advantages.batches import CASE_NAMES, CASES, Rows, rows  # noqa: E402
 

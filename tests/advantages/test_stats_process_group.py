@@ -9,8 +9,10 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 import torch.multiprocessing as mp  # noqa: E402
 
 from gem_core import advantages  # noqa: E402
-from gem_core.advantages import Estimator  # noqa: E402
-from gem_core.advantages.stats import ReturnStats  # noqa: E402
+from gem_core.advantages import (  # noqa: E402
+    Estimator,
+    ReturnStats,
+)
 from gem_core.errors import GemError  # noqa: E402
 
 WORLD = 2

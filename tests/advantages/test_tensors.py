@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core import advantages as reference  # noqa: E402
-from gem_core.advantages import ReturnStats, tensors, turns  # noqa: E402
+from gem_core.advantages import ReturnStats, _tensors, _turns  # noqa: E402
 from gem_core.errors import ConfigError, NonFiniteReward  # noqa: E402
 from tests.advantages.batches import CASE_NAMES, CASES, Rows, batch, gamma, rows  # noqa: E402
 from tests.advantages.oracle import turns_of_row  # noqa: E402
@@ -63,7 +63,7 @@ def all_estimators(case: dict[str, Any], given: Rows, dtype: torch.dtype, explic
 def test_golden(case, explicit):
     given = rows(case["episodes"])
     if not explicit:  # contexts are never empty, so runs are turns
-        assert tensors.turn_ids_from_mask(torch.tensor(given.response_mask)).tolist() == given.turn_ids
+        assert _tensors.turn_ids_from_mask(torch.tensor(given.response_mask)).tolist() == given.turn_ids
     for dtype, tolerance in [(torch.float64, 1e-6), (torch.float32, 1e-5)]:
         if dtype == torch.float32 and not case["float32"]:
             continue
@@ -103,7 +103,7 @@ def test_equals_the_reference_on_any_tokens(episodes, gamma, ddof, data):
             tokens[row, positions] = wanted[row][turn]
     result = reference.rebn.tensors(torch.tensor(rewards), torch.tensor(mask), gamma=gamma, ddof=ddof)
     assert_close(result.advantages, tokens)
-    ids = tensors.turn_ids_from_mask(torch.tensor(mask))
+    ids = _tensors.turn_ids_from_mask(torch.tensor(mask))
     explicit = reference.rebn.tensors(
         torch.tensor(rewards), torch.tensor(mask), turn_ids=ids, gamma=gamma, ddof=ddof
     )
@@ -140,11 +140,11 @@ def test_every_reward_dtype_is_summed_exactly(dtype):
 
 def test_non_contiguous_inputs():
     rewards, mask = random_batch(2)
-    wanted = reference.rebn.tensors(rewards, mask, turn_ids=tensors.turn_ids_from_mask(mask)).advantages
+    wanted = reference.rebn.tensors(rewards, mask, turn_ids=_tensors.turn_ids_from_mask(mask)).advantages
     sliced = torch.zeros(16, 200)[:, 3:195:2]
     sliced.copy_(rewards)
     transposed = mask.t().contiguous().t()
-    ids = tensors.turn_ids_from_mask(mask).t().contiguous().t()
+    ids = _tensors.turn_ids_from_mask(mask).t().contiguous().t()
     assert not any(tensor.is_contiguous() for tensor in (sliced, transposed, ids))
     assert torch.equal(reference.rebn.tensors(sliced, transposed).advantages, wanted)
     assert torch.equal(reference.rebn.tensors(sliced, transposed, turn_ids=ids).advantages, wanted)
@@ -152,7 +152,7 @@ def test_non_contiguous_inputs():
 
 def test_inputs_are_left_alone_and_results_have_no_gradient():
     rewards, mask = random_batch(3)
-    ids = tensors.turn_ids_from_mask(mask)
+    ids = _tensors.turn_ids_from_mask(mask)
     copies = rewards.clone(), mask.clone(), ids.clone()
     result = reference.rebn.tensors(rewards.requires_grad_(), mask, turn_ids=ids)
     assert not any(tensor.requires_grad for tensor in result[:2])
@@ -165,18 +165,18 @@ def test_inputs_are_left_alone_and_results_have_no_gradient():
 def test_a_device_that_numpy_cannot_see_gives_the_same(monkeypatch):
     rewards, mask = random_batch(4)
     wanted = reference.rebn.tensors(rewards, mask, gamma=0.9)
-    monkeypatch.setattr(turns, "_is_host", lambda device: False)
+    monkeypatch.setattr(_turns, "_is_host", lambda device: False)
     for dtype in (torch.float32, torch.float64):
         got = reference.rebn.tensors(rewards.to(dtype), mask, gamma=0.9)
         assert_close(got.advantages, wanted.advantages.numpy())
-    assert torch.equal(tensors.turn_ids_from_mask(mask) >= 0, mask)
+    assert torch.equal(_tensors.turn_ids_from_mask(mask) >= 0, mask)
 
 
 @pytest.mark.parametrize("block", [1, 96, 500, 10**6])  # less than a row, a row, five rows, all
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch, block):
     rewards, mask = random_batch(8)
-    monkeypatch.setattr(turns, "BLOCK", block)
-    got = turns.TurnLayout(mask, token_rewards=rewards).rewards
+    monkeypatch.setattr(_turns, "BLOCK", block)
+    got = _turns.TurnLayout(mask, token_rewards=rewards).rewards
     wanted = [
         float(r) for row in zip(mask.tolist(), rewards.tolist(), strict=True) for _, r in turns_of_row(*row)
     ]
@@ -300,7 +300,7 @@ ESTIMATORS = {
     "grpo": lambda r, m: reference.grpo.tensors(r, m, group_ids=["a"] * len(m)),
     "rloo": lambda r, m: reference.rloo.tensors(r, m, group_ids=["a"] * len(m)),
     "gae": lambda r, m: reference.gae.tensors(r, m, values=r),
-    "turn_ids_from_mask": lambda r, m: tensors.turn_ids_from_mask(m),
+    "turn_ids_from_mask": lambda r, m: _tensors.turn_ids_from_mask(m),
 }
 
 

@@ -252,7 +252,7 @@ def test_threads_belong_to_the_episodes() -> None:
 def test_rows_of_episodes_with_threads(name: str) -> None:
     """The sub-agent has a row of its own, between the turns of its caller."""
     torch = pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages.rows import by_episode
+    from gem_core.advantages._rows import by_episode
 
     estimator = get_estimator(name)
     mask = torch.tensor([[1, 0, 1, 0], [1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
@@ -285,7 +285,7 @@ def test_rows_of_episodes_with_threads(name: str) -> None:
 
 def test_a_batch_on_several_ranks_keeps_its_threads() -> None:
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_core.advantages.ranks import pack, unpack
+    from gem_core.advantages._ranks import pack, unpack
 
     parts = [
         pack(with_threads(*part), {}, with_lengths=False)

@@ -7,12 +7,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from gem_agents.gateway import Gateway, GatewayLimits
-from gem_agents.session import Session, SessionLimits
-from gem_agents.turns import turns_of
+from gem_agents._gateway import Gateway, GatewayLimits
+from gem_agents._session import Session, SessionLimits
+from gem_agents._turns import turns_of
 from gem_chat import AppendContext
 from gem_core.rollout import Episode, Generation
-from gem_core.rollout.dialogue import TokenLimits
+from gem_core.rollout._dialogue import TokenLimits
 from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.rollout.test_tool_turns import FAMILIES
 

@@ -18,7 +18,7 @@ pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
 pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
 from gem_agents import AgentTask, Command, run_harness
-from gem_agents.harness import resolve_harness
+from gem_agents._harness import resolve_harness
 from gem_chat import AppendContext
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, Episode, EpisodeLimits, Generation, run_episode

@@ -13,10 +13,10 @@ pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
 import aiohttp
 
-from gem_agents.gateway import GatewayLimits
+from gem_agents._gateway import GatewayLimits
 from gem_chat import AppendContext
 from gem_core.rollout import Generation
-from gem_core.rollout.dialogue import TokenLimits
+from gem_core.rollout._dialogue import TokenLimits
 from tests.agents.stage import SEARCH, THINKING, Script, Stage, call, stage, tokenizer
 
 TASK = {"role": "user", "content": "What is a gem?"}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_bridges.actions import ActionGrammar, describe, draw, resolved
-from gem_chat.calls.schema import problem
+from gem_bridges._actions import ActionGrammar, describe, draw, resolved
+from gem_chat._calls.schema import problem
 from gem_core.errors import ConfigError
 
 COLORS = {"enum": ["Red", "green"]}

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import gem_core
-from gem_bridges.foreign import ForeignEnv, json_value
+from gem_bridges import ForeignEnv
+from gem_bridges._foreign import json_value
 from gem_core.errors import ConfigError, EnvError, MissingDependency, ResetNeeded
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 
 class Countdown(ForeignEnv):

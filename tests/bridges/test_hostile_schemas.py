@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from gem_bridges.actions import ActionGrammar, resolved
+from gem_bridges._actions import ActionGrammar, resolved
 from gem_core.errors import ConfigError
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from gem_chat import MessagesContext
 from gem_core import register
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
-from gem_core.rollout.concurrency import play_tasks
+from gem_core.rollout._concurrency import play_tasks
 from gem_core.tools import Tool, ToolResult, make_tools
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.envs.multiagent.test_multi_agent_env import Counting
 
@@ -157,8 +157,8 @@ SCENES: dict[str, Scene] = {
 @contextlib.contextmanager
 def openenv() -> Iterator[Scene]:
     """A scene with a server of OpenEnv in a thread of this process, whose environments are witnesses."""
-    from gem_bridges.openenv.env import OpenEnvEnv
-    from gem_bridges.openenv.server import serve_env
+    from gem_bridges.openenv._env import OpenEnvEnv
+    from gem_bridges.openenv._server import serve_env
     from tests.bridges.openenv.serving import serving
 
     register("cancels:Served-v0", lambda: Awaiting(turns=3))
@@ -178,7 +178,7 @@ def openenv() -> Iterator[Scene]:
 @contextlib.contextmanager
 def mcp() -> Iterator[Scene]:
     """A scene with a server of MCP in another process, and a session for each episode."""
-    from gem_envs.tools.mcp import pool as pools
+    from gem_envs.tools.mcp import _pool as pools
     from tests.tools.mcp.servers import example_over_http, free_port
 
     port = free_port()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError
 from gem_core.images import image_part
 

@@ -12,27 +12,27 @@ import pytest
 
 import gem_core
 from gem_chat import MessagesContext
-from gem_chat.calls.formats import FORMATS, get_format
-from gem_chat.calls.native import native_calls
+from gem_chat._calls.formats import FORMATS, get_format
+from gem_chat._calls.native import native_calls
+from gem_core import spec
 from gem_core.errors import DataError, MissingDependency
-from gem_core.registration import spec
 from gem_core.rollout import ChatReply
 from gem_core.tools import ToolState
+from gem_envs._text import undecorated
 from gem_envs.graders import math, qa
-from gem_envs.graders.program_tests import read_tests
-from gem_envs.graders.programs import run_tests
+from gem_envs.graders._program_tests import read_tests
+from gem_envs.graders._programs import run_tests
 from gem_envs.sandbox import self_check
-from gem_envs.text import first_tag, integers, last_boxed, last_code_block, last_tag, undecorated
-from gem_envs.tools.python import PythonTool
-from gem_lab.checker import check_env, trust_rules
-from gem_lab.checker.attacks import Payload, calls, payloads, wrapped
-from gem_lab.checker.host import ProcessSnapshot
-from gem_lab.checker.null_policies import find_readable_forms, play, readable_forms
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.inspect_log import write_inspect_logs
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run, write_report
-from gem_lab.eval.run import evaluate
+from gem_envs.text import first_tag, integers, last_boxed, last_code_block, last_tag
+from gem_envs.tools._python import PythonTool
+from gem_lab import check_env
+from gem_lab._checker import trust_rules
+from gem_lab._checker.attacks import Payload, calls, payloads, wrapped
+from gem_lab._checker.host import ProcessSnapshot
+from gem_lab._checker.null_policies import find_readable_forms, play, readable_forms
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate, read_run
+from gem_lab.eval._inspect_log import write_inspect_logs
+from gem_lab.eval._report import write_report
 from tests.eval.test_viewer import Page
 
 NEEDS_NAMESPACE = pytest.mark.skipif(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.checker import host as host_module
-from gem_lab.checker.host import ProcessSnapshot
+from gem_lab._checker import host as host_module
+from gem_lab._checker.host import ProcessSnapshot
 
 pytestmark = [
     pytest.mark.once,

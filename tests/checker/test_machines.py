@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from gem_core.errors import CheckFailed, SandboxError
-from gem_envs.sandbox import LevelCheck, levels, open_sandbox
-from gem_lab.checker import check_env
+from gem_envs.sandbox import _levels, open_sandbox
+from gem_envs.sandbox._levels import LevelCheck
+from gem_lab import check_env
 from tests.checker.broken_envs import Sound
 
 WRITES = "'w').close()"
@@ -85,7 +86,7 @@ class LosesFile(Raises):
 
 @pytest.fixture
 def no_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(levels._checks, "namespace", LevelCheck("namespace", False, "refused by this test"))
+    monkeypatch.setitem(_levels._checks, "namespace", LevelCheck("namespace", False, "refused by this test"))
 
 
 @pytest.mark.usefixtures("no_namespaces")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_lab.checker.floors import documented
-from gem_lab.checker.null_policies import play, readable_forms, replays
+from gem_lab._checker.floors import documented
+from gem_lab._checker.null_policies import play, readable_forms, replays
 from tests.checker.broken_envs import Sound
 
 SEEDS = 40

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env, EnvSpec, Wrapper, make
 from gem_core.errors import CheckFailed, ConfigError, UnknownEnv
-from gem_core.registration import make
-from gem_core.spec import EnvSpec
-from gem_core.wrapper import Wrapper
-from gem_lab.checker import RULES, CheckReport, EnvContract, check_env
-from gem_lab.checker.texts import JUNK, long_texts, nasty_texts
+from gem_lab import CheckReport, EnvContract, check_env
+from gem_lab._checker import RULES
+from gem_lab._checker.texts import JUNK, long_texts, nasty_texts
 from tests.checker.broken_envs import BROKEN, Guessable, HashOrder, HoldsTuple, Sound
 
 SOUND = EnvSpec("test:Sound-v0", "tests.checker.broken_envs:Sound")

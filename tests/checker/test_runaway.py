@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from gem_core import EnvSpec
 from gem_core.errors import CheckFailed
-from gem_core.spec import EnvSpec
-from gem_lab.checker import check_env
-from gem_lab.checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
-from gem_lab.checker.host import ProcessSnapshot
-from gem_lab.checker.runaway import portable_spec, send
-from gem_lab.checker.subject import RuleBroken
+from gem_lab import check_env
+from gem_lab._checker.attacks import _COMMANDS, _ENDLESS, _SQL, payloads
+from gem_lab._checker.host import ProcessSnapshot
+from gem_lab._checker.runaway import portable_spec, send
+from gem_lab._checker.subject import RuleBroken
 from tests.checker.broken_envs import Backtracks, Interprets, Sound
 
 LANGUAGES = {

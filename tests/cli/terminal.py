@@ -17,7 +17,7 @@ class Terminal:
         # Tests that a shell runs in the background inherit an ignored SIGINT.
         code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
         code += "sys.modules['rich'] = None; " if hide_rich else ""
-        code += "from gem_lab.cli import main; sys.exit(main(sys.argv[1:]))"
+        code += "from gem_lab import main; sys.exit(main(sys.argv[1:]))"
         self.screen, inside = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, *argv],

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_lab.cli import _arguments, build_parser, main
-from gem_lab.cli._arguments import parse_kwargs
+from gem_lab import main
+from gem_lab._cli import _arguments, build_parser
+from gem_lab._cli._arguments import parse_kwargs
 
 
 @pytest.mark.parametrize(
@@ -65,9 +66,9 @@ def test_a_mistake_is_reported_in_one_line_and_exit_2(argv, expected, capsys):
 
 
 def test_a_missing_extra_is_reported_in_one_line_with_the_pip_command(capsys, own_registry):
-    from gem_core import registration
+    from gem_core import _registration
 
-    registration.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
+    _registration.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
     assert main(["play", "test:Far-v0"]) == 2
     assert capsys.readouterr().err == (
         "gem-core: error: test:Far-v0 needs the package 'package_that_is_not_there': "

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import gem_core
-from gem_lab.cli import main
+from gem_lab import main
 from tests.cli.terminal import Terminal
 from tests.support import ScriptedEnv
 
@@ -46,7 +46,7 @@ def test_failing_steps_are_exit_1(capsys, monkeypatch):
             super().__init__(fail_at=1 if made else None)
             made.append(self)
 
-    monkeypatch.setattr("gem_core.registration._envs._values", {})
+    monkeypatch.setattr("gem_core._registration._envs._values", {})
     gem_core.register("test:FailsLater-v0", FailsLater)
     result = measure(capsys, "test:FailsLater-v0", "--num-envs", "2", code=1)
     assert result["errors"] > 0

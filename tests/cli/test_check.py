@@ -6,7 +6,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ServiceError
-from gem_lab.cli import main
+from gem_lab import main
 from tests.support import ScriptedEnv
 
 EASY = "game:GuessTheNumber-v0-easy"
@@ -22,9 +22,9 @@ class Stepper(ScriptedEnv):
 
 @pytest.fixture
 def broken_env(monkeypatch):
-    from gem_core import registration
+    from gem_core import _registration
 
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     gem_core.register("test:Broken-v0", Stepper)
     gem_core.register("test:Far-v0", "package_that_is_not_there:Far", extra="far")
     return "test:Broken-v0"
@@ -84,10 +84,10 @@ def test_actions_replace_a_random_player(broken_env, capsys, monkeypatch):
 
 
 def test_a_missing_extra_is_skipped_with_all_and_is_an_error_by_name(broken_env, capsys, monkeypatch):
-    from gem_core import registration
+    from gem_core import _registration
 
-    monkeypatch.setattr(registration._envs, "_values", {"test:Far-v0": gem_core.spec("test:Far-v0")})
-    monkeypatch.setattr(registration, "_families", {})  # no family that would load more ids into it
+    monkeypatch.setattr(_registration._envs, "_values", {"test:Far-v0": gem_core.spec("test:Far-v0")})
+    monkeypatch.setattr(_registration, "_families", {})  # no family that would load more ids into it
     assert main(["check", "--all"]) == 0
     assert capsys.readouterr().out.startswith("skipped test:Far-v0: ")
     assert main(["check", "test:Far-v0"]) == 2
@@ -108,10 +108,10 @@ class Unserved(ScriptedEnv):
 
 @pytest.mark.parametrize(("at_once", "message"), [(True, "did not answer"), (False, "went away")])
 def test_one_that_cannot_be_checked_does_not_end_the_check(at_once, message, capsys, monkeypatch):
-    from gem_core import registration
+    from gem_core import _registration
 
-    monkeypatch.setattr(registration._envs, "_values", {EASY: gem_core.spec(EASY)})
-    monkeypatch.setattr(registration, "_families", {})
+    monkeypatch.setattr(_registration._envs, "_values", {EASY: gem_core.spec(EASY)})
+    monkeypatch.setattr(_registration, "_families", {})
     gem_core.register("game:Absent-v0", Unserved, at_once=at_once)
     assert main(["check", "--all", "--seeds", "1"]) == 1
     shown = capsys.readouterr().out
@@ -131,11 +131,11 @@ def test_arguments_reach_the_environment(capsys):
 
 
 def test_all_passes_over_data_that_is_not_here(monkeypatch, capsys):
-    from gem_core import registration
+    from gem_core import _registration
 
     spec = gem_core.spec("qa:HotpotQA")
-    monkeypatch.setattr(registration._envs, "_values", {spec.id: spec})
-    monkeypatch.setattr(registration, "_families", {})
+    monkeypatch.setattr(_registration._envs, "_values", {spec.id: spec})
+    monkeypatch.setattr(_registration, "_families", {})
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     assert main(["check", "--all", "--json"]) == 0

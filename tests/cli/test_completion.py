@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from gem_lab.cli import main
-from gem_lab.cli._completion import SHELLS
+from gem_lab import main
+from gem_lab._cli._completion import SHELLS
 
 EXAMPLES = {
     "gem-core ch": ["check"],

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from gem_lab.cli import _console, main
+from gem_lab import main
+from gem_lab._cli import _console
 from gem_lab.eval import EvalConfig, evaluate
 
 COLUMNS = ("environment", "episodes", "items", "return", "success")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 
 LONG = "word " * 200
 GOOD = [

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.plan import Plan, SourceRows
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
-from gem_envs.sandbox import LevelCheck, levels, strongest
-from gem_lab import discovery
-from gem_lab.cli import main
+from gem_core.trainers import Plan, SupportedTrainer, TrainerPlugin
+from gem_core.trainers._plan import SourceRows
+from gem_envs.sandbox import _levels
+from gem_envs.sandbox._levels import LevelCheck, strongest
+from gem_lab import _discovery, main
 
 
 def doctor(capsys, code: int = 0) -> dict:
@@ -27,13 +27,13 @@ def plugin(monkeypatch, preflight=None, **changes) -> None:
         "hook": "python -m json.tool", "hook_modules": ("json.tool",), **changes,
     }  # fmt: skip
     monkeypatch.setitem(
-        discovery._registered, "oat", TrainerPlugin(SupportedTrainer(**described), preflight=preflight)
+        _discovery._registered, "oat", TrainerPlugin(SupportedTrainer(**described), preflight=preflight)
     )
 
 
 def test_a_machine_without_namespaces_is_named(capsys, monkeypatch):
     check = LevelCheck("namespace", False, "unshare: Operation not permitted")
-    monkeypatch.setitem(levels._checks, "namespace", check)
+    monkeypatch.setitem(_levels._checks, "namespace", check)
     assert doctor(capsys)["sandbox"] == "process: unshare: Operation not permitted"
 
 

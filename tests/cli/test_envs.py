@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import gem_core
-from gem_lab.cli import main
+from gem_lab import main
 
 
 def test_lists_every_id_with_its_description(capsys):

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from gem_lab.cli import _console, main
+from gem_lab import main
+from gem_lab._cli import _console
 
 WORDS = ["eval", "--model", "random", "--env", "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"]
 

@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 
@@ -68,9 +68,9 @@ def test_the_error_for_an_unknown_trainer_lists_the_known_ones(tmp_path, capsys)
 
 def test_a_trainers_exporter_is_given_the_rows_and_the_path(tmp_path, monkeypatch):
     written = {}
-    exporter = types.ModuleType("gem_verl.rows")
+    exporter = types.ModuleType("gem_verl._rows")
     exporter.write = lambda rows, path: written.update(rows=list(rows), path=path)
-    monkeypatch.setitem(sys.modules, "gem_verl.rows", exporter)
+    monkeypatch.setitem(sys.modules, "gem_verl._rows", exporter)
     argv = ["export", "--to", "verl", "--env", EASY, "--num", "2", "--out", "where"]
     assert main(argv) == 0
     assert written["path"] == "where"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import _console, main
+from gem_lab import main
+from gem_lab._cli import _console
 from tests._util.test_visible import HOSTILE
 
 ATTACKS = "x".join(HOSTILE)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_lab.cli import COMMANDS, main
+from gem_lab import main
+from gem_lab._cli import COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
-from gem_lab.cli._console import note
+from gem_lab import main
+from gem_lab._cli._console import note
 
 GAME = "game:GuessTheNumber-v0-easy"
 EVAL = ["eval", "--model", "random", "--env", GAME, "--episodes", "2", "--out"]
 CLOSED = {"in": "<&-", "out": ">&-", "err": "2>&-", "all": "<&- >&- 2>&-"}
 ASCII = {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 ENV = """
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 
 class Mine(GuessTheNumber):
@@ -66,7 +66,7 @@ def test_a_note_that_cannot_be_printed_is_no_error(monkeypatch: pytest.MonkeyPat
 def test_a_limit_of_threads_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gem_lab.cli.envs.run", lambda args: threading.Thread(target=print).start())
+    monkeypatch.setattr("gem_lab._cli.envs.run", lambda args: threading.Thread(target=print).start())
     before = threading.stack_size(2**46)  # more than there is
     try:
         assert main(["envs"]) == 2
@@ -77,7 +77,7 @@ def test_a_limit_of_threads_is_named(
     def fails(args: object) -> int:
         raise RuntimeError("can't start new thread")  # by a bug
 
-    monkeypatch.setattr("gem_lab.cli.envs.run", fails)
+    monkeypatch.setattr("gem_lab._cli.envs.run", fails)
     with pytest.raises(RuntimeError):
         main(["envs"])
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import gem_core
-from gem_lab.cli import COMMANDS, build_parser, main
+from gem_lab import main
+from gem_lab._cli import COMMANDS, build_parser
 
 
 def test_no_arguments_show_the_help(capsys):
@@ -39,7 +40,7 @@ def test_help_of_each_command_ends_with_examples_that_parse(command, capsys):
 
 def test_another_package_brings_a_command(tmp_path, monkeypatch, capsys):
     (tmp_path / "acme_command.py").write_text(
-        "from gem_lab.cli._arguments import CliCommand\n"
+        "from gem_lab._cli._arguments import CliCommand\n"
         "COMMAND = CliCommand('say hello', examples=('',))\n"
         "def add_arguments(parser):\n    parser.add_argument('--name', default='world')\n"
         "def run(args):\n    print('hello', args.name)\n    return 0\n"
@@ -67,7 +68,7 @@ def test_a_wrong_command_is_reported_in_one_line(capsys):
 
 def test_the_help_is_light():
     code = (
-        "import sys; from gem_lab.cli import main; main(['--help']);"
+        "import sys; from gem_lab import main; main(['--help']);"
         "heavy = {'torch', 'transformers', 'ray', 'rich', 'matplotlib', 'asyncio'} & set(sys.modules);"
         "sys.exit(f'imported {heavy}' if heavy - {'asyncio'} else 0)"
     )
@@ -98,7 +99,7 @@ def test_a_closed_pipe_is_silent():
 def test_what_the_terminals_encoding_lacks_is_escaped():
     code = (
         "import gem_core, sys; gem_core.register('test:Odd-v0', 'a:b', description='caf\\u00e9 \\ud800');"
-        "from gem_lab.cli import main; sys.exit(main(['envs', 'test:Odd-v0']))"
+        "from gem_lab import main; sys.exit(main(['envs', 'test:Odd-v0']))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -112,7 +113,7 @@ def test_interrupt_is_130(monkeypatch, capsys):
     def interrupted(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gem_lab.cli.envs.run", interrupted)
+    monkeypatch.setattr("gem_lab._cli.envs.run", interrupted)
     assert main(["envs"]) == 130
     assert capsys.readouterr().err == "gem-core: interrupted\n"
 
@@ -121,7 +122,7 @@ def test_a_bug_is_not_hidden(monkeypatch):
     def broken(args):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("gem_lab.cli.envs.run", broken)
+    monkeypatch.setattr("gem_lab._cli.envs.run", broken)
     with pytest.raises(ZeroDivisionError):
         main(["envs"])
 

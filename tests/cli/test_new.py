@@ -10,12 +10,10 @@ import sys
 import pytest
 
 import gem_core
+from gem_core import EnvSpec, make_vec
 from gem_core.errors import ConfigError
-from gem_core.spec import EnvSpec
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_core.vector import make_vec
-from gem_lab.checker import check_env
-from gem_lab.cli import main
+from gem_lab import check_env, main
 
 
 @pytest.fixture
@@ -62,7 +60,7 @@ def test_mistakes_in_the_id_of_a_file(file_id, tmp_path):
 
 
 def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
-    from gem_core import registration
+    from gem_core import _registration
 
     folder = tmp_path / "warm"
     assert main(["new", "WarmCold", "--package", "--out", str(folder)]) == 0
@@ -70,7 +68,7 @@ def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
     assert f"next: pip install -e {folder}" in shown
     assert "next: gem-core check warmcold:WarmCold-v0" in shown
     assert 'warm_cold = "warm_cold:register_envs"' in (folder / "pyproject.toml").read_text()
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     monkeypatch.syspath_prepend(folder)
     importlib.import_module("warm_cold").register_envs()
     check_env("warmcold:WarmCold-v0", rules=["floor_holds", "best_return", "specs_travel"])
@@ -139,11 +137,11 @@ def test_the_players_of_a_new_environment_with_a_tool(tool_id, tmp_path, capsys)
 
 
 def test_a_package_with_a_tool_registers_its_environment(tmp_path, monkeypatch, capsys):
-    from gem_core import registration
+    from gem_core import _registration
 
     folder = tmp_path / "tooled"
     assert main(["new", "WarmPrices", "--kind", "tool", "--package", "--out", str(folder)]) == 0
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     monkeypatch.syspath_prepend(folder)
     importlib.import_module("warm_prices").register_envs()
     check_env("warmprices:WarmPrices-v0", rules=["floor_holds", "best_return", "specs_travel"])

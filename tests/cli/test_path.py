@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 
 
 def test_the_file_is_installed(capsys):

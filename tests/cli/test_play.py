@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import gem_core
-from gem_lab.cli import main
+from gem_lab import main
 from tests.cli.terminal import Terminal
 from tests.support import PIXEL, ImageEnv, ScriptedEnv
 
@@ -46,7 +46,7 @@ def test_a_bare_answer_is_boxed_and_a_box_is_left_alone(monkeypatch, capsys):
 
 def test_an_image_is_written_to_a_file(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("gem_core.registration._envs._values", {})
+    monkeypatch.setattr("gem_core._registration._envs._values", {})
     gem_core.register("test:Image-v0", ImageEnv)
     shown = play(monkeypatch, capsys, "", "test:Image-v0")
     (file,) = tmp_path.iterdir()
@@ -67,7 +67,7 @@ def test_a_bare_answer_stays_bare_where_no_box_is_wanted(monkeypatch, capsys):
         def sample_random_action(self) -> str:
             return "anything"
 
-    monkeypatch.setattr("gem_core.registration._envs._values", {})
+    monkeypatch.setattr("gem_core._registration._envs._values", {})
     gem_core.register("test:Plain-v0", Plain)
     shown = play(monkeypatch, capsys, "one\ntwo\nthree\n", "test:Plain-v0")
     assert played[0].actions == ["one", "two", "three"]
@@ -86,7 +86,7 @@ def test_a_bare_answer_is_put_into_a_block_where_one_is_wanted(monkeypatch, caps
         def sample_random_action(self) -> str:
             return "I leave.\n```bash\nsubmit\n```"
 
-    monkeypatch.setattr("gem_core.registration._envs._values", {})
+    monkeypatch.setattr("gem_core._registration._envs._values", {})
     gem_core.register("test:Shell-v0", Shell)
     typed = "ls -l\n```bash\nif true; then\n  ls\nfi\n```\n```bash ls```\n:random\n```bash\nls\n"
     shown = play(monkeypatch, capsys, typed, "test:Shell-v0")
@@ -112,7 +112,7 @@ def test_an_environment_without_random_moves_can_be_played(monkeypatch, capsys):
         def sample_random_action(self) -> str:
             raise NotImplementedError("Bare does not define sample_random_action()")
 
-    monkeypatch.setattr("gem_core.registration._envs._values", {})
+    monkeypatch.setattr("gem_core._registration._envs._values", {})
     gem_core.register("test:Bare-v0", Bare)
     shown = play(monkeypatch, capsys, ":random\n:hint\none\n", "test:Bare-v0")
     assert "has no random player" in shown

@@ -7,9 +7,8 @@ import shutil
 import pytest
 
 from gem_core._util.files import PAGE_MARK as MARK
-from gem_lab.cli import main
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.run import evaluate
+from gem_lab import main
+from gem_lab.eval import EvalConfig, evaluate
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gem_envs.tools.search import open_searcher
-from gem_lab.cli import main
+from gem_lab import main
 
 
 def served(*arguments, **environment):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli._signals import ends_like_ctrl_c
+from gem_lab._cli._signals import ends_like_ctrl_c
 from tests.support.recorded import IDS, Record, wait_until
 
 CODE = (
-    "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
+    "import sys\nfrom gem_lab import main\nfrom tests.support import recorded\nrecorded.register()\n"
     "if __name__ == '__main__':\n    sys.exit(main(sys.argv[1:]))"
 )
 

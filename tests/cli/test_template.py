@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.rollout.tokenizers import CHATML, LLAMA3, MISTRAL, QWEN3
 from tests.support import needs
 

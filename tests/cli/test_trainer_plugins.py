@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.repro.recipes import PLAIN
 
 SOURCE = Path(__file__).resolve().parents[1] / "toy_trainer"
@@ -67,7 +67,7 @@ def test_doctor_lists_it_and_says_in_one_line_what_is_broken(gem_core: Command) 
         "toy_trainer.broken:TRAINER cannot be imported: RuntimeError: this plugin fails on import\n" in shown
     )
     assert (
-        "toy_trainer.export:write is a function: expected a gem_core.trainers.plugin.TrainerPlugin" in shown
+        "toy_trainer.export:write is a function: expected a gem_core.trainers._plugin.TrainerPlugin" in shown
     )
 
 
@@ -117,8 +117,8 @@ def test_path_prints_its_file(gem_core: Command, installed: Path) -> None:
 
 def test_a_plugin_is_imported_only_when_requested(installed: Path) -> None:
     code = (
-        "import sys, gem_core; from gem_lab.cli import main; main(['--help']); main(['repro', '--help'])\n"
-        "from gem_lab.discovery import trainer_names; names = trainer_names()\n"
+        "import sys, gem_core; from gem_lab import main; main(['--help']); main(['repro', '--help'])\n"
+        "from gem_lab._discovery import trainer_names; names = trainer_names()\n"
         "print(names, [name for name in sys.modules if name.partition('.')[0] in {*%r, 'toy_trainer'}])"
     )
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])

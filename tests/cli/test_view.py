@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gem_core.rollout.traces import TraceWriter
-from gem_lab.cli import main
+from gem_core.rollout import TraceWriter
+from gem_lab import main
 from tests.eval.traces import TEXTS, several
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gem_core._util.files import PAGE_MARK
 from gem_core.rollout import Episode, TraceWriter, Turn
-from gem_lab.cli import main
+from gem_lab import main
 
 MINE = "mine, do not touch\n"
 

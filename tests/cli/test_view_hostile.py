@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from gem_core.errors import TraceError
-from gem_core.rollout.traces import read_traces
-from gem_lab.cli import main
+from gem_core.rollout import read_traces
+from gem_lab import main
 from gem_lab.eval import EvalConfig, evaluate
 
 EASY = "game:GuessTheNumber-v0-easy"

@@ -12,12 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from gem_core._util.files import claimed
-from gem_core.rollout.traces import TraceWriter
-from gem_lab.cli import main
-from gem_lab.cli._runs import find_runs, write_index
-from gem_lab.consistency import LearningRun
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.run import evaluate
+from gem_core.rollout import TraceWriter
+from gem_lab import main
+from gem_lab._cli._runs import find_runs, write_index
+from gem_lab.consistency._learning import LearningRun
+from gem_lab.eval import EvalConfig, evaluate
 from tests.eval.traces import EVIL, episode, several, turn
 
 EASY = "game:GuessTheNumber-v0-easy"
@@ -141,7 +140,7 @@ def test_pages_follow_a_run_and_others_are_left_alone(runs, monkeypatch, capsys)
     lock.__enter__()
     write_index(runs, runs / "index.html")
     untouched = (runs / "oracle" / "view.html").stat().st_ino
-    monkeypatch.setattr("gem_lab.cli.view.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("gem_lab._cli.view.time", SimpleNamespace(sleep=sleep))
     assert main(["view", str(runs), "--watch", "2"]) == 130
     assert [(seconds, state) for seconds, state, _ in rounds] == [
         (2.0, "running"), (2.0, "running"), (2.0, "finished"),

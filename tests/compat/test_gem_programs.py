@@ -27,9 +27,8 @@ from gem_bridges.compat.utils.parsing import (
 )
 from gem_bridges.compat.wrappers.observation_wrapper import ObservationWrapper
 from gem_bridges.compat.wrappers.wrapper_factory import WRAPPER_FACTORY, get_wrapper_fns
-from gem_core import registration
+from gem_core import _registration, make_vec
 from gem_core.errors import ConfigError
-from gem_core.vector import make_vec
 
 ROWS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(20)]
 
@@ -61,7 +60,7 @@ class Foreign:
         return "", 0.0, True, False, {}
 
 
-class BaseOfGemCore(registration.Env):
+class BaseOfGemCore(_registration.Env):
     """Derived from gem_core.Env, with the older signature."""
 
     def reset(self, seed=None):
@@ -160,7 +159,7 @@ def test_a_class_that_is_not_an_environment_fails_with_one_line(registry) -> Non
 
 
 def test_calling_reset_of_the_base_class_says_what_to_do() -> None:
-    class Calls(registration.Env):
+    class Calls(_registration.Env):
         def reset(self, seed=None, *, options=None):
             return super().reset(seed)
 
@@ -281,7 +280,7 @@ def test_the_registry_is_a_mapping() -> None:
     assert "game:GuessTheNumber-v0-easy" in ENV_REGISTRY
     assert "game:Nothing" not in ENV_REGISTRY
     assert ENV_REGISTRY["game:GuessTheNumber-v0-easy"].kwargs["max_turns"] == 4
-    assert list(ENV_REGISTRY)[:1] == registration.list_envs()[:1]
+    assert list(ENV_REGISTRY)[:1] == _registration.list_envs()[:1]
 
 
 def test_the_shim_lets_other_programs_import_gem(tmp_path, monkeypatch) -> None:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from gem_core.rollout import Episode, Turn
-from gem_lab.consistency import Comparison, Played, Record, compare
-from gem_lab.train.batches import policy_gradient
+from gem_lab.consistency import Played, Record, compare
+from gem_lab.consistency._compare import Comparison
+from gem_lab.train._batches import policy_gradient
 from tests.consistency.scenario import Scenario
 from tests.trainers.evidence import Row, Update, load_weights
 

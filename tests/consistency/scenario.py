@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 
 import gem_core
 from gem_chat import AppendContext
+from gem_core import Env
 from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
-from gem_core.core import Env
 from gem_core.rollout import Context, Episode, EpisodeLimits, Generation, Policy, run_episode
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_lab.consistency import Played, Record

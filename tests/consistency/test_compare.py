@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import TraceError
-from gem_lab.cli import FAILED, MISTAKE, OK, main
-from gem_lab.consistency import Played, Record, compare, read_records
+from gem_lab import main
+from gem_lab._cli import FAILED, MISTAKE, OK
+from gem_lab.consistency import Played, Record, compare
+from gem_lab.consistency._record import read_records
 
 NAN = float("nan")
 

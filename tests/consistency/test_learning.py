@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from gem_core.errors import TraceError
-from gem_lab.cli import FAILED, MISTAKE, OK, main
-from gem_lab.consistency import Equivalence, compare_learning, read_runs
-from gem_lab.consistency.learning_page import write_learning_page
+from gem_lab import main
+from gem_lab._cli import FAILED, MISTAKE, OK
+from gem_lab.consistency._learning import Equivalence, compare_learning, read_runs
+from gem_lab.consistency._learning_page import write_learning_page
 
 RUNS = "runs.jsonl"
 LEARNED = (0.60, 0.55, 0.62, 0.58, 0.65)

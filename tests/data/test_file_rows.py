@@ -8,7 +8,7 @@ import pytest
 
 from gem_core.errors import ConfigError, DataError
 from gem_envs.data import open_rows
-from gem_envs.data.hub import choose_files
+from gem_envs.data._hub import choose_files
 
 ROWS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(250)]
 

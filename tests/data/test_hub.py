@@ -10,8 +10,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
-from gem_envs.data import hub, open_rows
-from gem_envs.data.open import _opened
+from gem_envs.data import _hub, open_rows
+from gem_envs.data._open import _opened
 from tests.data.hub_server import serving
 from tests.support.servers import StubServer
 
@@ -34,8 +34,8 @@ def own_cache(tmp_path, monkeypatch):
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True, raising=False)  # new in 0.30
-    monkeypatch.setattr(hub, "_ANSWER", 2.0)
-    monkeypatch.setattr("gem_envs.data.open._opened", {})
+    monkeypatch.setattr(_hub, "_ANSWER", 2.0)
+    monkeypatch.setattr("gem_envs.data._open._opened", {})
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
@@ -95,7 +95,7 @@ def test_streaming_reads_only_what_is_requested(server):
 def test_without_a_connection_the_cache_serves(server, monkeypatch):
     open_rows("team/sums", "train")
     _opened.clear()
-    monkeypatch.setattr("gem_envs.data.open._opened", {})
+    monkeypatch.setattr("gem_envs.data._open._opened", {})
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # no server listens there
     assert open_rows("team/sums", "train")[5] == ROWS[5]
     with pytest.raises(DataError, match="not on this machine"):
@@ -110,14 +110,14 @@ def test_unreachable_is_reported_in_one_line_that_says_what_to_do(monkeypatch):
 
 
 def test_a_hub_that_never_answers_is_abandoned(server, monkeypatch):
-    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    monkeypatch.setattr(_hub, "PATIENCE", 0.5)
     server.stalls.set()
     with pytest.raises(DataError, match="TimeoutError"):
         open_rows("team/sums")
 
 
 def test_an_address_that_drops_all_packets_is_abandoned(monkeypatch):
-    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    monkeypatch.setattr(_hub, "PATIENCE", 0.5)
     with socket.socket() as listening:  # accepts connections but never answers
         listening.bind(("127.0.0.1", 0))
         listening.listen()

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.data import Order
+from gem_core._util.order import Order
 
 
 @given(size=st.integers(1, 600), seed=st.integers(0, 2**32))

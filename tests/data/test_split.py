@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.data import EVAL_SHARE, is_eval_item, open_rows, split_by_content, split_by_index
+from gem_envs.data import open_rows
+from gem_envs.data._split import EVAL_SHARE, is_eval_item, split_by_content, split_by_index
 
 
 @given(st.integers(0, 3000))

@@ -22,7 +22,8 @@ from unittest import mock
 import pytest
 
 from gem_envs.sandbox import self_check
-from gem_lab.cli import build_parser, main
+from gem_lab import main
+from gem_lab._cli import build_parser
 from tests.docs.blocks import Block, blocks, extra_of, pages, parse
 
 MODULES = {

@@ -13,11 +13,22 @@ from typing import Any
 import pytest
 
 MODULES = (
-    "gem_core.core", "gem_core.tasks", "gem_core.rollout", "gem_core.rollout.pool", "gem_core.rollout.rows",
-    "gem_core.rollout.runner", "gem_core.rollout.trajectory", "gem_core.rollout.estimator_inputs",
-    "gem_core.advantages", "gem_core.advantages.batch", "gem_lab.engines.sampling", "gem_lab.train.config",
-    "gem_lab.train.batches", "gem_lab.train.rollouts", "gem_lab.train.trainer",
-)  # fmt: skip
+    "gem_core._core",
+    "gem_core.tasks",
+    "gem_core.rollout",
+    "gem_core.rollout._pool",
+    "gem_core.rollout._rows",
+    "gem_core.rollout._runner",
+    "gem_core.rollout._trajectory",
+    "gem_core.rollout._estimator_inputs",
+    "gem_core.advantages",
+    "gem_core.advantages._batch",
+    "gem_lab._engines.sampling",
+    "gem_lab.train._config",
+    "gem_lab.train._batches",
+    "gem_lab.train._rollouts",
+    "gem_lab.train._trainer",
+)
 PAGE = Path(__file__).parents[2] / "docs" / "design.md"
 
 
@@ -40,7 +51,7 @@ def find(path: str) -> Any:
     An attribute that only instances have is looked up among the annotations and the names in ``__init__``.
     """
     first, *rest = path.split(".")
-    candidates = [module for module in modules() if module.__name__.endswith(f".{first}")]
+    candidates = [module for module in modules() if module.__name__.endswith((f".{first}", f"._{first}"))]
     candidates += [getattr(module, first) for module in modules() if hasattr(module, first)]
     for value in candidates:
         for name in rest:

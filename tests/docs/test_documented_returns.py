@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gem_core.registration import list_envs, make
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.run import evaluate
+from gem_core import list_envs, make
+from gem_lab.eval import EvalConfig, evaluate
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 QUICK = [

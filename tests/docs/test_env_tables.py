@@ -15,12 +15,12 @@ import pytest
 
 import gem_core
 from gem_core.errors import MissingDependency
-from gem_envs.datasets.base import Graded
-from gem_envs.rg import installed_version
+from gem_envs._rg import installed_version
+from gem_envs.datasets._base import Graded
 from gem_envs.sandbox import self_check
-from gem_lab import cli
-from gem_lab.checker.fingerprint import WIDTH, fingerprint
-from gem_lab.checker.floors import documented
+from gem_lab import _cli
+from gem_lab._checker.fingerprint import WIDTH, fingerprint
+from gem_lab._checker.floors import documented
 from tests.docs.blocks import ROOT
 
 
@@ -93,7 +93,7 @@ def test_every_environment_that_can_be_played_here_has_a_floor() -> None:
     for id, record in records.items():
         assert floors.complete(record, 20), f"{id} lacks players: run `make records ID={id}`"
         assert documented(gem_core.spec(id)) == (*floors.floor(record),), (
-            f"{id} has another floor in gem_lab/checker/floors.json: run `make records ID={id}`"
+            f"{id} has another floor in gem_lab/_checker/floors.json: run `make records ID={id}`"
         )
 
 
@@ -241,7 +241,7 @@ def test_players_of_an_evaluation_earn_what_is_documented(
     player: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["eval", "--model", player, "--env", *QUICK, "--episodes", "60", "--out", str(tmp_path / "run")]
-    assert cli.main(words) == 0
+    assert _cli.main(words) == 0
     records = [ROOT / "docs" / "results" / name for name in ("games.jsonl", "datasets.jsonl")]
     tables.verify(tmp_path / "run", records)
     assert ", 0 differ" in capsys.readouterr().out

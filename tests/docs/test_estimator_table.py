@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import read_estimator
-from gem_lab.discovery import load_trainer, trainer_names
+from gem_core.trainers import read_estimator
+from gem_lab import load_trainer
+from gem_lab._discovery import trainer_names
 from tests.advantages.builtin import BUILTIN
 from tests.docs.blocks import ROOT
 

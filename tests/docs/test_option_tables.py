@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gem_core._util.options import list_options
-from gem_core.trainers.options import PluginOptions, RowOptions
-from gem_lab.eval.config import EvalConfig
+from gem_core.trainers import PluginOptions, RowOptions
+from gem_lab.eval import EvalConfig
 from gem_lab.repro import Recipe
-from gem_lab.train.config import TrainConfig
+from gem_lab.train import TrainConfig
 from tests.docs.blocks import ROOT
 
 

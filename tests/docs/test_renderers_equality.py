@@ -127,7 +127,7 @@ class Bridge:
 
 @needs("transformers", "train")
 def test_turns_of_the_user_are_played_with_each_end(tool: Any) -> None:
-    from gem_chat.report import stand_in_tokenizer
+    from gem_chat._report import stand_in_tokenizer
 
     tokenizer = stand_in_tokenizer(CHATML)
     cases = list(tool.Player(tokenizer, Bridge(tokenizer)).cases())

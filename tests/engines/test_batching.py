@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gem_core.errors import PolicyError
-from gem_lab.engines.batching import Batcher
+from gem_lab._engines.batching import Batcher
 
 Run = Callable[[list[int]], Awaitable[Sequence[Any]]]
 

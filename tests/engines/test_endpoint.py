@@ -11,8 +11,8 @@ import pytest
 
 from gem_core.errors import ConfigError, ServiceError
 from gem_core.rollout import ChatReply, ContextFull, RequestRejected
-from gem_lab.engines.endpoint import Endpoint
-from gem_lab.engines.patience import Patience
+from gem_lab._engines.endpoint import Endpoint
+from gem_lab._engines.patience import Patience
 from tests.engines.stub import Flaky, StubEndpoint, completion
 from tests.support import needs
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.engines.conftest import MODEL
 from tests.engines.stub import Flaky
 

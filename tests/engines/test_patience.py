@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gem_lab.engines.patience import Patience
+from gem_lab._engines.patience import Patience
 
 
 class Clock:

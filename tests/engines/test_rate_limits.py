@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from gem_core._util.waiting import within
-from gem_lab.engines.rate_limits import RateLimit
+from gem_lab._engines.rate_limits import RateLimit
 
 
 class Clock:

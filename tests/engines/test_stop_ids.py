@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext, RebuildContext
-from gem_chat.stop_ids import engine_stop_ids, response_stops
+from gem_chat._stop_ids import engine_stop_ids, response_stops
 from gem_core.errors import UnsupportedTemplate
 from tests.rollout.tokenizers import CHATML, bpe_tokenizer
 from tests.support import needs

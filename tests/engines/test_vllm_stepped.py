@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gem_core._util.waiting import within
-from gem_lab.engines.vllm import SteppedVllmPolicy
+from gem_lab._engines.vllm import SteppedVllmPolicy
 
 
 class StubEngine:

@@ -7,7 +7,8 @@ import pytest
 
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_envs.base import MoveResult, TurnBasedEnv, check_together
+from gem_envs import MoveResult, TurnBasedEnv
+from gem_envs._base import check_together
 
 
 class Coin(TurnBasedEnv[str]):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_envs.base import TurnBasedEnv
+from gem_envs import TurnBasedEnv
 
 IDS = gem_core.list_envs("game:*")
 FAMILIES = sorted({id.removeprefix("game:").partition("-v0")[0] for id in IDS})
@@ -41,7 +41,7 @@ def test_a_game_of_several_sizes_has_all_variants():
     for family, ids in several.items():
         for variant in ("", "-easy", "-hard", "-random"):
             assert f"game:{family}-v0{variant}" in ids, (
-                f"register game:{family}-v0{variant} in gem_envs/games/__init__.py: it has one id or "
+                f"register game:{family}-v0{variant} in gem_envs/_games/__init__.py: it has one id or "
                 "one for each of the four sizes"
             )
     for id in IDS:

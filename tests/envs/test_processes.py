@@ -15,7 +15,7 @@ ELSEWHERE = ("openenv:", "gymnasium:", "textarena:", "skyrl:", "verifiers:", "ev
 PROGRAM = f"""
 import json, os
 from gem_core import list_envs, make
-from gem_lab.checker.replay_rules import first_moves
+from gem_lab._checker.replay_rules import first_moves
 from gem_core.errors import GemError
 results = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import gem_core
+from gem_core import render_observation
 from gem_core.errors import DataError, MissingDependency
-from gem_core.observations import render_observation
-from gem_lab.checker.null_policies import visible_text
+from gem_lab._checker.null_policies import visible_text
 
 
 def one_id_per_class() -> list[str]:

@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from gem_core import images
+from gem_core import _images
 from gem_core.errors import DataError, TraceError
-from gem_lab.eval.inspect_read import read_inspect_log
+from gem_lab.eval import read_inspect_log
 
 
 @pytest.mark.parametrize("large", ["header.json", "samples/1_epoch_1.json", "both"])
@@ -60,20 +60,20 @@ def png(width, height):
 @pytest.mark.parametrize("size", [(8000, 8000), (1, 2**30), (2**20, 17), (100_000, 100_000)])
 def test_an_image_with_too_many_pixels_is_not_decoded(size):
     pytest.importorskip("PIL", reason="decodes images")
-    (url,) = images.image_urls([images.image_part(png(*size))])
+    (url,) = _images.image_urls([_images.image_part(png(*size))])
     with pytest.raises(DataError, match="pixels"):
-        images.open_image(url)
+        _images.open_image(url)
 
 
 def test_the_kept_images_have_a_size_in_bytes(monkeypatch):
     image = pytest.importorskip("PIL.Image", reason="decodes images")
-    monkeypatch.setattr(images, "_opened", {})
-    monkeypatch.setattr(images, "_MOST_KEPT", 400_000)
+    monkeypatch.setattr(_images, "_opened", {})
+    monkeypatch.setattr(_images, "_MOST_KEPT", 400_000)
     urls = []
     for color in range(8):
         file = io.BytesIO()
         image.new("RGB", (200, 200), (color, 0, 0)).save(file, "PNG")
-        urls += images.image_urls([images.image_part(file.getvalue())])
-        images.open_image(urls[-1])
-        assert images.open_image(urls[0]).size == (200, 200)  # used again, so it stays
-    assert list(images._opened) == [urls[6], urls[7], urls[0]]
+        urls += _images.image_urls([_images.image_part(file.getvalue())])
+        _images.open_image(urls[-1])
+        assert _images.open_image(urls[0]).size == (200, 200)  # used again, so it stays
+    assert list(_images._opened) == [urls[6], urls[7], urls[0]]

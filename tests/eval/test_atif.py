@@ -8,7 +8,8 @@ import pytest
 
 from gem_core.errors import TraceError
 from gem_core.images import image_part, text_part
-from gem_lab.eval.atif import from_atif, read_atif, to_atif, write_atif
+from gem_lab.eval import from_atif, read_atif, to_atif
+from gem_lab.eval._atif import write_atif
 from tests.eval.traces import EVIL, episode, turn
 from tests.support import PIXEL
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_lab.eval.config import EvalConfig
+from gem_lab.eval import EvalConfig
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.rollout import read_token_texts
-from gem_lab.cli import main
+from gem_core.rollout._traces import read_token_texts
+from gem_lab import main
 
 EASY = "game:GuessTheNumber-v0-easy"
 

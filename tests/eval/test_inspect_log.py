@@ -8,11 +8,8 @@ import pytest
 
 from gem_chat import MessagesContext
 from gem_core.rollout import ChatReply
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.inspect_log import inspect_log, write_inspect_logs
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run
-from gem_lab.eval.run import evaluate
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate, read_run
+from gem_lab.eval._inspect_log import inspect_log, write_inspect_logs
 
 EASY = "game:GuessTheNumber-v0-easy"
 

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from gem_core.errors import ConfigError, TraceError
-from gem_lab.eval.inspect_log import write_inspect_logs
-from gem_lab.eval.inspect_read import read_inspect_log
+from gem_lab.eval import read_inspect_log
+from gem_lab.eval._inspect_log import write_inspect_logs
 from tests.eval.test_inspect_log import EASY, run  # noqa: F401
 
 LONG = "a long text, " * 20 + "done"

@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from gem_lab.eval.intervals import average, estimate, estimate_rate, estimate_strata, estimate_t, t_bound
+from gem_lab.eval._intervals import average, estimate, estimate_rate, estimate_strata, estimate_t, t_bound
 
 
 def test_mean_error_and_interval():

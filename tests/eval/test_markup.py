@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from gem_lab.eval import markup
-from gem_lab.eval.markup import parse
-from gem_lab.eval.viewer import write_page
+from gem_lab.eval import _markup
+from gem_lab.eval._markup import parse
+from gem_lab.eval._viewer import write_page
 from tests.eval.traces import EVIL, episode, turn
 
 
@@ -89,16 +89,16 @@ def test_text_that_is_not_a_formula_stays_text():
 def test_hostile_texts_stay_text(text):
     trees = parse(text)
     assert trees is not None
-    allowed = markup._TAGS | markup._MATH_TAGS | {"a", "span"}
+    allowed = _markup._TAGS | _markup._MATH_TAGS | {"a", "span"}
     assert names(trees) <= allowed - {"img", "script"}
     for key, value in attributes(trees):
-        assert key in markup._MATH_ATTRIBUTES | {"href", "start"}
+        assert key in _markup._MATH_ATTRIBUTES | {"href", "start"}
         assert key != "href" or value.lower().startswith(("http://", "https://"))
 
 
 @pytest.mark.parametrize("piece", ["[", "\\[", "\\[\n", "> ", "`a", "$", "$a $a ", "**a ", "<a ", "- "])
 def test_no_text_takes_long_or_nests_too_deep(piece, tmp_path):
-    text = "*x* " + piece * (markup.LONGEST // len(piece) - 4)
+    text = "*x* " + piece * (_markup.LONGEST // len(piece) - 4)
     begun = time.process_time()
     json.dumps(parse(text))
     assert time.process_time() - begun < 60  # at most 1 s on one core; a backtracking parser takes hours
@@ -111,12 +111,12 @@ def test_deep_formulas_and_long_texts(tmp_path):
 
 
 def test_without_the_packages_there_are_no_trees(monkeypatch):
-    monkeypatch.setattr(markup, "_parser", lambda: None)
+    monkeypatch.setattr(_markup, "_parser", lambda: None)
     assert parse("**without packages**") is None
 
 
 def _filled(piece: str) -> str:
-    return (piece * 20_000)[: markup.LONGEST]
+    return (piece * 20_000)[: _markup.LONGEST]
 
 
 DEEP = {
@@ -155,7 +155,7 @@ FLOODS = {
 def test_a_deep_answer_is_shown_as_its_source(name, tmp_path):
     text = DEEP[name]
     trees = parse(text)
-    assert trees is None or _depth(trees) < 3 * markup._DEEPEST
+    assert trees is None or _depth(trees) < 3 * _markup._DEEPEST
     write_page([episode(turn(action=text))], tmp_path / "page.html")
     assert json.dumps(text[:300])[1:-1].replace(">", "\\u003e") in (tmp_path / "page.html").read_text()
 
@@ -168,8 +168,8 @@ def test_a_formula_that_is_too_deep_is_code():
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_flood_takes_time_in_proportion_to_its_length(name):
     def seconds(text: str) -> float:
-        markup.parse.cache_clear()
-        markup._math.cache_clear()
+        _markup.parse.cache_clear()
+        _markup._math.cache_clear()
         start = time.process_time()
         parse(text)
         return time.process_time() - start

@@ -9,13 +9,9 @@ import pytest
 from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
 from gem_core.rollout import ChatReply
-from gem_lab.cli import main
-from gem_lab.eval.atif import read_atif
-from gem_lab.eval.compare import paired_differences
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run, short_labels, summary_rows, write_report
-from gem_lab.eval.run import evaluate
+from gem_lab import main
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate, paired_differences, read_atif, read_run
+from gem_lab.eval._report import short_labels, summary_rows, write_report
 from tests.eval.traces import EVIL
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
@@ -73,7 +69,7 @@ def test_a_report_computes_differences_once(flags, runs, tmp_path, monkeypatch):
         calls.append(other)
         return paired_differences(base, other)
 
-    monkeypatch.setattr("gem_lab.eval.report.paired_differences", counted)
+    monkeypatch.setattr("gem_lab.eval._report.paired_differences", counted)
     folders = [str(runs / name) for name in ("oracle", "evil")]
     assert main(["report", *folders, "--out", str(tmp_path / "page.html"), *flags]) == 0
     assert len(calls) == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gem_lab.eval.report import read_run, write_report
+from gem_lab.eval import read_run
+from gem_lab.eval._report import write_report
 from tests.eval.test_report import runs  # noqa: F401
 from tests.eval.test_viewer_browser import browse, listed, pytestmark, section  # noqa: F401
 

@@ -9,14 +9,11 @@ import pytest
 
 from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.rollout import ChatReply, read_token_texts
-from gem_envs.games.guess_the_number import GuessTheNumber
-from gem_lab.cli import main
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.report import read_run
-from gem_lab.eval.rescore import rescore
-from gem_lab.eval.run import evaluate
+from gem_core.rollout import ChatReply
+from gem_core.rollout._traces import read_token_texts
+from gem_envs._games.guess_the_number import GuessTheNumber
+from gem_lab import main
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate, read_run, rescore
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 

@@ -14,15 +14,13 @@ from statistics import fmean
 import pytest
 
 from gem_chat import MessagesContext
+from gem_core import list_envs
 from gem_core._util.files import claimed
 from gem_core.errors import ConfigError, TraceError
-from gem_core.registration import list_envs
 from gem_core.rollout import ChatReply
-from gem_lab.cli import main
-from gem_lab.eval.config import EvalConfig
-from gem_lab.eval.folder import finished
-from gem_lab.eval.policies import PolicySetup
-from gem_lab.eval.run import evaluate
+from gem_lab import main
+from gem_lab.eval import EvalConfig, PolicySetup, evaluate
+from gem_lab.eval._folder import finished
 from tests.engines.stub import Flaky, StubEndpoint, guess
 from tests.trainers.spies import gem_trouble
 
@@ -168,7 +166,7 @@ def test_two_configurations_are_not_mixed(tmp_path):
 
 def test_episodes_of_two_versions_of_a_file_are_not_mixed(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text("from gem_envs.games.guess_the_number import GuessTheNumber as Mine\n")
+    file.write_text("from gem_envs._games.guess_the_number import GuessTheNumber as Mine\n")
     options = {"model": "random", "env": [f"{file}:Mine"], "out": str(tmp_path / "run")}
     evaluate(EvalConfig(**options, episodes=2))
     assert evaluate(EvalConfig(**options, episodes=3)).played == 1

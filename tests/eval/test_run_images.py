@@ -9,12 +9,13 @@ import pytest
 pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
 import gem_core
+from gem_core._tasks import evaluation_tasks
 from gem_core.images import image_part, image_urls, text_part
 from gem_core.rollout import read_traces
-from gem_core.tasks import EnvChoice, evaluation_tasks, reset_arguments
-from gem_lab.cli import main
-from gem_lab.engines.endpoint import CHARACTERS_PER_IMAGE, _characters
-from gem_lab.eval.run import evaluate
+from gem_core.tasks import EnvChoice, reset_arguments
+from gem_lab import main
+from gem_lab._engines.endpoint import CHARACTERS_PER_IMAGE, _characters
+from gem_lab.eval import evaluate
 from tests.engines.stub import StubEndpoint
 from tests.eval.test_run import config
 from tests.support import PIXEL

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_core.rollout.metrics import evaluation_metrics
-from gem_lab.eval.summary import pass_at_k, summarize, summarize_envs
+from gem_core.rollout._metrics import evaluation_metrics
+from gem_lab.eval._summary import pass_at_k, summarize, summarize_envs
 from tests.eval.traces import episode, turn
 
 

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from gem_core._observations import readable_text
 from gem_core.images import image_part, image_urls
-from gem_core.observations import readable_text
-from gem_lab.eval.viewer import write_page
+from gem_lab.eval._viewer import write_page
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 
 

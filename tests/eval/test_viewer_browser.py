@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from gem_core.images import image_part, image_urls, text_part
-from gem_lab.eval.viewer import write_page
+from gem_lab.eval._viewer import write_page
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 from tests.support import PIXEL
 

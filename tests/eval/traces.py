@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_core.rollout.trajectory import Episode
-from gem_core.rollout.turn import Turn
+from gem_core.rollout import Episode, Turn
 
 TEXTS = {1: "<s>", 2: "user ", 3: "seven", 4: "\\boxed{7}", 5: "é", 6: "</script>", 7: "__TURNS__"}
 EVIL = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)> & __TEXTS__ <!--"

@@ -7,10 +7,10 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_lab.exam import ActionOutcome, TableTask, get_task, list_tasks
-from gem_lab.exam.episodes import draw_starts, join_paths, paths_from, sample
-from gem_lab.exam.exact import expected_return, gradient, policies_at, solve
-from gem_lab.exam.tasks import chain
+from gem_lab.exam import ActionOutcome, TableTask
+from gem_lab.exam._episodes import draw_starts, join_paths, paths_from, sample
+from gem_lab.exam._exact import expected_return, gradient, policies_at, solve
+from gem_lab.exam._tasks import chain, get_task, list_tasks
 
 TASKS = list_tasks()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gem_lab.exam import harness_table
-from gem_lab.exam.harness_table import HARNESSES, LOGITS, HarnessComparison, measure
-from gem_lab.exam.harnesses import exact_gradient, paths, scores
+from gem_lab.exam import _harness_table
+from gem_lab.exam._harness_table import HARNESSES, LOGITS, HarnessComparison, measure
+from gem_lab.exam._harnesses import exact_gradient, paths, scores
 
 PAGE = Path(__file__).parents[2] / "docs/concepts/episodes.md"
 
@@ -68,7 +68,7 @@ def test_the_page_has_the_table(table: dict[tuple[str, str], HarnessComparison])
     names = [cell.strip() for cell in header.strip("|").split("|")[1:]]
     assert names == list(HARNESSES)
     shown = 0
-    for line in lines[: len(harness_table.CREDITS)]:
+    for line in lines[: len(_harness_table.CREDITS)]:
         credit, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         for name, cell in zip(names, cells, strict=True):
             if (name, credit) in table:

@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pytest
 
-from gem_lab.exam import get_task, run
-from gem_lab.exam.exact import gradient
-from gem_lab.exam.inputs import Candidate
-from gem_lab.exam.learning import learning_curve
-from gem_lab.exam.page import line_plot, write_page
+from gem_lab.exam import run
+from gem_lab.exam._exact import gradient
+from gem_lab.exam._inputs import Candidate
+from gem_lab.exam._learning import learning_curve
+from gem_lab.exam._page import line_plot, write_page
+from gem_lab.exam._tasks import get_task
 from tests.eval.test_viewer_browser import CHROMIUM, subprocess
 
 SETTINGS = {"tasks": ["stop"], "stages": ["initial"], "budget": 1000, "aggregations": ["token-sum"]}

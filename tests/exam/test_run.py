@@ -12,13 +12,14 @@ import pytest
 
 from gem_core.advantages import rebn, returns
 from gem_core.errors import ConfigError, UnknownName
-from gem_lab.exam import Exam, get_task, run
-from gem_lab.exam.bias import compare
-from gem_lab.exam.certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
-from gem_lab.exam.exact import gradient
-from gem_lab.exam.inputs import Candidate
-from gem_lab.exam.measure import enumerate_gradients
-from gem_lab.exam.store import Store
+from gem_lab.exam import Exam, run
+from gem_lab.exam._bias import compare
+from gem_lab.exam._certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
+from gem_lab.exam._exact import gradient
+from gem_lab.exam._inputs import Candidate
+from gem_lab.exam._measure import enumerate_gradients
+from gem_lab.exam._store import Store
+from gem_lab.exam._tasks import get_task
 from tests.advantages.builtin import BUILTIN
 
 run_module = sys.modules["gem_lab.exam.run"]  # the attribute of the package is the function
@@ -59,7 +60,7 @@ def test_every_estimator_has_its_certificate(exam: Exam) -> None:
         assert name in VERDICTS, f"check that {name!r} is {verdict!r}, and write it in VERDICTS of this test"
         assert verdict == VERDICTS[name], name
         assert REASONS.get(name), (
-            f"say why {name!r} is {verdict!r} in REASONS of gem_lab/exam/certificates.py"
+            f"say why {name!r} is {verdict!r} in REASONS of gem_lab/exam/_certificates.py"
         )
     assert found.keys() == VERDICTS.keys() == REASONS.keys()
     assert exam.skipped.keys() <= {"maxrl on tool", "maxrl on slippery"}
@@ -267,7 +268,7 @@ def test_wrong_arguments_are_errors() -> None:
 
 
 def test_the_command_prints_a_table_and_json(capsys) -> None:
-    from gem_lab.cli import main
+    from gem_lab import main
 
     argv = ["exam", "rebn", "reinforce", "--tasks", "stop", "--stages", "initial", "--batch-sizes", "8",
             "128", "--budget", "3000", "--workers", "1"]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from gem_core.errors import ConfigError
 from gem_lab import exam
-from gem_lab.exam.store import Store
+from gem_lab.exam._store import Store
 
 SETTINGS = {
     "tasks": ["stop"],

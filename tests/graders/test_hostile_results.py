@@ -2,8 +2,8 @@
 
 import pytest
 
-from gem_envs.graders.program_tests import ProgramTest, ProgramTests
-from gem_envs.graders.programs import _Runner
+from gem_envs.graders._program_tests import ProgramTest, ProgramTests
+from gem_envs.graders._programs import _Runner
 from gem_envs.sandbox import RunResult
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_core.errors import MissingDependency
-from gem_envs.graders import symbolic
-from gem_envs.graders.latex import read
+from gem_envs.graders import _symbolic
+from gem_envs.graders._latex import read
 from gem_envs.graders.math import MathVerdict, grade, judge
-from gem_lab.checker.texts import long_texts, nasty_texts
+from gem_lab._checker.texts import long_texts, nasty_texts
 from tests.graders.pairs import PAIRS
 from tests.graders.styles import STYLED
 
@@ -154,19 +154,19 @@ def test_math_verify_from_a_thread():
 
 def test_a_timeout_is_wrong_and_reported(monkeypatch):
     def out_of_time(*args, **kwargs):
-        raise symbolic.CallTimeout
+        raise _symbolic.CallTimeout
 
-    monkeypatch.setattr(symbolic, "require", lambda: None)
-    monkeypatch.setattr(symbolic, "calls", out_of_time)
+    monkeypatch.setattr(_symbolic, "require", lambda: None)
+    monkeypatch.setattr(_symbolic, "calls", out_of_time)
     assert judge(r"\int_0^1 x dx", "1/2") == MathVerdict(False, "timeout")
 
 
 def test_without_math_verify_the_error_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(symbolic, "find_spec", lambda name: None)
-    symbolic.require.cache_clear()
+    monkeypatch.setattr(_symbolic, "find_spec", lambda name: None)
+    _symbolic.require.cache_clear()
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[math\]'"):
         judge(r"\int_0^1 x dx", "1/2")
-    symbolic.require.cache_clear()
+    _symbolic.require.cache_clear()
 
 
 def test_trees():

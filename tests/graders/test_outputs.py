@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_envs.graders.outputs import RULES, SET, read_json, rule_named, same_output, same_value, write_json
+from gem_envs.graders._outputs import RULES, SET, read_json, rule_named, same_output, same_value, write_json
 
 LINES, APPS, LCB, CONTESTS = (RULES[name] for name in ("lines", "apps", "livecodebench", "code_contests"))
 EVERY = (LINES, APPS, LCB, CONTESTS)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gem_core.errors import EnvError
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.graders.program_tests import read_tests
-from gem_envs.graders.programs import program_limits, run_tests
+from gem_envs.datasets import CodeEnv
+from gem_envs.graders._program_tests import read_tests
+from gem_envs.graders._programs import program_limits, run_tests
 
 SUM = {"inputs": ["3\n4 5\n"], "outputs": ["12\n"]}
 
@@ -175,7 +175,7 @@ def test_statements_need_a_program_that_makes_them_true(code):
 
 
 def test_a_setup_may_use_the_classes_of_the_program():
-    from gem_envs.graders.program_tests import row_tests
+    from gem_envs.graders._program_tests import row_tests
 
     row = {"test_list": ["assert f(root) == 1"], "test_setup_code": "root = Node(1)"}
     code = "class Node:\n    def __init__(self, v):\n        self.v = v\ndef f(n):\n    return n.v"

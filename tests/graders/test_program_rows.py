@@ -10,10 +10,10 @@ import zlib
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.graders.packed import unpacked_text
-from gem_envs.graders.program_tests import keys_of, row_tests
-from gem_envs.graders.programs import run_tests
+from gem_envs.datasets import CodeEnv
+from gem_envs.graders._packed import unpacked_text
+from gem_envs.graders._program_tests import keys_of, row_tests
+from gem_envs.graders._programs import run_tests
 
 SCHEMAS = {
     "APPS": "problem_id question solutions input_output difficulty url starter_code",

@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from gem_envs.graders import programs
-from gem_envs.graders.program_tests import row_tests
-from gem_envs.graders.programs import run_tests
-from gem_envs.sandbox.process import Process
+from gem_envs.graders import _programs
+from gem_envs.graders._program_tests import row_tests
+from gem_envs.graders._programs import run_tests
+from gem_envs.sandbox._process import Process
 
 
 def mbpp(*tests, **columns):
@@ -148,7 +148,7 @@ def test_the_wrong_results_are_those_of_the_attacks():
 
 @pytest.mark.parametrize("name", ["proof in the frames", "no exec", "equal", "sys.exit", "expected values"])
 def test_attacks_at_level_process(name, monkeypatch):
-    monkeypatch.setattr(programs, "open_sandbox", lambda packages: Process(packages=bool(packages)))
+    monkeypatch.setattr(_programs, "open_sandbox", lambda packages: Process(packages=bool(packages)))
     assert not passes(ATTACKS[name], WRONG["check"])
     assert passes("def f(a):\n    return a + 1", WRONG["check"])
 
@@ -316,5 +316,5 @@ def test_hints_say_how_a_program_failed():
         ("import os\nos._exit(0)", "the program failed"),
         ("while True: pass", "the program ran too long"),
     ):
-        limits = programs.program_limits(1)
+        limits = _programs.program_limits(1)
         assert run_tests(code, WRONG["one"], limits=limits).hint == f"Test 1 of 1 failed: {hint}."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gem_envs.graders import programs
-from gem_envs.graders.outputs import RULES
-from gem_envs.graders.program_tests import keys_of, row_tests
-from gem_envs.graders.programs import program_limits, run_tests
-from gem_envs.graders.supplied import _table, supplied_names
-from gem_envs.sandbox.process import Process
+from gem_envs.graders import _programs
+from gem_envs.graders._outputs import RULES
+from gem_envs.graders._program_tests import keys_of, row_tests
+from gem_envs.graders._programs import program_limits, run_tests
+from gem_envs.graders._supplied import _table, supplied_names
+from gem_envs.sandbox._process import Process
 
 STREAM = {"inputs": ["2\n"], "outputs": ["4\n"]}
 ROWS = {
@@ -136,7 +136,7 @@ def test_names_that_this_python_lacks_are_left_out(monkeypatch):
 
 
 def test_rules_hold_at_level_process(monkeypatch):
-    monkeypatch.setattr(programs, "open_sandbox", lambda packages: Process(packages=bool(packages)))
+    monkeypatch.setattr(_programs, "open_sandbox", lambda packages: Process(packages=bool(packages)))
     for end, right_in in (
         ("exit(3)", ("apps", "livecodebench", "code_contests")),
         ("1 / 0", ("code_contests",)),

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.graders.program_tests import read_tests
-from gem_envs.graders.programs import _Runner, run_tests
+from gem_envs.datasets import CodeEnv
+from gem_envs.graders._program_tests import read_tests
+from gem_envs.graders._programs import _Runner, run_tests
 from gem_envs.sandbox import ProgramLimits, RunResult
 
 DOUBLE = {"inputs": ["1\n", "2\n", "10\n"], "outputs": ["2\n", "4", "20 \n"]}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.graders.qa import exact_match, normalize
+from gem_envs.graders.qa import _normalize, exact_match
 
 
 @pytest.mark.parametrize(
@@ -68,5 +68,5 @@ def test_exact_match(answer, references, right):
 
 @given(st.text())
 def test_normalizing_twice_changes_nothing_more_than_articles(text):
-    assert "  " not in normalize(text)
-    assert normalize(text.upper().lower()) == normalize(text.upper())
+    assert "  " not in _normalize(text)
+    assert _normalize(text.upper().lower()) == _normalize(text.upper())

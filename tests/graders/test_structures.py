@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_envs.graders import balls
-from gem_envs.graders.evaluation import evaluate, to_ball
-from gem_envs.graders.latex import read
+from gem_envs.graders import _balls
+from gem_envs.graders._evaluation import evaluate, to_ball
+from gem_envs.graders._latex import read
+from gem_envs.graders._printed import Printer
+from gem_envs.graders._spelling import same_spelling, symbols
 from gem_envs.graders.math import MathVerdict, grade, judge
-from gem_envs.graders.printed import Printer
-from gem_envs.graders.spelling import same_spelling, symbols
 from tests.graders.structures import STRUCTURED, TEMPLATES, chosen, wrong_answers
 from tests.graders.styles import STYLED
 
@@ -322,7 +322,7 @@ def test_the_radius_reaches_the_value(a, b):
                 continue
             with localcontext() as context:
                 context.prec = 80
-                distance = balls.size(balls.add(few, balls.negative(many)))
+                distance = _balls.size(_balls.add(few, _balls.negative(many)))
                 assert distance <= 2 * (few.rad + many.rad)
 
 

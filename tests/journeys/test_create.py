@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.docs.blocks import ROOT, blocks
 
 (GAME,) = [block.code for block in blocks("docs/concepts/create.md") if "class Change" in block.code]

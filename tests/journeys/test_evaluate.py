@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.docs.blocks import commands
 from tests.engines.stub import Request, StubEndpoint, guess
 

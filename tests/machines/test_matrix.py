@@ -161,7 +161,7 @@ def python_of_every_user() -> str:
 
     It starts itself, because setpriv opens folders as root until it becomes the interpreter.
     """
-    code = "import subprocess, sys, numpy, torch, gem_lab.cli; subprocess.check_call([sys.executable, '-V'])"
+    code = "import subprocess, sys, numpy, torch, gem_lab._cli; subprocess.check_call([sys.executable, '-V'])"
     for python in (sys.executable, "/usr/bin/python3"):
         words = [*USER.split(), python, "-c", code]
         if (

@@ -17,7 +17,7 @@ Counts = Counter[str]
 
 def programs(items: int) -> tuple[Counts, Counts]:
     """Return the numbers of refused and of paid mutants by the text of the task without its numbers."""
-    from gem_envs.generated.programs import ProgramRows
+    from gem_envs._generated.programs import ProgramRows
     from tests.mutants.programs import judged
 
     rows = ProgramRows(False, 4, "train", 100_000, 0)
@@ -33,7 +33,7 @@ def programs(items: int) -> tuple[Counts, Counts]:
 
 def databases(items: int) -> tuple[Counts, Counts]:
     """Return the numbers by task, for seeds from 0; changes that never change the result are left out."""
-    from gem_envs.databases.task import TASKS
+    from gem_envs._databases.task import TASKS
     from tests.mutants.databases import judged
 
     source, refused, paid = TASKS.choose(), Counter[str](), Counter[str]()
@@ -48,7 +48,7 @@ def databases(items: int) -> tuple[Counts, Counts]:
 
 def terminal(items: int) -> tuple[Counts, Counts]:
     """Return the numbers by task with hidden input, for seeds from 0."""
-    from gem_envs.terminal.source import OwnTasks
+    from gem_envs._terminal.source import OwnTasks
     from tests.mutants.terminal import HIDDEN, judged
 
     source, refused, paid = OwnTasks(HIDDEN), Counter[str](), Counter[str]()

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from gem_envs.databases.task import DatabaseTask, build, unlike_solution
-from gem_envs.tools.mcp.database import opened, statements
+from gem_envs._databases.task import DatabaseTask, build, unlike_solution
+from gem_envs.tools.mcp._database import opened, statements
 from tests.mutants.tokens import mutants
 
 _PARTS = {

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from unittest.mock import patch
 
-from gem_envs.sandbox.shell import open_shell
-from gem_envs.terminal import task as task_module
-from gem_envs.terminal.source import OwnTasks
-from gem_envs.terminal.task import TerminalTask
+from gem_envs._terminal import task as task_module
+from gem_envs._terminal.source import OwnTasks
+from gem_envs._terminal.task import TerminalTask
+from gem_envs.sandbox import open_shell
 from tests.mutants.tokens import mutants
 
 _PARTS = {

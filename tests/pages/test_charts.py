@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gem_lab.pages.charts import interval_chart
+from gem_lab._pages.charts import interval_chart
 
 
 def test_a_chart_shows_each_estimate_where_it_lies():

@@ -7,35 +7,37 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gem_oat.repro
-import gem_openrlhf.repro
-import gem_rl2.repro
-import gem_roll.repro
-import gem_trl.repro
-import gem_verl.repro
+import gem_oat._repro
+import gem_openrlhf._repro
+import gem_rl2._repro
+import gem_roll._repro
+import gem_trl._repro
+import gem_verl._repro
 import pytest
 
-from gem_core import registration
+from gem_core import _registration
 from gem_core.advantages import estimator as declare
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.errors import ConfigError, GemError
-from gem_lab.cli import FAILED, MISTAKE, OK, build_parser, main
-from gem_lab.discovery import load_trainer
-from gem_lab.eval.viewer import write_page
-from gem_lab.repro import Recipe, read_settings, write_reference
-from gem_lab.repro.writers import load_recipe_writer
-from gem_lab.train.config import SUPPLIES, TrainConfig
+from gem_lab import load_trainer, main
+from gem_lab._cli import FAILED, MISTAKE, OK, build_parser
+from gem_lab.eval._viewer import write_page
+from gem_lab.repro import Recipe, write_reference
+from gem_lab.repro._settings import read_settings
+from gem_lab.repro._writers import load_recipe_writer
+from gem_lab.train import TrainConfig
+from gem_lab.train._config import SUPPLIES
 from tests.repro.recipes import FULL, GUESS, MASTERMIND, PLAIN, recipe, started_by
 from tests.support import ScriptedEnv
 
 WRITERS: dict[str, Any] = {
     "reference": write_reference,
-    "verl": gem_verl.repro.write,
-    "openrlhf": gem_openrlhf.repro.write,
-    "oat": gem_oat.repro.write,
-    "rl2": gem_rl2.repro.write,
-    "roll": gem_roll.repro.write,
-    "trl": gem_trl.repro.write,
+    "verl": gem_verl._repro.write,
+    "openrlhf": gem_openrlhf._repro.write,
+    "oat": gem_oat._repro.write,
+    "rl2": gem_rl2._repro.write,
+    "roll": gem_roll._repro.write,
+    "trl": gem_trl._repro.write,
 }
 
 
@@ -220,9 +222,9 @@ def test_the_index_version_of_rl2_is_excluded_by_name(tmp_path: Path) -> None:
         ({"max_turns": None}, "max_turns: this version needs a number of turns"),
         ({"on_env_error": "retry"}, "on_env_error: this version keeps the responses of a failed episode"),
     ):
-        gem_rl2.repro.write(recipe(PLAIN), tmp_path)
+        gem_rl2._repro.write(recipe(PLAIN), tmp_path)
         assert (tmp_path / "run-0.0.2.sh").exists()
-        notes = gem_rl2.repro.write(recipe(PLAIN, **changed), tmp_path)
+        notes = gem_rl2._repro.write(recipe(PLAIN, **changed), tmp_path)
         assert why in notes[-1]
         assert not (tmp_path / "run-0.0.2.sh").exists()
 
@@ -272,7 +274,7 @@ class Painted(ScriptedEnv):
 def test_images_are_rejected_if_the_trainer_does_not_support_them(
     trainer: str, tmp_path: Path, own_registry: None
 ) -> None:
-    registration.register("test:Painted", Painted)
+    _registration.register("test:Painted", Painted)
     made = recipe(PLAIN, env="test:Painted")
     if trainer in ("reference", "verl"):
         WRITERS[trainer](made, tmp_path)

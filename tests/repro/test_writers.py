@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
-from gem_lab import discovery
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
+from gem_lab import _discovery
 from gem_lab.repro import Recipe
-from gem_lab.repro.writers import check_recipe, load_recipe_writer
+from gem_lab.repro._writers import check_recipe, load_recipe_writer
 
 GUESS = "game:GuessTheNumber-v0-easy"
 
@@ -39,14 +39,14 @@ def test_a_recipe_names_an_estimator_of_gem_that_the_trainer_can_run() -> None:
 def test_the_writer_of_a_plugin_gets_recipes_that_the_trainer_can_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(discovery, "_registered", {})
+    monkeypatch.setattr(_discovery, "_registered", {})
     written: list[tuple[Recipe, Path]] = []
 
     def write(recipe: Recipe, folder: Path) -> list[str]:
         written.append((recipe, folder))
         return ["a note"]
 
-    discovery.register_trainer("acme", TrainerPlugin(supported(), recipe_writer=write))
+    _discovery.register_trainer("acme", TrainerPlugin(supported(), recipe_writer=write))
     recipe = Recipe(env=(GUESS,), model="m")
     assert load_recipe_writer("acme")(recipe, tmp_path) == ["a note"]
     assert written == [(recipe, tmp_path)]

@@ -21,7 +21,7 @@ from gem_core.rollout import (
     run_agents,
     run_episode,
 )
-from gem_core.rollout.agents import _TimeLimited
+from gem_core.rollout._agents import _TimeLimited
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy

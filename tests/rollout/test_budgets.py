@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core.rollout import CutTurns, Episode, Turn
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout._budgets import CutTurns
 
 
 def episode(turns: int, cut: int = 0, *, length: int = 8, trainable: bool = True) -> Episode:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gem_chat import AppendContext, RebuildContext
-from gem_chat.conversation import TokenContext
+from gem_chat._conversation import TokenContext
+from gem_core._observations import observation_text
 from gem_core.errors import ConfigError
-from gem_core.observations import observation_text
 from tests.rollout.tokenizers import CharTokenizer
 
 CHARS = CharTokenizer()

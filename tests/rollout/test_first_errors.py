@@ -12,8 +12,8 @@ from gem_chat import AppendContext
 from gem_core import register
 from gem_core.multiagent import MultiAgentEnv
 from gem_core.rollout import EnvPool
-from gem_core.rollout import calls as calls_module
-from gem_core.rollout.first_errors import FirstErrors
+from gem_core.rollout import _calls as calls_module
+from gem_core.rollout._first_errors import FirstErrors
 from gem_core.tasks import TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer

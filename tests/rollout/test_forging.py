@@ -10,14 +10,15 @@ import pytest
 
 import gem_core
 from gem_chat import AppendContext, MessagesContext, RebuildContext
-from gem_chat import wrappers as chat
-from gem_chat.calls.native import ProbeTool
-from gem_chat.native_tools import CallResult
-from gem_chat.options import make_context
-from gem_core.core import Env, Observation
+from gem_chat import _wrappers as chat
+from gem_chat._calls.native import ProbeTool
+from gem_chat._native_tools import CallResult
+from gem_chat._options import make_context
+from gem_core import Env, Observation
+from gem_core._tools import schema
 from gem_core.rollout import ChatReply, EpisodeLimits, RolloutOptions, episode_metrics, run_episode
-from gem_core.tools import Tool, ToolResult, schema
-from gem_envs.tools.wrapper import Tools
+from gem_core.tools import Tool, ToolResult
+from gem_envs.tools import Tools
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CHATML, TEMPLATES, CharTokenizer, bpe_tokenizer
 from tests.support import ScriptedEnv, needs

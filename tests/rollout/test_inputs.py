@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext, RebuildContext
-from gem_chat.chat_templates import check_variables, shows
+from gem_chat._chat_templates import check_variables, shows
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from tests.rollout.tokenizers import CHATML, LLAMA3, QWEN3, bpe_tokenizer
 from tests.support import needs

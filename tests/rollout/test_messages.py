@@ -8,7 +8,7 @@ import pytest
 
 import gem_core
 from gem_chat import AppendContext, EnvPlayer, MessagesContext
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError
 from gem_core.rollout import (
     ChatReply,

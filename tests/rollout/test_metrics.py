@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.rollout.metrics import METRICS
+from gem_core.rollout._metrics import METRICS
 
 
 def episode(

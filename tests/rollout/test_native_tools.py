@@ -9,16 +9,15 @@ import pytest
 
 import gem_core
 from gem_chat import MessagesContext
-from gem_chat.calls.formats import FORMATS
-from gem_chat.calls.native import native_text
-from gem_core.core import Env
-from gem_core.rollout import EpisodeLimits, read_traces, run_episode
-from gem_core.rollout.metrics import episode_metrics
+from gem_chat._calls.formats import FORMATS
+from gem_chat._calls.native import native_text
+from gem_core import Env
+from gem_core.rollout import EpisodeLimits, episode_metrics, read_traces, run_episode
 from gem_core.tools import Tool, ToolResult
-from gem_envs.tools.wrapper import Tools
-from gem_lab.cli import main
-from gem_lab.engines.endpoint import Endpoint
-from gem_lab.engines.patience import Patience
+from gem_envs.tools import Tools
+from gem_lab import main
+from gem_lab._engines.endpoint import Endpoint
+from gem_lab._engines.patience import Patience
 from tests.engines.stub import StubEndpoint, completion
 from tests.support import needs
 
@@ -212,7 +211,7 @@ def test_the_announcement_of_the_last_use_and_calls_after_it():
 
 def test_a_wrapper_that_rewrites_observations_gets_its_own_message():
     turns = iter([(None, [("echo", '{"text": "one"}')]), "\\boxed{0}"])
-    with gem_core.registration.wrap(tooled(), "concat_with_action") as env:
+    with gem_core._registration.wrap(tooled(), "concat_with_action") as env:
         _, requests = play(env, lambda request: next(turns))
     tool, user = requests[1]["messages"][-2:]
     assert (tool["role"], tool["content"], user["role"]) == ("tool", "See the next message.", "user")

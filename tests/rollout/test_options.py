@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from gem_chat import AppendContext, RebuildContext
-from gem_chat.options import make_context
+from gem_chat._options import make_context
 from gem_core.errors import ConfigError
 from gem_core.rollout import RolloutOptions
 from tests.rollout.tokenizers import CHATML, CharTokenizer, bpe_tokenizer

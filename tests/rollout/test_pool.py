@@ -11,8 +11,9 @@ import pytest
 from gem_chat import AppendContext
 from gem_core import register
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.rollout import EnvPool, Episode, EpisodeLimits, episode_metrics, without_tokens
-from gem_core.rollout import pool as pool_module
+from gem_core.rollout import EnvPool, Episode, EpisodeLimits, episode_metrics
+from gem_core.rollout import _pool as pool_module
+from gem_core.rollout._metrics import without_tokens
 from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer

@@ -10,9 +10,10 @@ import pytest
 
 from gem_core.errors import ConfigError, TraceError
 from gem_core.images import image_part, text_part
-from gem_core.rollout import Episode, RowSplit, Turn, inferred_finish, reported_finish
-from gem_core.rollout.rows import masked_row, turn_ids_of
-from gem_core.rollout.turn import Prompts
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout._policy import inferred_finish, reported_finish
+from gem_core.rollout._rows import RowSplit, masked_row, turn_ids_of
+from gem_core.rollout._turn import Prompts
 
 
 def episode(*rewards: float, trainable: bool = True, mode: str = "append") -> Episode:

@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_chat import AppendContext, MessagesContext, RebuildContext
+from gem_core import Env, Wrapper
 from gem_core._util.threads import MAX_THREADS
-from gem_core.core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import ChatReply, Episode, EpisodeLimits, Generation, run_episode
-from gem_core.rollout.calls import jsonable
-from gem_core.rollout.limits import MAX_TURNS
-from gem_core.wrapper import Wrapper
+from gem_core.rollout._calls import jsonable
+from gem_core.rollout._limits import MAX_TURNS
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ImageEnv, ScriptedEnv, with_limits
@@ -538,7 +537,7 @@ def test_steps_that_hang_leave_threads_for_others() -> None:
 def test_a_hung_step_does_not_keep_the_process_from_exiting() -> None:
     program = """if True:
         import asyncio, time
-        from gem_core.core import Env
+        from gem_core import Env
         class Hung(Env):
             blocking = True
             def reset(self, seed=None, *, options=None):
@@ -557,7 +556,7 @@ def test_a_hung_step_does_not_keep_the_process_from_exiting() -> None:
 def test_an_unfinished_episode_does_not_keep_the_process_from_exiting() -> None:
     program = """if True:
         import asyncio
-        from gem_core.core import Env
+        from gem_core import Env
         from gem_chat import MessagesContext
         from gem_core.rollout import run_episode
         class Closing(Env):
@@ -768,7 +767,7 @@ class Short:
 def test_an_episode_without_a_limit_ends(
     context: Any, options: dict[str, int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    monkeypatch.setattr("gem_core.rollout._runner.MAX_TURNS", 20)
     episode = play(Endless(), Short(), context, **options)
     assert (len(episode.turns), episode.stop_reason) == (20, "max_turns")
     assert (episode.truncated, episode.trainable, episode.error) == (True, True, None)
@@ -781,7 +780,7 @@ def test_an_episode_without_a_limit_ends(
 
 
 def test_a_token_limit_needs_no_limit_of_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_core.rollout.runner.MAX_TURNS", 20)
+    monkeypatch.setattr("gem_core.rollout._runner.MAX_TURNS", 20)
     for options in ({"max_total_tokens": 900}, {"max_response_tokens": 900}):
         episode = play(Endless(), Short(), **options)
         assert episode.stop_reason == "token_budget"

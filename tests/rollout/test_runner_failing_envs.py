@@ -18,18 +18,11 @@ from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.multiagent import MultiAgentEnv
-from gem_core.rollout import (
-    EnvPool,
-    Episode,
-    EpisodeLimits,
-    RolloutOptions,
-    describe_failures,
-    nothing_trainable,
-    run_episode,
-)
-from gem_core.rollout import calls as calls_module
-from gem_core.rollout import pool as pool_module
-from gem_core.rollout.calls import InlineCalls
+from gem_core.rollout import EnvPool, Episode, EpisodeLimits, RolloutOptions, run_episode
+from gem_core.rollout import _calls as calls_module
+from gem_core.rollout import _pool as pool_module
+from gem_core.rollout._calls import InlineCalls
+from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer

@@ -9,8 +9,15 @@ import pytest
 
 import gem_core
 from gem_chat import AppendContext
-from gem_core.rollout import EnvPool, EpisodeLimits, RolloutOptions, TraceWriter, read_traces, run_episode
-from gem_core.rollout.metrics import episode_metrics
+from gem_core.rollout import (
+    EnvPool,
+    EpisodeLimits,
+    RolloutOptions,
+    TraceWriter,
+    episode_metrics,
+    read_traces,
+    run_episode,
+)
 from gem_core.tasks import TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer, bpe_tokenizer

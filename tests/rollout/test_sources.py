@@ -7,7 +7,7 @@ import pytest
 from gem_core import make
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.sources import MANY, SourceLedger, split_by_source
+from gem_core.rollout._sources import MANY, SourceLedger, split_by_source
 
 LOST = [("game", "KeyError: 'score'"), ("game", "timeout")]
 

@@ -6,8 +6,7 @@ import hashlib
 
 import pytest
 
-from gem_core.rollout.trajectory import Episode
-from gem_core.rollout.turn import Turn
+from gem_core.rollout import Episode, Turn
 
 
 def episode(*observations: str, reported: str | None = None) -> Episode:
@@ -31,6 +30,6 @@ def test_the_key_of_the_environment_replaces_the_hash() -> None:
 
 def test_the_reference_trainer_supplies_them() -> None:
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_lab.train.config import TrainConfig
+    from gem_lab.train import TrainConfig
 
     TrainConfig(env=["game:GuessTheNumber-v0-easy"], estimator="gigpo", group_size=2, episodes_per_step=4)

@@ -10,7 +10,7 @@ import pytest
 
 from gem_chat import AppendContext, MessagesContext
 from gem_core.errors import MissingDependency, PolicyError
-from gem_core.rollout import ChatReply, Generation, disable_otel, enable_otel, run_episode, telemetry
+from gem_core.rollout import ChatReply, Generation, _telemetry, disable_otel, enable_otel, run_episode
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
 from tests.support import ScriptedEnv
@@ -161,22 +161,22 @@ def test_off_by_default_without_importing_anything():
 
 def test_the_environment_variable(spans, monkeypatch):
     seen = []
-    monkeypatch.setattr(telemetry, "enable_otel", lambda: seen.append("on"))
+    monkeypatch.setattr(_telemetry, "enable_otel", lambda: seen.append("on"))
     for value, expected in [("1", ["on"]), ("0", []), ("", [])]:
         seen.clear()
-        monkeypatch.setenv(telemetry.VARIABLE, value)
-        monkeypatch.setattr(telemetry, "_is_disabled", False)
-        monkeypatch.setattr(telemetry, "_tracer", None)
+        monkeypatch.setenv(_telemetry.VARIABLE, value)
+        monkeypatch.setattr(_telemetry, "_is_disabled", False)
+        monkeypatch.setattr(_telemetry, "_tracer", None)
         asyncio.run(run_episode(ScriptedEnv([1.0]), Says(), MessagesContext(), seed=0))
         assert seen == expected
 
 
 def test_disabled_spans_stay_off_despite_the_environment_variable(spans, monkeypatch):
-    monkeypatch.setenv(telemetry.VARIABLE, "1")
+    monkeypatch.setenv(_telemetry.VARIABLE, "1")
     disable_otel()
     for _ in range(2):
         asyncio.run(run_episode(ScriptedEnv([1.0]), Says(), MessagesContext(), seed=0))
-        assert telemetry._tracer is None
+        assert _telemetry._tracer is None
     assert spans() == ()
 
 

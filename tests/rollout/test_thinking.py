@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext, RebuildContext
-from gem_chat.template import chat_renderer
-from gem_chat.thinking import ThinkingFormat, find_thinking
-from gem_core.core import Env
+from gem_chat._template import chat_renderer
+from gem_chat._thinking import ThinkingFormat, find_thinking
+from gem_core import Env, without_thoughts
 from gem_core.rollout import EpisodeLimits, Generation, run_episode
-from gem_core.thoughts import without_thoughts
-from gem_envs.text import boxed_answer
+from gem_envs._text import boxed_answer
 from tests.rollout.tokenizers import CHATML, QWEN3, bpe_tokenizer
 from tests.support import needs
 

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import pytest
 
 import gem_core
-from gem_chat import AppendContext, RebuildContext
-from gem_chat.calls.native import native_syntax
-from gem_chat.calls.syntaxes import get_syntax
-from gem_chat.native_tools import CallResult
+from gem_chat import AppendContext, RebuildContext, get_syntax, native_syntax
+from gem_chat._native_tools import CallResult
+from gem_core._tools import schema
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout import Episode, EpisodeLimits, run_episode
-from gem_core.tools import Tool, ToolCall, ToolResult, schema
-from gem_envs.tools.wrapper import LAST_USE, Tools
+from gem_core.tools import Tool, ToolCall, ToolResult
+from gem_envs.tools import Tools
+from gem_envs.tools._wrapper import LAST_USE
 from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.rollout.policies import ScriptedPolicy
 

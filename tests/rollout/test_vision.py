@@ -17,15 +17,15 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 from PIL import Image  # noqa: E402
 
 from gem_chat import AppendContext, RebuildContext  # noqa: E402
-from gem_chat.vision import ImageProcessor, Processor  # noqa: E402
-from gem_chat.vision_model import forbid_placeholders  # noqa: E402
+from gem_chat._vision import ImageProcessor, Processor  # noqa: E402
+from gem_chat._vision_model import forbid_placeholders  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
 from gem_core.images import image_part, image_urls, text_part  # noqa: E402
 from gem_core.rollout import Episode, EpisodeLimits, run_episode  # noqa: E402
-from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
-from gem_lab.train.batches import compute_logprobs, make_batch, policy_gradient  # noqa: E402
-from gem_lab.train.tiny import _byte_tokenizer  # noqa: E402
-from gem_lab.train.tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
+from gem_lab._engines.sampling import BatchingPolicy  # noqa: E402
+from gem_lab.train._batches import compute_logprobs, make_batch, policy_gradient  # noqa: E402
+from gem_lab.train._tiny import _byte_tokenizer  # noqa: E402
+from gem_lab.train._tiny_vision import CHAT_TEMPLATE, IMAGE_TOKENS, make_processor, make_vision_model  # noqa: E402
 from tests.rollout.policies import ScriptedPolicy  # noqa: E402
 from tests.support import ImageEnv, ScriptedEnv  # noqa: E402
 

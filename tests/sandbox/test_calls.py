@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_envs.sandbox import ProgramLimits, calls, self_check
-from gem_envs.sandbox.calls import CallError, Calls, CallTimeout
-from gem_envs.sandbox.levels import LevelCheck
+from gem_envs.sandbox import ProgramLimits, _calls, self_check
+from gem_envs.sandbox._calls import CallError, Calls, CallTimeout
+from gem_envs.sandbox._levels import LevelCheck
 
 FUNCTIONS = """
 import os, sys, time
@@ -62,7 +62,7 @@ needs_namespace = pytest.mark.skipif(
 
 @pytest.fixture(params=[pytest.param("namespace", marks=needs_namespace), "process"])
 def call(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    monkeypatch.setattr(calls, "strongest", lambda: LevelCheck(request.param, True, "as the test says"))
+    monkeypatch.setattr(_calls, "strongest", lambda: LevelCheck(request.param, True, "as the test says"))
     file = tmp_path / "functions.py"
     file.write_text(FUNCTIONS)
     made = Calls(file, packages=())
@@ -141,10 +141,10 @@ def test_any_thread_and_a_forked_process_may_call(call: Calls) -> None:
 def test_the_weaker_level_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(calls, "strongest", lambda: LevelCheck("process", True, "unshare: not permitted"))
-    calls._warn.cache_clear()
+    monkeypatch.setattr(_calls, "strongest", lambda: LevelCheck("process", True, "unshare: not permitted"))
+    _calls._warn.cache_clear()
     (tmp_path / "functions.py").write_text(FUNCTIONS)
-    with caplog.at_level(logging.WARNING, logger="gem_envs.sandbox.calls"):
+    with caplog.at_level(logging.WARNING, logger="gem_envs.sandbox._calls"):
         for _ in range(2):
             call = Calls(tmp_path / "functions.py", packages=())
             assert call("add", 1, 2) == 3
@@ -153,12 +153,12 @@ def test_the_weaker_level_is_reported_once(
         "answers that need symbolic algebra are graded at sandbox level 'process', because level 'namespace' "
         "is not available on this machine: unshare: not permitted"
     ]
-    calls._warn.cache_clear()
+    _calls._warn.cache_clear()
 
 
 def test_where_there_are_no_fork_servers_an_interpreter_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls.sys, "platform", "darwin")
+    monkeypatch.setattr(_calls.sys, "platform", "darwin")
     (tmp_path / "functions.py").write_text(FUNCTIONS)
     assert Calls(tmp_path / "functions.py", packages=())("add", "a", "b") == "ab"

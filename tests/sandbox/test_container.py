@@ -18,10 +18,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import SandboxError
-from gem_envs.sandbox import ProgramLimits
-from gem_envs.sandbox.container import Container
-from gem_envs.sandbox.selftest.suite import attack_level
-from gem_envs.sandbox.shell import File, open_shell
+from gem_envs.sandbox import File, ProgramLimits, open_shell
+from gem_envs.sandbox._container import Container
+from gem_envs.sandbox._selftest.suite import attack_level
 from tests.sandbox.support import settles
 
 IMAGE = f"localhost/gem-core-test:{os.getpid()}"  # the tests may run in several processes
@@ -190,7 +189,7 @@ def test_the_processes_of_one_container_leave_those_of_another_alone(sandbox):
 
 def test_nothing_outlives_a_caller_that_was_killed(sandbox):
     code = (
-        "from gem_envs.sandbox.container import Container\nfrom gem_envs.sandbox.shell import open_shell\n"
+        "from gem_envs.sandbox._container import Container\nfrom gem_envs.sandbox import open_shell\n"
         f"shell = open_shell('container', image={IMAGE!r}); print(shell.run('echo on').output, flush=True)\n"
         f"Container(image={IMAGE!r}, engine={ENGINE!r}).run('import time; time.sleep(3)')"
     )

@@ -16,7 +16,7 @@ import pytest
 
 from gem_core.errors import SandboxError
 from gem_envs.sandbox import ProgramLimits
-from gem_envs.sandbox.container import Container, _counts
+from gem_envs.sandbox._container import Container, _counts
 
 STUB = """
 import json, pathlib, sys, time
@@ -206,7 +206,7 @@ def test_an_engine_that_starts_nothing_is_an_error(engine: Engine, code: int) ->
 
 
 def test_an_engine_that_hangs_is_a_timeout(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gem_envs.sandbox.container.START_SECONDS", 0.5)
+    monkeypatch.setattr("gem_envs.sandbox._container.START_SECONDS", 0.5)
     engine.answer("", wait=60)
     assert engine.sandbox.run("", limits=ProgramLimits(wall_seconds=0.5)).ending == "timeout"
     assert engine.commands[-1][0] == "rm"

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox.conversation import ContainerConversation, answer_to
+from gem_envs.sandbox._conversation import ContainerConversation, answer_to
 
 MOST = 1000
 BEGIN = (
@@ -65,7 +65,7 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_answer_is_none_and_ends_the_conversation(talk, name, monkeypatch):
-    monkeypatch.setattr("gem_envs.sandbox.conversation._END_SECONDS", 0.2)
+    monkeypatch.setattr("gem_envs.sandbox._conversation._END_SECONDS", 0.2)
     one = talk(BAD[name])
     answers = [one.ask({"kind": "run"}, 1, MOST) for _ in range(2)]
     assert answers[-1] is None
@@ -82,7 +82,7 @@ def test_the_right_answer_comes_back(talk):
 
 @pytest.mark.parametrize("stream", [1, 2])
 def test_a_flood_takes_no_memory(talk, stream, monkeypatch):
-    monkeypatch.setattr("gem_envs.sandbox.conversation._END_SECONDS", 0.2)
+    monkeypatch.setattr("gem_envs.sandbox._conversation._END_SECONDS", 0.2)
     one = talk(f"ask()\nwhile True: os.write({stream}, bytes(2**20))")
     tracemalloc.start()
     try:
@@ -93,7 +93,7 @@ def test_a_flood_takes_no_memory(talk, stream, monkeypatch):
 
 
 def test_a_request_that_nobody_reads_ends_in_time(talk, monkeypatch):
-    monkeypatch.setattr("gem_envs.sandbox.conversation._END_SECONDS", 0.2)
+    monkeypatch.setattr("gem_envs.sandbox._conversation._END_SECONDS", 0.2)
     one = talk("time.sleep(600)")
     start = time.monotonic()
     assert one.ask({"data": "x" * 2**20}, 0.5, MOST) is None
@@ -133,7 +133,7 @@ def test_a_conversation_whose_caller_was_interrupted_is_over(talk, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gem_envs.sandbox.conversation._read", interrupt)
+        patch.setattr("gem_envs.sandbox._conversation._read", interrupt)
         with pytest.raises(KeyboardInterrupt):
             one.ask({"kind": "run"}, 5, MOST)
     assert one.exit_code is not None

@@ -9,12 +9,11 @@ import sys
 
 import pytest
 
-from gem_envs.sandbox import guest
-from gem_envs.sandbox.guest import denied
-from gem_envs.sandbox.guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
-from gem_envs.sandbox.limits import ProgramLimits
-from gem_envs.sandbox.namespace import Namespace
-from gem_envs.sandbox.selftest.kernel_attacks import KERNEL_ATTACKS
+from gem_envs.sandbox import ProgramLimits, _guest
+from gem_envs.sandbox._guest import denied
+from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
+from gem_envs.sandbox._namespace import Namespace
+from gem_envs.sandbox._selftest.kernel_attacks import KERNEL_ATTACKS
 from tests.sandbox.support import needs_namespace
 
 LIMITS = ProgramLimits(wall_seconds=20, cpu_seconds=10, memory_bytes=128 * 2**20, processes=32)
@@ -144,7 +143,7 @@ def test_numpy_and_pytest_run():
 
 def verdict(monkeypatch, machine: str, number: int, *arguments: int) -> str:
     """Return what the filter decides about a call, by running its program."""
-    from gem_envs.sandbox.guest import kernel
+    from gem_envs.sandbox._guest import kernel
 
     monkeypatch.setattr(platform, "machine", lambda: machine)
     audit = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
@@ -173,8 +172,8 @@ def verdict(monkeypatch, machine: str, number: int, *arguments: int) -> str:
 @pytest.fixture(params=["x86_64", "aarch64"])
 def decide(request, monkeypatch):
     """Return a function that decides about a call by name or number."""
-    monkeypatch.setitem(sys.modules, "guest", guest)  # the name of the package in a guest
-    monkeypatch.setitem(sys.modules, "guest.denied", denied)
+    monkeypatch.setitem(sys.modules, "_guest", _guest)  # the name of the package in a guest
+    monkeypatch.setitem(sys.modules, "_guest.denied", denied)
     column = 1 if request.param == "x86_64" else 2
     numbers = {row[0]: row[column] for row in (*DENIED, *ABSENT, *CONDITIONAL)}
 

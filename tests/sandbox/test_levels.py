@@ -6,15 +6,8 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError, SandboxError
-from gem_envs.sandbox import (
-    LEVELS,
-    LevelCheck,
-    ProgramLimits,
-    close_sandboxes,
-    levels,
-    open_sandbox,
-    self_check,
-)
+from gem_envs.sandbox import LEVELS, ProgramLimits, _levels, open_sandbox, self_check
+from gem_envs.sandbox._levels import LevelCheck, close_sandboxes
 from tests.sandbox.support import needs_namespace
 
 
@@ -70,7 +63,7 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
     works = self_check()["namespace"].available
     assert open_sandbox().level == ("namespace" if works else "process")
     monkeypatch.setattr(
-        levels, "_checks", {"namespace": LevelCheck("namespace", False, "user namespaces are off")}
+        _levels, "_checks", {"namespace": LevelCheck("namespace", False, "user namespaces are off")}
     )
     assert open_sandbox().level == "process"
     with pytest.raises(SandboxError, match=r"only level 'process' .*\(user namespaces are off\)"):
@@ -83,8 +76,8 @@ def test_the_default_is_the_strongest_fast_level_that_works(monkeypatch):
 
 def test_a_program_that_escapes_makes_a_level_unavailable(monkeypatch):
     weak = open_sandbox("process")
-    monkeypatch.setattr(levels, "_make", lambda *_: weak)
-    check = levels._check("namespace")
+    monkeypatch.setattr(_levels, "_make", lambda *_: weak)
+    check = _levels._check("namespace")
     assert not check.available
     assert "can escape" in check.reason
 
@@ -99,7 +92,7 @@ def test_closed_sandboxes_are_created_again():
 
 @pytest.mark.parametrize("engine", [None, "engine-that-is-not-there"])
 def test_a_container_says_what_it_lacks(monkeypatch, engine):
-    from gem_envs.sandbox.container import Container
+    from gem_envs.sandbox._container import Container
 
     monkeypatch.delenv("GEM_CORE_SANDBOX_IMAGE", raising=False)
     monkeypatch.delenv("GEM_CORE_SANDBOX_ENGINE", raising=False)

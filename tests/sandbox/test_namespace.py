@@ -12,10 +12,10 @@ import pytest
 
 from gem_core.errors import MissingDependency, SandboxError
 from gem_envs.sandbox import ProgramLimits
-from gem_envs.sandbox.fork_server import ForkServer
-from gem_envs.sandbox.namespace import Namespace
-from gem_envs.sandbox.selftest import suite
-from gem_envs.sandbox.selftest.attacks import ATTACKS
+from gem_envs.sandbox._fork_server import ForkServer
+from gem_envs.sandbox._namespace import Namespace
+from gem_envs.sandbox._selftest import suite
+from gem_envs.sandbox._selftest.attacks import ATTACKS
 from tests.sandbox.support import children, descriptors, name, needs_namespace, settles
 
 pytestmark = needs_namespace
@@ -227,7 +227,7 @@ def test_closing_ends_everything():
 
 def test_nothing_outlives_a_caller_that_was_killed():
     code = (
-        "from gem_envs.sandbox.namespace import Namespace\n"
+        "from gem_envs.sandbox._namespace import Namespace\n"
         "n = Namespace(workers=1); n.session().run('1'); print(n.processes()[0], flush=True)\n"
         "import time; time.sleep(60)"
     )
@@ -304,7 +304,7 @@ def test_a_session_whose_caller_was_interrupted_is_over(sandbox, moment, monkeyp
         if moment == "while it runs":
             signal.setitimer(signal.ITIMER_REAL, 0.3)
         else:
-            monkeypatch.setattr("gem_envs.sandbox.exchange.head", interrupt)
+            monkeypatch.setattr("gem_envs.sandbox._exchange.head", interrupt)
         with pytest.raises(TimeoutError, match="no more time"):
             session.run("import time; time.sleep(1.5); print('second')")
     finally:

@@ -15,7 +15,7 @@ import pytest
 import gem_core
 from gem_core.errors import ConfigError
 from gem_envs.sandbox import ProgramLimits, open_sandbox
-from gem_envs.sandbox.process import Process
+from gem_envs.sandbox._process import Process
 
 SHORT = ProgramLimits(
     wall_seconds=10, cpu_seconds=1, memory_bytes=256 * 2**20, file_bytes=2**20, output_bytes=1000
@@ -221,7 +221,7 @@ def test_a_program_and_what_it_started_end_with_their_caller(tmp_path, end):
     caller = f"""
 import os, threading, time
 from gem_envs.sandbox import ProgramLimits
-from gem_envs.sandbox.process import Process
+from gem_envs.sandbox._process import Process
 def run(name):
     code = '''import os, subprocess, time
 inner = subprocess.Popen(["sleep", "300"])

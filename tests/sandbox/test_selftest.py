@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from gem_envs.sandbox import RunResult, levels
-from gem_envs.sandbox.namespace import Namespace
-from gem_envs.sandbox.selftest import suite
-from gem_envs.sandbox.selftest.attacks import ATTACKS
-from gem_envs.sandbox.selftest.suite import attack_level
-from gem_lab.cli import main
+from gem_envs.sandbox import RunResult, _levels
+from gem_envs.sandbox._namespace import Namespace
+from gem_envs.sandbox._selftest import suite
+from gem_envs.sandbox._selftest.attacks import ATTACKS
+from gem_envs.sandbox._selftest.suite import attack_level
+from gem_lab import main
 from tests.sandbox.support import needs_namespace
 
 HARMLESS = {attack.name for attack in ATTACKS if attack.min_level == "none"}
@@ -63,10 +63,12 @@ def test_destructive_attacks_are_never_handed_to_a_level_that_does_not_hold_them
 
 
 def test_an_escape_is_detected_with_exit_code_1(monkeypatch, capsys):
-    leaky = levels.open_sandbox("process")
-    monkeypatch.setattr(levels, "_shared", {("namespace", (), None, False): leaky})
+    leaky = _levels.open_sandbox("process")
+    monkeypatch.setattr(_levels, "_shared", {("namespace", (), None, False): leaky})
     monkeypatch.setattr(
-        levels, "_checks", {name: levels.LevelCheck(name, name == "namespace", "-") for name in levels.LEVELS}
+        _levels,
+        "_checks",
+        {name: _levels.LevelCheck(name, name == "namespace", "-") for name in _levels.LEVELS},
     )
     monkeypatch.setattr(suite, "ATTACKS", [a for a in ATTACKS if a.name in HARMLESS])
     assert main(["sandbox", "check", "--level", "namespace", "--json"]) == 1

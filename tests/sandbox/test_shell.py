@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gem_core.errors import SandboxError
-from gem_envs.sandbox import self_check
-from gem_envs.sandbox.shell import LIMITS, File, open_shell
+from gem_envs.sandbox import File, open_shell, self_check
+from gem_envs.sandbox._shell import LIMITS
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason
@@ -153,7 +153,7 @@ def test_a_shell_whose_caller_was_interrupted_is_over(shell, kind, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gem_envs.sandbox.exchange._wait", interrupt)
+        patch.setattr("gem_envs.sandbox._exchange._wait", interrupt)
         with pytest.raises(KeyboardInterrupt):
             {"run": lambda: shell.run("echo x"), "read": shell.read, "write": lambda: shell.write({})}[kind]()
     assert not shell.alive

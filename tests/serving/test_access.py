@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_envs.serving.access import Access, RequestRefused
+from gem_envs.serving import Access
+from gem_envs.serving._access import RequestRefused
 from tests.serving import raw
 
 FOREIGN = [

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_envs.serving.access import Access
-from gem_envs.serving.guard import ConnectionLimits
-from gem_envs.serving.http import HttpServer, json_response, read_body, send, web
+from gem_envs.serving import Access, HttpServer, json_response
+from gem_envs.serving._guard import ConnectionLimits
+from gem_envs.serving._http import read_body, send, web
 from tests.serving import raw
 
 HOST = "Host: localhost\r\n"
@@ -175,7 +175,7 @@ def test_the_number_of_connections_is_limited():
 
 
 def test_a_host_with_many_waiting_connections_displaces_its_own():
-    from gem_envs.serving.guard import Guard, GuardedConnection
+    from gem_envs.serving._guard import Guard, GuardedConnection
 
     class Transport:
         def __init__(self, host, port):

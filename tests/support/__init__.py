@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.images import image_part, text_part
 from gem_core.rollout import EpisodeLimits
 

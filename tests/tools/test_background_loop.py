@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 
 
 @pytest.mark.parametrize("away", [False, True])
@@ -18,9 +18,9 @@ def test_a_loop_that_cannot_start_is_tried_again(away: bool, monkeypatch: pytest
         return 3
 
     def ask() -> int:
-        return asyncio.run(loop.on_background(answer())) if away else loop.run(answer())
+        return asyncio.run(_loop.on_background(answer())) if away else _loop.run(answer())
 
-    monkeypatch.setattr(loop, "_background", loop._Background())
+    monkeypatch.setattr(_loop, "_background", _loop._Background())
     before = threading.stack_size(2**46)  # more than there is
     try:
         with warnings.catch_warnings():
@@ -30,7 +30,7 @@ def test_a_loop_that_cannot_start_is_tried_again(away: bool, monkeypatch: pytest
     finally:
         threading.stack_size(before)
     assert ask() == 3
-    made = loop._background.loop
+    made = _loop._background.loop
     assert made is not None
     made.call_soon_threadsafe(made.stop)
     while made.is_running():

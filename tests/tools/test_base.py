@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import pytest
 
-from gem_chat.calls.schema import problem
-from gem_core import tools as base
+from gem_chat._calls.schema import problem
+from gem_core import _tools as base
+from gem_core._tools import ENTRY_POINT_GROUP, list_tools
 from gem_core._util.entry_points import _loaded_groups
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
-from gem_core.tools import ENTRY_POINT_GROUP, Tool, ToolResult, list_tools, make_tools, register_tool
-from gem_envs.tools import loop
+from gem_core.tools import Tool, ToolResult, make_tools, register_tool
+from gem_envs.tools import _loop
 
 
 class Counter(Tool):
@@ -118,15 +119,15 @@ def test_an_installed_package_brings_tools(monkeypatch):
 def test_sync_callers_and_other_loops_share_the_background_loop():
     tool = Counter()
     state = tool.begin()
-    assert loop.run(tool.call({}, state)).metadata["thread"] == "gem-tools"
-    inside = asyncio.run(loop.on_background(tool.call({}, state)))
+    assert _loop.run(tool.call({}, state)).metadata["thread"] == "gem-tools"
+    inside = asyncio.run(_loop.on_background(tool.call({}, state)))
     assert (inside.text, inside.metadata["thread"]) == ("2", "gem-tools")
     with pytest.raises(RuntimeError, match="await it instead"):
-        loop.run(_run_inside(tool, state))
+        _loop.run(_run_inside(tool, state))
 
 
 async def _run_inside(tool, state):
-    return loop.run(tool.call({}, state))
+    return _loop.run(tool.call({}, state))
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -151,7 +152,7 @@ def test_a_canceled_call_has_ended_on_the_background_loop_before_its_caller_goes
 
     async def play():
         async def wait():
-            await loop.on_background(call())
+            await _loop.on_background(call())
 
         task = asyncio.ensure_future(wait())
         for _ in range(turns):

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_chat.calls.formats import FORMATS, MAX_CALLS, get_format, text_argument
-from gem_chat.calls.native import native_calls
+from gem_chat._calls.formats import FORMATS, MAX_CALLS, get_format, text_argument
+from gem_chat._calls.native import native_calls
+from gem_core._tools import schema
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool, schema
+from gem_core.tools import Tool
 
 
 class Python(Tool):

@@ -10,13 +10,13 @@ import pytest
 import gem_core
 from gem_core.errors import ConfigError, SandboxError
 from gem_core.tools import make_tools
-from gem_envs.tools import loop
-from gem_envs.tools.python import PythonTool
+from gem_envs.tools import _loop
+from gem_envs.tools._python import PythonTool
 from tests.sandbox.support import needs_namespace
 
 
 def call(tool, code, state=None):
-    return loop.run(tool.call({"code": code}, state or tool.begin()))
+    return _loop.run(tool.call({"code": code}, state or tool.begin()))
 
 
 @pytest.fixture(params=["process", pytest.param("namespace", marks=needs_namespace)])
@@ -94,7 +94,7 @@ def test_programs_of_an_episode_run_one_at_a_time(monkeypatch):
     async def calls():
         return await asyncio.gather(*(tool.call({"code": count}, state) for _ in range(6)))
 
-    assert sorted(result.text for result in loop.run(calls())) == list("123456")
+    assert sorted(result.text for result in _loop.run(calls())) == list("123456")
     assert most == [1] * 6
     tool.end(state)
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gem_chat.calls.examples import example_arguments
-from gem_chat.calls.schema import problem, resolved
+from gem_chat._calls.examples import example_arguments
+from gem_chat._calls.schema import problem, resolved
 
 ITSELF = {"$ref": "#/$defs/T"}
 FAN = {str(n): {"$ref": "#/$defs/T"} for n in range(30)}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_chat.calls.native import ProbeTool, find_calls
-from gem_chat.calls.reading import MAX_CALLS
-from gem_chat.calls.syntaxes import ALL, SYNTAXES, get_syntax
+from gem_chat import get_syntax
+from gem_chat._calls.native import ProbeTool, find_calls
+from gem_chat._calls.reading import MAX_CALLS
+from gem_chat._calls.syntaxes import ALL, SYNTAXES
 from gem_core.errors import UnknownName
 from gem_core.tools import Tool, ToolCall
 

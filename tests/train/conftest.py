@@ -50,7 +50,7 @@ def tiny_folder(made_once):
 
 @pytest.fixture(scope="session")
 def tokenizer(tiny_folder):
-    from gem_lab.engines.loading import load_tokenizer
+    from gem_lab._engines.loading import load_tokenizer
 
     return load_tokenizer(str(tiny_folder))
 
@@ -60,7 +60,7 @@ def model(tiny_folder):
     """A fresh copy of the tiny model."""
     import torch
 
-    from gem_lab.engines.loading import load_model
+    from gem_lab._engines.loading import load_model
 
     return load_model(str(tiny_folder), torch.device("cpu"), "float32")
 

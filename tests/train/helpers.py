@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gem_core
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 EASY = "game:GuessTheNumber-v0(min_number=1, max_number=3, max_turns=2)"
 """A game that the tiny model of the tests knows: random play earns about 0.6."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.images import image_part, text_part
 from gem_envs.text import last_boxed
 

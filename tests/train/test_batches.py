@@ -7,14 +7,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_lab.engines.loading import load_model  # noqa: E402
-from gem_lab.train.batches import (  # noqa: E402
-    compute_logprobs,
-    make_batch,
-    policy_gradient,
-    score_tokens,
-)
-from gem_lab.train.trainer import policy_loss, token_weights  # noqa: E402
+from gem_lab._engines.loading import load_model  # noqa: E402
+from gem_lab.train._batches import compute_logprobs, make_batch, policy_gradient, score_tokens  # noqa: E402
+from gem_lab.train._trainer import policy_loss, token_weights  # noqa: E402
 
 
 def episode(*turns, seed=0, trainable=True, mode="append"):

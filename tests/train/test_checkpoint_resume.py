@@ -15,9 +15,10 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.errors import CheckpointError, ModelError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_lab.engines.loading import load_model  # noqa: E402
-from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_lab.train.checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
+from gem_lab._engines.loading import load_model  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
+from gem_lab.train._checkpoint import STATE_NAME, list_checkpoints, load_state  # noqa: E402
+from gem_lab.train._report import TrainReporter  # noqa: E402
 from tests.train.helpers import options, read_metrics, same_weights  # noqa: E402
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_lab.train.config import TrainConfig
+from gem_lab.train import TrainConfig
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from gem_lab.cli import main
-from gem_lab.train.config import TrainConfig
+from gem_lab import main
+from gem_lab.train import TrainConfig
 from tests.train.helpers import EASY, arguments, options
 
 BLOCKED = """
@@ -21,7 +21,7 @@ class Blocker:
         if name.split(".")[0] in {blocked!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Blocker())
-from gem_lab.cli import main
+from gem_lab import main
 sys.exit(main({words!r}))
 """
 
@@ -50,7 +50,7 @@ def test_a_missing_package_is_reported_in_one_line_with_the_command_that_install
 @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["tiny", "--help"]])
 def test_help_needs_neither_torch_nor_transformers(words):
     code = (
-        f"import sys; from gem_lab.cli import main; code = main({words!r}); "
+        f"import sys; from gem_lab import main; code = main({words!r}); "
         "heavy = {'torch', 'transformers', 'matplotlib', 'rich'} & set(sys.modules); "
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )

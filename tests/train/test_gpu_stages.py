@@ -114,9 +114,9 @@ def test_a_language_model_learns_the_format_and_then_with_rebn(tool, tmp_path):
 
 def test_the_supervised_start_predicts_only_what_all_answers_share(tool, tiny_folder, monkeypatch):
     from gem_core.tasks import EnvChoice
-    from gem_lab.engines.loading import load_model, load_processor
-    from gem_lab.train.batches import TokenScores
-    from gem_lab.train.tiny import random_play
+    from gem_lab._engines.loading import load_model, load_processor
+    from gem_lab.train._batches import TokenScores
+    from gem_lab.train._tiny import random_play
 
     language_model = importlib.import_module("language_model")
     assert language_model.format_lengths([[1, 2, 7, 5, 9], [1, 2, 8, 9], [1, 2, 9]]) == (2, 1)

@@ -15,11 +15,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.errors import CheckpointError, ConfigError, GemError  # noqa: E402
-from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_lab.train.checkpoint import STATE_NAME, save_checkpoint  # noqa: E402
-from gem_lab.train.config import TINY  # noqa: E402
-from gem_lab.train.output import RememberingFile, replace_folder  # noqa: E402
-from gem_lab.train.trainer import Learner  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
+from gem_lab.train._checkpoint import STATE_NAME, save_checkpoint  # noqa: E402
+from gem_lab.train._config import TINY  # noqa: E402
+from gem_lab.train._output import RememberingFile, replace_folder  # noqa: E402
+from gem_lab.train._report import TrainReporter  # noqa: E402
+from gem_lab.train._trainer import Learner  # noqa: E402
 from tests.train.helpers import options, read_metrics  # noqa: E402
 
 
@@ -221,7 +222,7 @@ def test_a_path_that_libraries_cannot_use_is_named(tmp_path):
 
 def test_the_last_lines_name_only_files_that_exist(tiny_folder, tmp_path, capsys):
     pytest.importorskip("rich", reason="needs the extra 'train'")
-    from gem_lab.train.console import ConsoleReporter
+    from gem_lab.train._console import ConsoleReporter
 
     for folder, changes in {"plain": {"eval_episodes": 0}, "all": {"curve": True}}.items():
         chosen = config(tiny_folder, tmp_path / folder, **changes)

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_lab.train import TrainConfig, TrainOutcome, demo, train  # noqa: E402
-from gem_lab.train.console import ConsoleReporter  # noqa: E402
-from gem_lab.train.report import best_and_worst, new_figure, smooth  # noqa: E402
+from gem_lab.train import TrainConfig, TrainOutcome, _demo, train  # noqa: E402
+from gem_lab.train._console import ConsoleReporter  # noqa: E402
+from gem_lab.train._report import best_and_worst, new_figure, smooth  # noqa: E402
 from tests.train.helpers import EASY, options  # noqa: E402
 
 
@@ -192,11 +192,11 @@ def test_the_exit_code_of_the_demo_says_whether_the_agent_learned(
 
     def stub(config, reporter):
         assert (config.out, config.seed, config.estimator) == (str(tmp_path), 3, "rebn")
-        rates = ({demo.ENV: {"gem/success": rate}} for rate in (before, after))
+        rates = ({_demo.ENV: {"gem/success": rate}} for rate in (before, after))
         return TrainOutcome(tmp_path, tmp_path, [], *rates)
 
     monkeypatch.setattr(gem_lab.train, "train", stub)
-    assert demo.main(["--out", str(tmp_path), "--seed", "3"]) == code
+    assert _demo.main(["--out", str(tmp_path), "--seed", "3"]) == code
     said = "the agent learned the game" if code == 0 else "the agent did NOT learn the game"
     assert f"{said}: success {before:.2f} -> {after:.2f}" in capsys.readouterr().out
 
@@ -216,7 +216,7 @@ def test_a_demo_that_fails_says_so_in_one_line(error, code, said, tmp_path, monk
         raise error
 
     monkeypatch.setattr(gem_lab.train, "train", stub)
-    assert demo.main(["--out", str(tmp_path)]) == code
+    assert _demo.main(["--out", str(tmp_path)]) == code
     assert capsys.readouterr().err == said
 
 

@@ -10,14 +10,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_chat import AppendContext  # noqa: E402
+from gem_core import render_observation  # noqa: E402
+from gem_core._tasks import evaluation_tasks  # noqa: E402
 from gem_core._util.seeds import derive_int  # noqa: E402
-from gem_core.observations import render_observation  # noqa: E402
 from gem_core.rollout import Generation  # noqa: E402
-from gem_core.tasks import EnvChoice, evaluation_tasks  # noqa: E402
-from gem_lab.engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
-from gem_lab.train.batches import compute_logprobs, make_batch  # noqa: E402
-from gem_lab.train.config import TrainConfig  # noqa: E402
-from gem_lab.train.rollouts import Rollouts  # noqa: E402
+from gem_core.tasks import EnvChoice  # noqa: E402
+from gem_lab._engines.sampling import BatchingPolicy, _uniforms, full_attention  # noqa: E402
+from gem_lab.train import TrainConfig  # noqa: E402
+from gem_lab.train._batches import compute_logprobs, make_batch  # noqa: E402
+from gem_lab.train._rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import LONG, options  # noqa: E402
 
 

@@ -16,8 +16,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.advantages import gae, rebn
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import gae, get_estimator, rebn
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice
 from gem_lab.train import TrainConfig

@@ -11,9 +11,9 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 
 from gem_chat import AppendContext
 from gem_core.rollout import Generation
-from gem_envs.multiagent.kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
-from gem_envs.multiagent.turn_game import PLAYERS
-from gem_lab.engines.loading import load_tokenizer
+from gem_envs.multiagent._kuhn_poker import ACTIONS, CARDS, CHANCES, VALUE
+from gem_envs.multiagent._turn_game import PLAYERS
+from gem_lab._engines.loading import load_tokenizer
 from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.docs.blocks import ROOT
 

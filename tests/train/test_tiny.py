@@ -15,11 +15,11 @@ from gem_chat import AppendContext  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
 from gem_core.rollout import EpisodeLimits, episode_metrics, run_episode  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
-from gem_envs.games.guess_the_number import GuessTheNumber  # noqa: E402
-from gem_envs.tools.wrapper import Tools  # noqa: E402
-from gem_lab.engines.sampling import BatchingPolicy  # noqa: E402
+from gem_envs._games.guess_the_number import GuessTheNumber  # noqa: E402
+from gem_envs.tools import Tools  # noqa: E402
+from gem_lab._engines.sampling import BatchingPolicy  # noqa: E402
 from gem_lab.train import TinyOptions, make_tiny, save_tiny  # noqa: E402
-from gem_lab.train.tiny import RandomPlayer, folder_hash  # noqa: E402
+from gem_lab.train._tiny import RandomPlayer, folder_hash  # noqa: E402
 from tests.train.helpers import EASY  # noqa: E402
 
 QUICK = {"env": (EASY,), "hidden_size": 32, "layers": 1, "warm_start_steps": 2, "warm_start_tokens": 500,

@@ -12,11 +12,11 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 import gem_core
-from gem_chat.vision import is_processor
+from gem_chat._vision import is_processor
 from gem_core.errors import ConfigError
 from gem_core.images import image_urls
 from gem_core.rollout import read_traces
-from gem_lab.engines.loading import load_processor
+from gem_lab._engines.loading import load_processor
 from gem_lab.train import TinyOptions, TrainConfig, save_tiny, train
 from tests.train.painted import Shades
 

@@ -19,9 +19,10 @@ from gem_core.advantages import estimator, gdpo  # noqa: E402
 from gem_core.errors import UnsupportedTemplate  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EVAL_SEEDS  # noqa: E402
-from gem_lab.train import TrainConfig, TrainReporter, train  # noqa: E402
-from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
-from gem_lab.train.trainer import Learner, Trainer  # noqa: E402
+from gem_lab.train import TrainConfig, train  # noqa: E402
+from gem_lab.train._checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_lab.train._report import TrainReporter  # noqa: E402
+from gem_lab.train._trainer import Learner, Trainer  # noqa: E402
 from tests.train.helpers import EASY, LONG, options, read_metrics, same_weights  # noqa: E402
 
 NAMES = {
@@ -471,18 +472,18 @@ def test_the_folder_records_what_ran_and_its_results(learned):
 def test_the_tiny_model_is_created_again_when_its_environment_changed(tmp_path, monkeypatch):
     from functools import partial
 
-    from gem_lab.train import TinyOptions, models, report
-    from gem_lab.train.tiny import folder_hash
+    from gem_lab.train import TinyOptions, _models, _report
+    from gem_lab.train._tiny import folder_hash
 
     quick = partial(TinyOptions, warm_start_steps=1, corpus_episodes=10, warm_start_tokens=500, layers=1)
-    monkeypatch.setattr(models, "TinyOptions", quick)
+    monkeypatch.setattr(_models, "TinyOptions", quick)
     config = TrainConfig(env=[f"{EASY}=2"], out=str(tmp_path))
-    folder = models.prepare_model(config, config.model, report.TrainReporter())
+    folder = _models.prepare_model(config, config.model, _report.TrainReporter())
     assert folder == str(tmp_path / "tiny")
     first = folder_hash(tmp_path / "tiny")
     (tmp_path / "tiny" / "mark").write_text("the same folder")
-    models.prepare_model(config, config.model, report.TrainReporter())
+    _models.prepare_model(config, config.model, _report.TrainReporter())
     assert (tmp_path / "tiny" / "mark").exists()
-    models.prepare_model(TrainConfig(env=[LONG], out=str(tmp_path)), "tiny", report.TrainReporter())
+    _models.prepare_model(TrainConfig(env=[LONG], out=str(tmp_path)), "tiny", _report.TrainReporter())
     assert folder_hash(tmp_path / "tiny") != first
     assert not (tmp_path / "tiny" / "mark").exists()

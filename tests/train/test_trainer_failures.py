@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 from gem_core._util.files import claimed  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
-from gem_lab.cli import main  # noqa: E402
+from gem_lab import main  # noqa: E402
 from gem_lab.train import TrainConfig, train  # noqa: E402
-from gem_lab.train.checkpoint import list_checkpoints, load_state  # noqa: E402
-from gem_lab.train.rollouts import Rollouts  # noqa: E402
+from gem_lab.train._checkpoint import list_checkpoints, load_state  # noqa: E402
+from gem_lab.train._rollouts import Rollouts  # noqa: E402
 from tests.train.helpers import EASY, Faulty, arguments, options, read_metrics  # noqa: E402
 
 
@@ -285,7 +285,7 @@ def test_ctrl_c_is_reported_in_one_line_and_closes_everything(tiny_folder, tmp_p
 
 
 def test_an_error_of_the_model_ends_all_episodes(tiny_folder, tmp_path, monkeypatch, caplog):
-    from gem_lab.engines.sampling import BatchingPolicy
+    from gem_lab._engines.sampling import BatchingPolicy
 
     def fail(self, requests):
         raise RuntimeError("out of memory")
@@ -307,7 +307,7 @@ class NeverAsked:
 
 def test_failed_episodes_are_left_to_the_trainer_to_report(tiny_folder, tmp_path, tokenizer, caplog):
     from gem_chat import AppendContext
-    from gem_core.tasks import evaluation_tasks
+    from gem_core._tasks import evaluation_tasks
 
     config = TrainConfig(**options(tiny_folder, tmp_path))
     players = {"": (NeverAsked(), AppendContext(tokenizer))}
@@ -341,7 +341,7 @@ def test_evaluation_that_fails_as_a_whole_after_training_is_reported(tiny_folder
 
 
 def test_reporter_is_closed_whatever_happens(tiny_folder, tmp_path):
-    from gem_lab.train import TrainReporter
+    from gem_lab.train._report import TrainReporter
 
     class Closing(TrainReporter):
         closed = 0

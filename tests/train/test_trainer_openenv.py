@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_core.observations import render_observation  # noqa: E402
+from gem_core import render_observation  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_core.tasks import EnvChoice  # noqa: E402
 from gem_lab.train import TrainConfig, train  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.recorders import register
 
 if __name__ == "__main__":

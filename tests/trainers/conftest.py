@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gem_core import registration
+from gem_core import _registration
 from gem_core._util import entry_points
-from gem_lab.cli import main
+from gem_lab import main
 
 pytest.register_assert_rewrite("tests.trainers.evidence")
 
@@ -45,8 +45,8 @@ def _new_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: warm-cold\nVersion: 0.1.0\n")
     (metadata / "entry_points.txt").write_text("[gem_core.envs]\nwarm_cold = warm_cold:register_envs\n")
     monkeypatch.syspath_prepend(tmp_path / "package")
-    registration._envs.names()  # loads the built-in ones
-    monkeypatch.setattr(registration._envs, "_values", registration._envs.registered())
+    _registration._envs.names()  # loads the built-in ones
+    monkeypatch.setattr(_registration._envs, "_values", _registration._envs.registered())
     monkeypatch.setattr(entry_points, "_loaded_groups", entry_points._loaded_groups - {"gem_core.envs"})
     return "warmcold:WarmCold-v0"
 
@@ -120,7 +120,7 @@ def model(warm: Path) -> Any:
 @pytest.fixture(scope="module")
 def processor() -> Any:
     """Processor like Qwen2-VL's, with a tokenizer with ChatML's template."""
-    from gem_lab.train.tiny_vision import make_processor
+    from gem_lab.train._tiny_vision import make_processor
     from tests.rollout.tokenizers import bpe_tokenizer
 
     return make_processor(bpe_tokenizer("chatml"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import ClassVar
 
-from gem_envs.base import MoveResult, TurnBasedEnv
+from gem_envs import MoveResult, TurnBasedEnv
 
 _RIGHT = "231"
 

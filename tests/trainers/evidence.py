@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import Episode, RowSplit, Turn
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EnvChoice
-from gem_lab.train.batches import policy_gradient
+from gem_lab.train._batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
 
 GAMMA = 0.9

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from gem_lab.checker import check_env
+from gem_lab import check_env
 from tests.docs.blocks import ROOT
 
 EXAMPLE = ROOT / "integrations/examples/own_env.py"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gem_chat.calls.formats import get_format
-from gem_chat.calls.syntaxes import get_syntax
-from gem_core import register
-from gem_core.core import Env
+from gem_chat import get_syntax
+from gem_chat._calls.formats import get_format
+from gem_core import Env, register
 from gem_core.tools import ToolResult
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 from tests.support import ForgingEnv, ScriptedEnv
 from tests.trainers.tool_episodes import Boxes, Look, first_call
 

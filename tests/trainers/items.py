@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gem_chat import EnvPlayer, MessagesContext
+from gem_core._tasks import count_items
 from gem_core.rollout import EnvPool, Episode
-from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 
 HAS_RG = importlib.util.find_spec("reasoning_gym") is not None
 KINDS = ["file", "generated", "service", *(["reasoning-gym"] if HAS_RG else [])]

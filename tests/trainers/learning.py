@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.entry_points import absolute
-from gem_lab.consistency.learning import REFERENCE, LearningRun, open_runs, read_runs
+from gem_lab.consistency._learning import REFERENCE, LearningRun, open_runs, read_runs
 
 MODELS = Path("tests/trainers/tiny")
 """Folder of the initial weights, one per budget; kept, because another CPU rounds differently."""

@@ -13,10 +13,17 @@ from statistics import fmean, stdev
 from typing import Any
 
 from gem_core._util.files import write_atomically
-from gem_lab.consistency import Equivalence, LearningRun, compare_learning, read_runs
-from gem_lab.consistency.learning import LEAST_SEEDS, MARGIN, REBN
-from gem_lab.consistency.learning_page import series_name, strokes
-from gem_lab.train.report import new_figure, save_figure, smooth
+from gem_lab.consistency._learning import (
+    LEAST_SEEDS,
+    MARGIN,
+    REBN,
+    Equivalence,
+    LearningRun,
+    compare_learning,
+    read_runs,
+)
+from gem_lab.consistency._learning_page import series_name, strokes
+from gem_lab.train._report import new_figure, save_figure, smooth
 from tests.trainers.learning import BUDGETS, EARLIER, RESULTS, TRAINERS, Budget
 
 

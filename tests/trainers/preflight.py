@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.docs.blocks import ROOT
 
 SILENT_SERVER = "openenv:http://127.0.0.1:1"

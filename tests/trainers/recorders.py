@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from gem_core.errors import ConfigError
-from gem_lab.consistency.learning import REFERENCE
-from gem_lab.discovery import load_trainer, register_trainer
+from gem_lab import load_trainer, register_trainer
+from gem_lab.consistency._learning import REFERENCE
 from tests.consistency.scenario import Scenario
 from tests.trainers.learning import TRAINERS
 from tests.trainers.shared import ROOT

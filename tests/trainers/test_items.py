@@ -12,17 +12,18 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("reasoning_gym")
 
-from gem_oat.tasks import task_prompts
-from gem_openrlhf.labels import openrlhf_row
-from gem_openrlhf.labels import task_of as openrlhf_task
-from gem_rl2.rows import rl2_row
-from gem_rl2.rows import task_of as rl2_task
-from gem_trl.dataset import prompt_task, task_prompt
-from gem_verl.rows import task_of as verl_task
-from gem_verl.rows import verl_row
+from gem_oat._tasks import task_prompts
+from gem_openrlhf._labels import openrlhf_row
+from gem_openrlhf._labels import task_of as openrlhf_task
+from gem_rl2._rows import rl2_row
+from gem_rl2._rows import task_of as rl2_task
+from gem_trl._dataset import prompt_task, task_prompt
+from gem_verl._rows import task_of as verl_task
+from gem_verl._rows import verl_row
 
-from gem_core.tasks import EnvChoice, TaskRow, count_items, make_tasks, read_task, write_tasks
-from gem_core.trainers.tasks import read_tasks
+from gem_core._tasks import count_items
+from gem_core.tasks import EnvChoice, TaskRow, make_tasks, read_task, write_tasks
+from gem_core.trainers import read_tasks
 from tests.trainers.items import KINDS, check_epochs, source_of
 
 Through: Any = Callable[[EnvChoice, int, Path], list[TaskRow]]

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from gem_lab.consistency import compare_learning, read_runs
+from gem_lab.consistency._learning import compare_learning, read_runs
 from tests.trainers import learning
 from tests.trainers.learning import Given
 from tests.trainers.processes import ROOT
@@ -69,9 +69,9 @@ def test_the_fault_reaches_the_update(monkeypatch: pytest.MonkeyPatch, tmp_path:
     pytest.importorskip("torch", reason="needs the extra 'train'")
     from gem_core.rollout import run_episode
     from gem_core.tasks import EnvChoice
-    from gem_lab.train.batches import Batch
-    from gem_lab.train.tiny import RandomPlayer
-    from gem_lab.train.trainer import Learner
+    from gem_lab.train._batches import Batch
+    from gem_lab.train._tiny import RandomPlayer
+    from gem_lab.train._trainer import Learner
     from tests.trainers.reference.learn import config, discount_per_token
 
     given = Given("doors", "per-token", 0, tmp_path / "runs.jsonl")

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_chat.calls.syntaxes import get_syntax
-from gem_core import register
-from gem_core.core import Env
+from gem_chat import get_syntax
+from gem_core import Env, register
 from gem_core.tools import Tool, ToolCall, ToolResult
-from gem_envs.tools.wrapper import Tools
+from gem_envs.tools import Tools
 
 ENV = "test:Boxes"
 FORMATS = ("hermes", "xml", "glm")

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gem_core.core import Env
-from gem_core.spec import EnvSpec
-from gem_core.vector import VectorEnv, make_vec
-from gem_core.wrapper import Wrapper
+from gem_core import Env, EnvSpec, Wrapper, make_vec
+from gem_core.vector import VectorEnv
 
 OBEDIENT = EnvSpec("test:Obedient-v0", "tests.vector.envs:Obedient")
 RELEASE = threading.Event()

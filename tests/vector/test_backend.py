@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, VectorEnv, make_vec
+from gem_core import EnvSpec, make_vec
+from gem_core.vector import AutoresetMode, VectorEnv
 
 SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")
 # episodes of 1, 2, and 3 steps, a truncated one, and one that fails in its second step

@@ -6,11 +6,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gem_core import Env
+from gem_core import Env, make_vec, register
+from gem_core._core import ResetResult, StepResult
 from gem_core._util.places import Places
-from gem_core.core import ResetResult, StepResult
-from gem_core.registration import register
-from gem_core.vector import make_vec
 
 PLACES = Places(1)
 RAN: list[str] = []

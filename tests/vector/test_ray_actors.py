@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from gem_core.core import Env
+from gem_core import Env, EnvSpec, make_vec
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, VectorEnv, make_vec
-from gem_core.vector.slot import rebuilt_seed
+from gem_core.vector import AutoresetMode, VectorEnv
+from gem_core.vector._slot import rebuilt_seed
 from tests.local_ray import local_ray
 from tests.vector.envs import OBEDIENT, Obedient
 from tests.vector.test_backend import build, play

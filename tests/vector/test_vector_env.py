@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gem_core import EnvSpec, make_vec
 from gem_core.errors import CallOrderError, ConfigError, ResetNeeded, UnknownEnv
-from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, VectorEnv, make_vec
+from gem_core.vector import AutoresetMode, VectorEnv
 from tests.support import ScriptedEnv
 
 SCRIPTED = EnvSpec("test:Scripted-v0", "tests.support:ScriptedEnv")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from gem_core import EnvSpec, make_vec
 from gem_core.errors import ConfigError, EnvError, ResetNeeded
-from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, VectorEnv, make_vec
-from gem_core.vector.slot import rebuilt_seed
+from gem_core.vector import AutoresetMode, VectorEnv
+from gem_core.vector._slot import rebuilt_seed
 from tests.vector.envs import OBEDIENT, RELEASE, RETURNS, Obedient, obedient
 
 TIMEOUT = 1.0  # long enough for a normal step on a busy machine

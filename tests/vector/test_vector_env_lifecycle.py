@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
-from gem_core import registration
+from gem_core import EnvSpec, _registration, make_vec
 from gem_core.errors import CallOrderError
-from gem_core.spec import EnvSpec
-from gem_core.vector import AutoresetMode, make_vec
-from gem_core.vector import make as make_module
-from gem_core.vector.make import _choose
+from gem_core.vector import AutoresetMode
+from gem_core.vector import _make as make_module
+from gem_core.vector._make import _choose
 from tests.support.recorded import Record, runs, wait_until
 from tests.vector.envs import RELEASE, Obedient, obedient
 
@@ -75,9 +74,9 @@ def test_specs_and_wrapper_names_of_this_process_are_known_in_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        registration._wrappers,
+        _registration._wrappers,
         "_values",
-        {**registration.wrapper_entry_points(), "test_loud": "tests.vector.envs:Loud"},
+        {**_registration.wrapper_entry_points(), "test_loud": "tests.vector.envs:Loud"},
     )
     for backend in ("inline", "process"):
         with obedient(1, backend=backend, wrappers="test_loud") as envs:
@@ -172,8 +171,8 @@ def test_a_worker_ends_with_its_parent() -> None:
     """A worker also ends if the vector env is not closed, and if the parent is killed."""
     script = (
         "import sys\n"
-        "from gem_core.spec import EnvSpec\n"
-        "from gem_core.vector import make_vec\n"
+        "from gem_core import EnvSpec\n"
+        "from gem_core import make_vec\n"
         "if __name__ == '__main__':\n"
         "    envs = make_vec(EnvSpec('test:O-v0', 'tests.vector.envs:Obedient'), backend='process')\n"
         "    envs.reset()\n"
@@ -204,8 +203,8 @@ def test_a_worker_in_a_step_ends_with_a_parent_that_was_killed_and_so_does_what_
 ) -> None:
     record = Record(tmp_path / "record")
     script = (
-        "from gem_core.spec import EnvSpec\n"
-        "from gem_core.vector import make_vec, slices\n"
+        "from gem_core import EnvSpec\n"
+        "from gem_core import make_vec; from gem_core.vector import _slices as slices\n"
         "slices.GRACE = 0.3\n"
         "if __name__ == '__main__':\n"
         f"    kwargs = {{'path': {str(tmp_path / 'record')!r}}}\n"
@@ -252,7 +251,7 @@ def test_async_calls_leave_the_loop_free_and_lose_nothing_when_canceled(backend:
 def test_an_environment_that_hangs_does_not_keep_the_program_from_ending(call: str) -> None:
     code = f"""
 import asyncio
-from gem_core.vector import make_vec
+from gem_core import make_vec
 from tests.vector.envs import OBEDIENT
 
 async def main():

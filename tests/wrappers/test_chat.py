@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
+from gem_chat._wrappers import ConcatChat, ConcatChatOnReset
+from gem_core import render_observation, wrap
 from gem_core.errors import ConfigError, MissingDependency, ModelError, UnsupportedTemplate
-from gem_core.observations import render_observation
-from gem_core.registration import wrap
 from tests.rollout.jinja_tokenizer import JinjaTokenizer
 from tests.wrappers.test_observation import IMAGE, Telling, shown, telling
 

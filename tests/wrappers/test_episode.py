@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env, Wrapper, wrap
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.registration import wrap
-from gem_core.wrapper import Wrapper
 from tests.support import ScriptedEnv
 from tests.wrappers.test_observation import Telling
 

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env, wrap
 from gem_core.errors import ConfigError
-from gem_core.registration import wrap
 from tests.support import ScriptedEnv
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}

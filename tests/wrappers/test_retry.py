@@ -6,10 +6,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.wrappers.retry import Retry
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.datasets.math import MathEnv
-from gem_lab.checker import check_env
+from gem_core.wrappers import Retry
+from gem_envs.datasets import CodeEnv, MathEnv
+from gem_lab import check_env
 from tests.support import ScriptedEnv
 
 ROWS = [{"problem": "2 + 2", "answer": "4"}]

@@ -8,11 +8,12 @@ from typing import ClassVar
 import pytest
 
 import gem_core
-from gem_core import tools as base
+from gem_core import _tools as base
 from gem_core.errors import ConfigError, ResetNeeded, UnknownName
 from gem_core.tools import Tool, ToolResult, register_tool
-from gem_envs.tools.wrapper import LAST_USE, Tools
-from gem_lab.checker import check_env
+from gem_envs.tools import Tools
+from gem_envs.tools._wrapper import LAST_USE
+from gem_lab import check_env
 from tests.support import ScriptedEnv
 
 TEXT: dict = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -307,7 +308,7 @@ class Peek(Tool):
 
 
 def test_a_tool_sees_the_environment_below_all_wrappers_and_rewards_its_calls():
-    inner = gem_core.registration.wrap(ScriptedEnv([0.0, 1.0]), "time_limit(max_turns=5)")
+    inner = gem_core._registration.wrap(ScriptedEnv([0.0, 1.0]), "time_limit(max_turns=5)")
     env = Tools(Tools(inner, tools=Upper()), tools=Peek(), format="hermes", max_calls=2, tool_reward=0.5)
     env.reset(seed=0)
     call = '<tool_call>{"name": "peek", "arguments": {"pay": %s}}</tool_call>'

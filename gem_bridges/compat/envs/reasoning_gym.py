@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gem_envs.rg.env import ReasoningGymEnv
+from gem_envs._rg.env import ReasoningGymEnv
 
 __all__ = ["ReasoningGymEnv"]

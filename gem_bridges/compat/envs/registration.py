@@ -6,14 +6,12 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gem_bridges.compat.envs.arguments import IGNORED, Attributes
-from gem_core import registration
-from gem_core.core import Env, Info, Observation, ResetOptions, ResetResult, StepResult
-from gem_core.registration import WrapperLike, print_envs, register
-from gem_core.spec import EnvSpec
+from gem_bridges.compat.envs._arguments import IGNORED, Attributes
+from gem_core import Env, EnvSpec, Info, Observation, Wrapper, _registration, print_envs, register
+from gem_core import make_vec as make_vector
+from gem_core._core import ResetOptions, ResetResult, StepResult
+from gem_core._registration import WrapperLike
 from gem_core.vector import VectorEnv
-from gem_core.vector import make_vec as make_vector
-from gem_core.wrapper import Wrapper
 
 __all__ = ["ENV_REGISTRY", "EnvSpec", "make", "make_vec", "print_envs", "register"]
 
@@ -104,7 +102,7 @@ def make(env_id: str, *, seed: int | None = None, **kwargs: Any) -> GemStyleEnv:
             ``verbose``, ``load_from_cache_file``, ``max_workers``, ``sandbox_type``, and ``max_turns`` of a
             dataset) and ``dataset=None`` are dropped if the constructor lacks them.
     """
-    return GemStyleEnv(registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
+    return GemStyleEnv(_registration.make(env_id, **_accepted(env_id, kwargs)), env_id, seed)
 
 
 def make_vec(
@@ -141,15 +139,15 @@ class _EnvRegistry(Mapping[str, EnvSpec]):
     """Read-only view of the registered environments."""
 
     def __getitem__(self, env_id: str) -> EnvSpec:
-        if env_id not in registration.list_envs(env_id):
+        if env_id not in _registration.list_envs(env_id):
             raise KeyError(env_id)
-        return registration.spec(env_id)
+        return _registration.spec(env_id)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(registration.list_envs())
+        return iter(_registration.list_envs())
 
     def __len__(self) -> int:
-        return len(registration.list_envs())
+        return len(_registration.list_envs())
 
 
 ENV_REGISTRY: Mapping[str, EnvSpec] = _EnvRegistry()
@@ -157,8 +155,8 @@ ENV_REGISTRY: Mapping[str, EnvSpec] = _EnvRegistry()
 
 def _accepted(env_id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments without those of GEM's arguments that the constructor lacks."""
-    spec = registration.spec(env_id)
-    names = (*registration.accepted_arguments(spec), "seed")
+    spec = _registration.spec(env_id)
+    names = (*_registration.accepted_arguments(spec), "seed")
     dropped = {name for name in kwargs if name in IGNORED and name not in names}
     if kwargs.get("dataset", 0) is None:
         dropped.add("dataset")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gem_chat.calls.formats import get_format
+from gem_chat._calls.formats import get_format
 from gem_core.tools import Tool, ToolResult, ToolState
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 
 ToolCallResult = tuple[bool, bool, str, str]
 """Whether there is a call, whether it failed, the observation, and the response up to the call."""
@@ -62,7 +62,7 @@ class NativeTool(BaseTool):
         call = calls[0]
         if call.error is not None:
             return True, True, f"The call was not made: {call.error}.", action[: call.end]
-        result = loop.run(self._call(call.arguments))
+        result = _loop.run(self._call(call.arguments))
         return True, not result.ok, self._show(result), action[: call.end]
 
     async def _call(self, arguments: Mapping[str, Any]) -> ToolResult:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gem_bridges.compat.tools.base_tool import NativeTool
-from gem_envs.tools.python import PythonTool
+from gem_envs.tools._python import PythonTool
 
 
 class PythonCodeTool(NativeTool):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gem_bridges.compat.tools.base_tool import NativeTool
-from gem_envs.tools.search.tool import SearchTool as NativeSearch
+from gem_envs.tools.search._tool import SearchTool as NativeSearch
 
 
 class SearchTool(NativeTool):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gem_bridges.compat.tools.base_tool import BaseTool
+from gem_core import Env, Info, Observation, Wrapper
+from gem_core._core import ResetResult, StepResult
 from gem_core._util.checks import check_int
-from gem_core.core import Env, Info, Observation, ResetResult, StepResult
 from gem_core.errors import ConfigError
-from gem_core.wrapper import Wrapper
-from gem_envs.tools.wrapper import LAST_USE
+from gem_envs.tools._wrapper import LAST_USE
 
 
 class ToolEnvWrapper(Wrapper):

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gem_core.wrappers.episode import EpisodeStatistics as EpisodeTrackingWrapper
+from gem_core.wrappers import EpisodeStatistics as EpisodeTrackingWrapper
 
 __all__ = ["EpisodeTrackingWrapper"]

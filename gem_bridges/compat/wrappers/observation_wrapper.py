@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_chat.wrappers import ConcatChat, ConcatChatOnReset
-from gem_core.core import Env
+from gem_chat._wrappers import ConcatChat, ConcatChatOnReset
+from gem_core import Env, Wrapper
 from gem_core.errors import ConfigError
-from gem_core.wrapper import Wrapper
-from gem_core.wrappers.observation import Concat, ConcatWithAction
+from gem_core.wrappers import Concat, ConcatWithAction
 
 
 def ObservationWrapper(  # a class in GEM

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from gem_bridges.compat.wrappers.observation_wrapper import ObservationWrapper
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError
-from gem_core.wrappers.episode import EpisodeStatistics
-from gem_envs.tools.presets import (
+from gem_core.wrappers import EpisodeStatistics
+from gem_envs.tools._presets import (
     python_tool,
     python_tool_no_int_reward,
     python_tool_no_int_reward_last_line_error,

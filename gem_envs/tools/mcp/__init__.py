@@ -3,10 +3,29 @@
     env = gem_core.make("math:Arithmetic-v0",
     wrappers="tools(tools=\\"mcp(url='http://localhost:8000/mcp')\\")")
 
-`tool` provides the tools of a server in an environment, `pool` holds the sessions, `env_server` lets
-external agents play an environment, and `example` is a small server for experiments. Both major versions of
-the official package ``mcp`` are supported; `sdk` hides their differences.
+`mcp_tools` provides the tools of a server in an environment. `example` and `sqlite` are servers:
+``python -m gem_envs.tools.mcp.sqlite``. Both major versions of the official package ``mcp`` are supported.
 """
 
-TOKEN_VARIABLE = "GEM_CORE_MCP_TOKEN"
-"""Environment variable with the token of a server over HTTP."""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gem_core._util.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from gem_envs.tools.mcp._pool import close_pools
+    from gem_envs.tools.mcp._tool import mcp_tools
+
+__all__ = [
+    "close_pools",
+    "mcp_tools",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "gem_envs.tools.mcp._pool": ["close_pools"],
+        "gem_envs.tools.mcp._tool": ["mcp_tools"],
+    },
+)

@@ -8,21 +8,35 @@ are imported on first use; this module needs no Oat.
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_oat._actor import Actor
+    from gem_oat._args import Args
+    from gem_oat._learner import CriticLearner, Learner
+
+__all__ = [
+    "Actor",
+    "Args",
+    "CriticLearner",
+    "Learner",
+    "TRAINER",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="Oat",
     package="gem_oat",
     distribution="oat-llm",
     versions=">=0.2.3,<0.3",
     hook="python -m gem_oat.train, with Oat's own flags",
-    hook_modules=("gem_oat.train", "gem_oat.actor", "gem_oat.learner"),
+    hook_modules=("gem_oat.train", "gem_oat._actor", "gem_oat._learner"),
     supplies=("group_ids", "lengths", "values", "agent_ids", "state_keys", "reward_components", "truncated"),
     supplies_to_stats=("lengths",),
 )
-TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_oat.repro:write", preflight="gem_oat.train:check")
+TRAINER = TrainerPlugin(_SUPPORTED, recipe_writer="gem_oat._repro:write", preflight="gem_oat._train:check")
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED, {"actor": ["Actor"], "args": ["Args"], "learner": ["CriticLearner", "Learner"]}
+    _SUPPORTED, {"_actor": ["Actor"], "_args": ["Args"], "_learner": ["CriticLearner", "Learner"]}
 )

@@ -8,10 +8,19 @@ Your own agent file can subclass `GemExecutor`; OpenRLHF is imported only then.
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_openrlhf._executor import GemExecutor
+
+__all__ = [
+    "GemExecutor",
+    "TRAINER",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="OpenRLHF",
     package="gem_openrlhf",
     distribution="openrlhf",
@@ -38,13 +47,11 @@ SUPPORTED = SupportedTrainer(
     ),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
-    exporter="gem_openrlhf.labels:write",
-    recipe_writer="gem_openrlhf.repro:write",
+    _SUPPORTED,
+    exporter="gem_openrlhf._labels:write",
+    recipe_writer="gem_openrlhf._repro:write",
     files={"agent": "gem_openrlhf.agent"},
-    preflight="gem_openrlhf.train_ppo_ray:check",
+    preflight="gem_openrlhf._train_ppo_ray:check",
 )
 
-__getattr__, __dir__ = lazy_exports(
-    SUPPORTED, {"executor": ["GemExecutor"], "experience_maker": ["GemExperienceMaker"]}
-)
+__getattr__, __dir__ = lazy_exports(_SUPPORTED, {"_executor": ["GemExecutor"]})

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gem_openrlhf.executor import GemExecutor as AgentExecutor
+from gem_openrlhf._executor import GemExecutor as AgentExecutor
 
 __all__ = ["AgentExecutor"]

@@ -3,7 +3,7 @@
     torchrun --nproc_per_node=8 -m gem_rl2.train <your config> adv.estimator=rebn adv.gamma=0.9
 
 Two versions of RL2 are in use, both numbered 0.0.2: the version on the package index, whose environments have
-``reset`` and ``step``, and the newer source tree, whose environments have ``generate``. `gem_rl2.upstream`
+``reset`` and ``step``, and the newer source tree, whose environments have ``generate``. `gem_rl2._upstream`
 distinguishes them.
 """
 
@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
 
-ENV_PATH = str(Path(__file__).with_name("env.py"))
+__all__ = [
+    "TRAINER",
+]
+
+_ENV_PATH = str(Path(__file__).with_name("env.py"))
 """Value of ``rollout.env_path``, which `gem_rl2.train` sets."""
 
-SUPPORTED = SupportedTrainer(
+_SUPPORTED = SupportedTrainer(
     name="RL2",
     package="gem_rl2",
     distribution="rl-square",
@@ -28,8 +32,8 @@ SUPPORTED = SupportedTrainer(
     supplies=("group_ids", "lengths"),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
-    exporter="gem_rl2.rows:write",
-    recipe_writer="gem_rl2.repro:write",
-    preflight="gem_rl2.train:check",
+    _SUPPORTED,
+    exporter="gem_rl2._rows:write",
+    recipe_writer="gem_rl2._repro:write",
+    preflight="gem_rl2._train:check",
 )

@@ -6,7 +6,7 @@ RL2's rank 0 loads this file by its path. The newer source tree calls `generate`
 
 from __future__ import annotations
 
-from gem_rl2.session import Session
+from gem_rl2._session import Session
 
-session = Session.current()
-generate, reset, step = session.generate, session.reset, session.step
+_session = Session.current()
+generate, reset, step = _session.generate, _session.reset, _session.step

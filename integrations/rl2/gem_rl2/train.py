@@ -1,60 +1,10 @@
-"""RL2's own trainer with GEM activated.
-
-    torchrun --nproc_per_node=8 -m gem_rl2.train <RL2's overrides> adv.estimator=rebn adv.gamma=0.9
-
-The config is RL2's, with ``rollout.env_path`` set to `gem_rl2.ENV_PATH` unless you set it. An unsupported
-setting is reported in one line before a model is loaded.
-"""
+"""RL2 with environments: ``python -m gem_rl2.train`` under torchrun."""
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-from typing import Any
+from gem_rl2._train import main
 
-from gem_core.trainers.options import compose_config
-from gem_core.trainers.plan import Plan
-from gem_core.trainers.plugin import errors_in_one_line
-from gem_rl2 import SUPPORTED
-from gem_rl2.activation import activate
-from gem_rl2.options import check_added, check_config, prepare
-from gem_rl2.plan import plan_of
-from gem_rl2.upstream import find
-
-
-def check(overrides: list[str]) -> Plan:
-    """Check the overrides of this command without starting a run, and return what the run would do.
-
-    Raises:
-        Exception: A run would reject them.
-    """
-    upstream = find()
-    folder = Path(upstream.algorithms.__file__ or "").parents[1] / "trainer" / "config"
-    config = compose_config(folder, "ppo", overrides)
-    check_added(overrides, config, upstream)
-    prepare(config, upstream)
-    check_config(config, upstream)
-    return plan_of(config, upstream)
-
-
-def main() -> None:
-    """Check the config and run RL2's `main` with it."""
-    with errors_in_one_line(SUPPORTED):
-        upstream = find()
-    import hydra
-    from hydra.core.hydra_config import HydraConfig
-
-    ppo: Any = importlib.import_module("RL2.trainer.ppo")
-
-    def run(config: Any) -> None:
-        with errors_in_one_line(SUPPORTED):
-            check_added(HydraConfig.get().overrides.task, config, upstream)
-            prepare(config, upstream)
-            activate(config, upstream)
-        ppo.main.__wrapped__(config)  # the function inside hydra's decorator
-
-    folder = str(Path(ppo.__file__).parent / "config")
-    hydra.main(config_path=folder, config_name="ppo", version_base=None)(run)()
+__all__: list[str] = []
 
 
 if __name__ == "__main__":

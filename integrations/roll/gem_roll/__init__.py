@@ -11,10 +11,22 @@ The classes named in a YAML are imported on first use; this module needs no ROLL
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_roll._managers import GemStepEnvManager, GemTrajEnvManager
+    from gem_roll._pipeline import ReBNAgenticPipeline
+
+__all__ = [
+    "GemStepEnvManager",
+    "GemTrajEnvManager",
+    "ReBNAgenticPipeline",
+    "TRAINER",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="ROLL",
     package="gem_roll",
     distribution="roll",
@@ -23,7 +35,7 @@ SUPPORTED = SupportedTrainer(
     home_variable="ROLL_HOME",
     checkout_module="roll.pipeline",
     on_index=False,
-    hook_modules=("gem_roll.pipeline", "gem_roll.managers"),
+    hook_modules=("gem_roll._pipeline", "gem_roll._managers"),
     supplies=(
         "group_ids",
         "lengths",
@@ -34,9 +46,11 @@ SUPPORTED = SupportedTrainer(
         "truncated",
     ),
 )
-TRAINER = TrainerPlugin(SUPPORTED, recipe_writer="gem_roll.repro:write", preflight="gem_roll.preflight:check")
+TRAINER = TrainerPlugin(
+    _SUPPORTED, recipe_writer="gem_roll._repro:write", preflight="gem_roll._preflight:check"
+)
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED,
-    {"managers": ["GemTrajEnvManager", "GemStepEnvManager"], "pipeline": ["ReBNAgenticPipeline"]},
+    _SUPPORTED,
+    {"_managers": ["GemTrajEnvManager", "GemStepEnvManager"], "_pipeline": ["ReBNAgenticPipeline"]},
 )

@@ -15,16 +15,35 @@ The classes and functions are imported on first use; this module needs no TRL.
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_trl._config import GemConfig
+    from gem_trl._dataset import tasks
+    from gem_trl._playing import rollout
+    from gem_trl._rewards import episode_return
+    from gem_trl._tool_loop import environment
+    from gem_trl._trainer import GemGRPOTrainer
+
+__all__ = [
+    "GemConfig",
+    "GemGRPOTrainer",
+    "TRAINER",
+    "environment",
+    "episode_return",
+    "rollout",
+    "tasks",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="TRL",
     package="gem_trl",
     distribution="trl",
     versions=">=1.12,<1.17",
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
-    hook_modules=("gem_trl.trainer", "gem_trl.grpo"),
+    hook_modules=("gem_trl._trainer", "gem_trl.grpo"),
     supplies=(
         "group_ids",
         "lengths",
@@ -36,20 +55,20 @@ SUPPORTED = SupportedTrainer(
     ),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
-    exporter="gem_trl.dataset:write",
-    recipe_writer="gem_trl.repro:write",
-    preflight="gem_trl.grpo:check",
+    _SUPPORTED,
+    exporter="gem_trl._dataset:write",
+    recipe_writer="gem_trl._repro:write",
+    preflight="gem_trl._grpo:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED,
+    _SUPPORTED,
     {
-        "config": ["GemConfig"],
-        "dataset": ["tasks"],
-        "playing": ["rollout"],
-        "rewards": ["episode_return"],
-        "tool_loop": ["environment"],
-        "trainer": ["GemGRPOTrainer"],
+        "_config": ["GemConfig"],
+        "_dataset": ["tasks"],
+        "_playing": ["rollout"],
+        "_rewards": ["episode_return"],
+        "_tool_loop": ["environment"],
+        "_trainer": ["GemGRPOTrainer"],
     },
 )

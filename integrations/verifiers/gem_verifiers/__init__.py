@@ -15,16 +15,15 @@ import verifiers.v1 as vf
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.runtimes import ProgramResult
 
-from gem_chat.special_tokens import map_texts, separate_known
-from gem_core.core import Env, Observation
-from gem_core.observations import render_observation
+from gem_chat._special_tokens import map_texts, separate_known
+from gem_core import Env, Observation, render_observation
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, make_tasks, read_task, reset_arguments
 
 __all__ = ["GemEnv", "GemHarness", "GemTaskset"]
 
-TRAIN_TASKS = 1_000_000
+_TRAIN_TASKS = 1_000_000
 """Number of training tasks of an environment without items."""
-TOLERANCE = 1e-6
+_TOLERANCE = 1e-6
 """Tolerance for rounding errors in sums of rewards."""
 
 
@@ -43,7 +42,7 @@ class GemTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # untyped, as b
     """Number of the first task."""
 
 
-class GemData(vf.TaskData):  # type: ignore[misc]
+class _GemData(vf.TaskData):  # type: ignore[misc]
     """One task: an episode of one environment."""
 
     row: dict[str, Any]
@@ -51,7 +50,7 @@ class GemData(vf.TaskData):  # type: ignore[misc]
     wrappers: str
 
 
-class GemTask(vf.Task[GemData]):  # type: ignore[misc]
+class _GemTask(vf.Task[_GemData]):  # type: ignore[misc]
     """One episode. Its gold check uses the oracle."""
 
     @property
@@ -74,43 +73,43 @@ class GemTask(vf.Task[GemData]):  # type: ignore[misc]
                     return False
                 _, reward, terminated, truncated, _ = env.step(action)
                 total, ended = total + reward, terminated or truncated
-            return total >= env.max_return - TOLERANCE or not env.oracle_certain
+            return total >= env.max_return - _TOLERANCE or not env.oracle_certain
 
 
-class GemTaskset(vf.Taskset[GemTask, GemTasksetConfig]):  # type: ignore[misc]
+class GemTaskset(vf.Taskset[_GemTask, GemTasksetConfig]):  # type: ignore[misc]
     """The tasks of one environment: its items of a split, or an endless sequence with one task per seed."""
 
     INFINITE = True
 
-    def load(self) -> Iterator[GemTask]:
+    def load(self) -> Iterator[_GemTask]:
         """Yield the tasks."""
         config = self.config
         choice = EnvChoice.parse(config.env_id)
-        count = (EVAL_SEEDS.stop if config.split == "eval" else TRAIN_TASKS) - config.start
+        count = (EVAL_SEEDS.stop if config.split == "eval" else _TRAIN_TASKS) - config.start
         tasks = make_tasks([choice], count, seed=config.seed, split=config.split, start=config.start)
         for row in tasks:
-            data = GemData(name=f"{config.env_id}#{row['index']}", row=dict(row), wrappers=config.wrappers)
+            data = _GemData(name=f"{config.env_id}#{row['index']}", row=dict(row), wrappers=config.wrappers)
             with _make(data) as env:
                 content = _shown(*env.reset(**reset_arguments(row)))
             prompt = content if isinstance(content, str) else [_message(content)]
-            yield GemTask(data.model_copy(update={"prompt": prompt}), config.task)
+            yield _GemTask(data.model_copy(update={"prompt": prompt}), config.task)
 
 
-class GemEnvConfig(vf.EnvConfig):  # type: ignore[misc]
+class _GemEnvConfig(vf.EnvConfig):  # type: ignore[misc]
     """Options under ``--env``."""
 
     player: vf.AgentConfig = vf.AgentConfig()
     """The agent that plays."""
 
 
-class GemEnv(vf.Env[GemEnvConfig]):  # type: ignore[misc]
+class GemEnv(vf.Env[_GemEnvConfig]):  # type: ignore[misc]
     """Plays an episode: each reply is an action, and each observation the next turn of the user.
 
     The reward "return" is the sum of the rewards; ``trace.info["turn_rewards"]`` has one for each turn. The
     metrics are "success", "turns", "format_error_rate", and "env_truncated".
     """
 
-    async def run(self, task: GemTask, agents: Any) -> None:
+    async def run(self, task: _GemTask, agents: Any) -> None:
         """Play one episode."""
         rewards: list[float] = []
         invalid, truncated = 0, False
@@ -145,11 +144,11 @@ class GemEnv(vf.Env[GemEnvConfig]):  # type: ignore[misc]
         trace.info["turn_rewards"] = rewards
 
 
-class GemHarnessConfig(vf.HarnessConfig):  # type: ignore[misc]
+class _GemHarnessConfig(vf.HarnessConfig):  # type: ignore[misc]
     """Options of the harness: none."""
 
 
-class GemHarness(vf.Harness[GemHarnessConfig]):  # type: ignore[misc]
+class GemHarness(vf.Harness[_GemHarnessConfig]):  # type: ignore[misc]
     """Requests one completion per turn in this process; verifiers' `null` starts a program for each turn."""
 
     APPENDS_SYSTEM_PROMPT = True
@@ -186,7 +185,7 @@ class GemHarness(vf.Harness[GemHarnessConfig]):  # type: ignore[misc]
         return ProgramResult(exit_code=int(failed), stdout="", stderr=answer.text if failed else "")
 
 
-def _make(data: GemData) -> Env:
+def _make(data: _GemData) -> Env:
     return EnvChoice(data.row["env_id"], data.row["env_kwargs"]).make(data.wrappers)
 
 

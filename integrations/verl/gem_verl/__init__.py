@@ -8,10 +8,21 @@ verl imports the classes named in a config on first use; this module works witho
 
 from __future__ import annotations
 
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from typing import TYPE_CHECKING
 
-SUPPORTED = SupportedTrainer(
+from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+
+if TYPE_CHECKING:
+    from gem_verl._dataset import GemDataset
+    from gem_verl._manager import GemAgentLoopManager
+
+__all__ = [
+    "GemAgentLoopManager",
+    "GemDataset",
+    "TRAINER",
+]
+
+_SUPPORTED = SupportedTrainer(
     name="verl",
     package="gem_verl",
     distribution="verl",
@@ -53,18 +64,16 @@ SUPPORTED = SupportedTrainer(
     ),
 )
 TRAINER = TrainerPlugin(
-    SUPPORTED,
-    exporter="gem_verl.rows:write",
-    recipe_writer="gem_verl.repro:write",
-    preflight="gem_verl.preflight:check",
+    _SUPPORTED,
+    exporter="gem_verl._rows:write",
+    recipe_writer="gem_verl._repro:write",
+    preflight="gem_verl._preflight:check",
 )
 
 __getattr__, __dir__ = lazy_exports(
-    SUPPORTED,
+    _SUPPORTED,
     {
-        "loop": ["GemAgentLoop"],
-        "manager": ["GemAgentLoopManager"],
-        "dataset": ["GemDataset"],
-        "trainer": ["GemTrainer", "GemTrainerSync", "GemTrainerColocateAsync", "GemTrainerSeparateAsync"],
+        "_manager": ["GemAgentLoopManager"],
+        "_dataset": ["GemDataset"],
     },
 )

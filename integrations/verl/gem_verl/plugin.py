@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import logging
 
-from gem_core.trainers.imports import import_after
-from gem_verl import SUPPORTED
+from gem_core.trainers._imports import import_after
+from gem_verl import _SUPPORTED
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
-AFTER = {
-    "verl.experimental.agent_loop.agent_loop": "gem_verl.loop",
+_AFTER = {
+    "verl.experimental.agent_loop.agent_loop": "gem_verl._loop",
     "verl.trainer.ppo.core_algos": "gem_verl.estimators",
-    "verl.trainer.ppo.v1": "gem_verl.trainer",
+    "verl.trainer.ppo.v1": "gem_verl._trainer",
 }
 """Modules of verl, each with the module that registers something in it."""
 
 
 def activate() -> None:
     """Register everything, now or as soon as verl has imported the registries."""
-    if problem := SUPPORTED.problem():
-        logger.warning("gem_verl is not active: %s", problem)
+    if problem := _SUPPORTED.problem():
+        _logger.warning("gem_verl is not active: %s", problem)
     else:
-        import_after(AFTER, logger)
+        import_after(_AFTER, _logger)
 
 
 activate()

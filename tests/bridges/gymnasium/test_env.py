@@ -11,7 +11,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 gymnasium = pytest.importorskip("gymnasium")
 from gymnasium import spaces  # noqa: E402

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import gem_core
-from gem_envs.games.guess_the_number import GuessTheNumber
-from gem_lab.cli import main
+from gem_envs._games.guess_the_number import GuessTheNumber
+from gem_lab import main
 
 DEADLY_STEP = 30
 

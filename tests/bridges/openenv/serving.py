@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_bridges.openenv.served import ServerLimits
-from gem_bridges.openenv.server import OpenEnvServer, serve_env
-from gem_envs.serving.http import web
-from gem_envs.serving.run import run_loop
+from gem_bridges.openenv import OpenEnvServer
+from gem_bridges.openenv._client import Address, ClientSession, SessionLost
+from gem_bridges.openenv._served import ServerLimits
+from gem_bridges.openenv._server import serve_env
+from gem_envs.serving._http import web
+from gem_envs.serving._run import run_loop
 
 __all__ = [
     "GUESS",

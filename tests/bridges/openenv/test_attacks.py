@@ -28,7 +28,7 @@ def port():
 @contextlib.contextmanager
 def started(*options, id=GUESS):
     """Start the command; yield its port and a function for its memory in MB."""
-    code = "from tests.bridges.openenv import odd; odd.register(); from gem_lab.cli import main; main()"
+    code = "from tests.bridges.openenv import odd; odd.register(); from gem_lab import main; main()"
     command = [sys.executable, "-c", code, "serve", "openenv", id, "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -249,7 +249,7 @@ def test_pipelined_requests_take_bounded_memory():
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "localhost.example"])
 def test_the_command_refuses_other_addresses_without_a_token(host, capsys, monkeypatch):
-    from gem_lab.cli import main
+    from gem_lab import main
 
     for variable in ("OPENENV", "SEARCH", "MCP"):
         monkeypatch.delenv(f"GEM_CORE_{variable}_TOKEN", raising=False)

@@ -12,14 +12,14 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_bridges.openenv.client import Address, ClientSession
-from gem_bridges.openenv.hosts import ThreadHost
-from gem_bridges.openenv.server import serve_env
-from gem_bridges.openenv.session_workers import ANSWER, CLOSE, LocalSessions
-from gem_bridges.openenv.workers import WorkerHost
+from gem_bridges.openenv._client import Address, ClientSession
+from gem_bridges.openenv._hosts import ThreadHost
+from gem_bridges.openenv._server import serve_env
+from gem_bridges.openenv._session_workers import ANSWER, CLOSE, LocalSessions
+from gem_bridges.openenv._workers import WorkerHost
+from gem_core import make
+from gem_core._workers import EnvRecipe
 from gem_core.errors import EnvError
-from gem_core.registration import make
-from gem_core.workers import EnvRecipe
 from tests.bridges.openenv.serving import play, serving
 from tests.support import recorded
 from tests.support.recorded import IDS, Record, runs, wait_until
@@ -140,7 +140,7 @@ def test_a_queued_step_whose_client_leaves_does_not_stop_the_loop(record):
 def test_sigterm_closes_the_environments_of_running_episodes(record, id):
     command = [
         sys.executable, "-c",
-        "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
+        "import sys\nfrom gem_lab import main\nfrom tests.support import recorded\nrecorded.register()\n"
         "sys.exit(main(sys.argv[1:]))",
         "serve", "openenv", f"{id}(path={str(record._path)!r},close=0.3)", "--port", "0",
         "--drain-timeout", "0.2", "--workers", str(int("Computes" in id)),
@@ -204,9 +204,9 @@ def test_a_worker_that_is_being_replaced_ends_with_the_server():
 def test_workers_of_a_server_that_was_killed_end(record, kind):
     code = f"""
 import asyncio
-from gem_bridges.openenv import workers
-from gem_core.registration import make
-from gem_core.workers import EnvRecipe
+from gem_bridges.openenv import _workers as workers
+from gem_core import make
+from gem_core._workers import EnvRecipe
 from tests.support import recorded
 recorded.register()
 workers.END_SECONDS = 0.3

@@ -12,17 +12,17 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_bridges.openenv import env as openenv_env
-from gem_bridges.openenv import wire
-from gem_bridges.openenv.env import OpenEnvEnv, shown_text
-from gem_bridges.openenv.server import serve_env
+from gem_bridges.openenv import _env as openenv_env
+from gem_bridges.openenv import _wire
+from gem_bridges.openenv._env import OpenEnvEnv, shown_text
+from gem_bridges.openenv._server import serve_env
 from gem_chat import MessagesContext
+from gem_core import render_observation
 from gem_core._util.places import Clock, on_clock
 from gem_core.errors import CallOrderError, ConfigError, EnvError, ResetNeeded, ServiceError
-from gem_core.observations import render_observation
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
 from gem_core.tasks import EnvChoice
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 from tests.bridges.openenv.serving import GUESS, Address, ClientSession, serving, web
 
 WORDLE = "game:Wordle-v0-easy"
@@ -344,8 +344,8 @@ def test_what_the_server_rejects_is_an_invalid_action_and_other_errors_fail_the_
 
     answers = [
         answer(t="x"),
-        wire.error_message("too short", wire.VALIDATION_ERROR),
-        wire.error_message("boom", wire.EXECUTION_ERROR),
+        _wire.error_message("too short", _wire.VALIDATION_ERROR),
+        _wire.error_message("boom", _wire.EXECUTION_ERROR),
     ]
     rejected, _ = play_foreign(TEXT, answers, play)
     assert rejected[4] == {"invalid": "format"}
@@ -525,7 +525,7 @@ def test_a_session_that_is_being_opened_does_not_outlive_the_environment(games):
         link.close()
         return (await asyncio.gather(asked, return_exceptions=True))[0]
 
-    outcomes = [loop.run(closed_after(turns)) for turns in range(20)]
+    outcomes = [_loop.run(closed_after(turns)) for turns in range(20)]
     assert any(isinstance(outcome, Exception) for outcome in outcomes)
     end = time.monotonic() + 30
     while games.server.state.sessions and time.monotonic() < end:
@@ -562,7 +562,7 @@ class _Full(_Broken):
 
 
 def test_a_full_server_is_recognized_by_its_close_code():
-    from gem_bridges.openenv.address import ServerFull
+    from gem_bridges.openenv._address import ServerFull
 
     async def main():
         session = ClientSession(_Broken(), _Full())
@@ -576,8 +576,8 @@ def test_a_full_server_is_recognized_by_its_close_code():
 
 @pytest.mark.parametrize("timeout", [None, 30.0])
 def test_a_connection_that_ends_while_a_message_is_sent_is_reported_once(timeout):
-    from gem_bridges.openenv.address import SessionLost
-    from gem_bridges.openenv.client import ClientSession
+    from gem_bridges.openenv._address import SessionLost
+    from gem_bridges.openenv._client import ClientSession
 
     unheard = []
 

@@ -3,9 +3,9 @@ import json
 import pytest
 
 import gem_core
-from gem_bridges.openenv.package import write_package
+from gem_bridges.openenv._package import write_package
 from gem_core.errors import ConfigError
-from gem_lab.cli import main
+from gem_lab import main
 from tests.bridges.openenv.serving import GUESS
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_bridges.openenv.package import write_package
+from gem_bridges.openenv._package import write_package
 from tests.bridges.openenv.serving import GUESS
 from tests.bridges.openenv.test_env import played
 
@@ -108,7 +108,7 @@ class ProcessProvider:
 
     def start(self, spec):
         code = (
-            "import gem_lab.cli as cli; run = cli.main; "
+            "import gem_lab._cli as cli; run = cli.main; "
             "cli.main = lambda words: run([*words, '--host', '127.0.0.1', '--port', '0']); "
             "from server.app import main; main()"
         )

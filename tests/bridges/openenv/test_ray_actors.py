@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
-from gem_bridges.openenv.client import Address, ClientSession
-from gem_bridges.openenv.server import serve_env
+from gem_bridges.openenv._client import Address, ClientSession
+from gem_bridges.openenv._server import serve_env
+from gem_core._workers import start_worker
+from gem_core._workers.ray_actors import SECRET_SIZE
 from gem_core.errors import ConfigError, EnvError, MissingDependency
-from gem_core.workers import start_worker
-from gem_core.workers.ray_actors import SECRET_SIZE
 from tests.bridges.openenv import odd
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, play, serving, talk
 from tests.local_ray import local_ray

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 import gem_core
-from gem_bridges.openenv import wire
-from gem_bridges.openenv.client import Address, ClientSession, SessionLost
-from gem_bridges.openenv.server import OpenEnvServer, serve_env
+from gem_bridges.openenv import OpenEnvServer, _wire
+from gem_bridges.openenv._client import Address, ClientSession, SessionLost
+from gem_bridges.openenv._server import serve_env
+from gem_core import render_observation
 from gem_core.errors import ConfigError
-from gem_core.observations import render_observation
 from tests.bridges.openenv import odd as odd_envs
 from tests.bridges.openenv.serving import GUESS, check_a_dead_worker, fetch, play, serving, talk
 from tests.serving import raw
@@ -118,23 +118,23 @@ def test_a_dead_worker_costs_its_sessions_one_episode(odd):
 @pytest.mark.parametrize(
     ("message", "code"),
     [
-        ("{", wire.INVALID_JSON),
-        ("[]", wire.VALIDATION_ERROR),
-        ('"text"', wire.VALIDATION_ERROR),
-        ('{"type": "dance"}', wire.UNKNOWN_TYPE),
-        ('{"type": ["reset"]}', wire.UNKNOWN_TYPE),
-        ('{"type": "reset", "data": []}', wire.VALIDATION_ERROR),
-        ('{"type": "reset", "data": {"seed": -5}}', wire.VALIDATION_ERROR),
-        ('{"type": "reset", "data": {"seed": true}}', wire.VALIDATION_ERROR),
-        ('{"type": "reset", "data": {"sede": 5}}', wire.VALIDATION_ERROR),
-        ('{"type": "reset", "data": {"episode_id": 5}}', wire.VALIDATION_ERROR),
-        ('{"type": "reset", "data": {"index": 5}}', wire.EXECUTION_ERROR),
-        ('{"type": "step", "data": {}}', wire.VALIDATION_ERROR),
-        ('{"type": "step", "data": {"message": 3}}', wire.VALIDATION_ERROR),
-        ('{"type": "step", "data": {"message": "x", "foo": 1}}', wire.VALIDATION_ERROR),
-        ('{"type": "step", "data": {"message": "x"}}', wire.EXECUTION_ERROR),
-        ("[" * 100_000, wire.INVALID_JSON),
-        (b"\xff\xfe", wire.INVALID_JSON),
+        ("{", _wire.INVALID_JSON),
+        ("[]", _wire.VALIDATION_ERROR),
+        ('"text"', _wire.VALIDATION_ERROR),
+        ('{"type": "dance"}', _wire.UNKNOWN_TYPE),
+        ('{"type": ["reset"]}', _wire.UNKNOWN_TYPE),
+        ('{"type": "reset", "data": []}', _wire.VALIDATION_ERROR),
+        ('{"type": "reset", "data": {"seed": -5}}', _wire.VALIDATION_ERROR),
+        ('{"type": "reset", "data": {"seed": true}}', _wire.VALIDATION_ERROR),
+        ('{"type": "reset", "data": {"sede": 5}}', _wire.VALIDATION_ERROR),
+        ('{"type": "reset", "data": {"episode_id": 5}}', _wire.VALIDATION_ERROR),
+        ('{"type": "reset", "data": {"index": 5}}', _wire.EXECUTION_ERROR),
+        ('{"type": "step", "data": {}}', _wire.VALIDATION_ERROR),
+        ('{"type": "step", "data": {"message": 3}}', _wire.VALIDATION_ERROR),
+        ('{"type": "step", "data": {"message": "x", "foo": 1}}', _wire.VALIDATION_ERROR),
+        ('{"type": "step", "data": {"message": "x"}}', _wire.EXECUTION_ERROR),
+        ("[" * 100_000, _wire.INVALID_JSON),
+        (b"\xff\xfe", _wire.INVALID_JSON),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -160,7 +160,7 @@ def test_pages_follow_openenv(odd):
     base = f"{odd.url}/{ODD[0]}"
     assert fetch(f"{odd.url}/health") == (200, {"status": "healthy"})
     assert fetch(odd.url)[1]["environments"] == {id: f"/{id}" for id in ODD}
-    assert fetch(f"{base}/schema") == (200, wire.SCHEMAS)
+    assert fetch(f"{base}/schema") == (200, _wire.SCHEMAS)
     assert fetch(f"{base}/metadata")[1]["name"] == ODD[0]
     assert {"/reset", "/step", "/state"} <= set(fetch(f"{base}/openapi.json")[1]["paths"])
     assert fetch(f"{base}/mcp", {"id": 5})[1]["error"]["code"] == -32603

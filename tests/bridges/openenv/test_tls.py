@@ -5,7 +5,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.serving.run import tls_context
+from gem_envs.serving._run import tls_context
 from tests.bridges.openenv.serving import GUESS, serving
 
 

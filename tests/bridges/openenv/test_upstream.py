@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_bridges.openenv.package import write_package
+from gem_bridges.openenv._package import write_package
 from gem_core.errors import ConfigError, EnvError
 from tests.bridges.openenv.serving import GUESS, serving
 from tests.bridges.openenv.test_env import WORDLE, native_episode, played

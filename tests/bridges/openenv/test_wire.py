@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_bridges.openenv import wire
-from gem_bridges.openenv.sessions import read_message
-from gem_core.observations import render_observation
+from gem_bridges.openenv import _wire
+from gem_bridges.openenv._sessions import read_message
+from gem_core import render_observation
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -43,14 +43,14 @@ def expected_fields(observation, info):
 
 @given(observations, infos)
 def test_the_answer_to_a_reset_is_json_of_its_fields(observation, info):
-    message = json.loads(wire.first_observation(observation, info))
+    message = json.loads(_wire.first_observation(observation, info))
     data = {"observation": expected_fields(observation, info), "reward": None, "done": False}
     assert message == {"type": "observation", "data": data}
 
 
 @given(observations, rewards, st.sampled_from([(False, False), (True, False), (False, True)]), infos)
 def test_the_answer_to_a_step_is_json_of_its_fields(observation, reward, flags, info):
-    message = json.loads(wire.step_observation(observation, reward, *flags, info))
+    message = json.loads(_wire.step_observation(observation, reward, *flags, info))
     fields = expected_fields(observation, info)
     if any(flags):
         fields["terminated"], fields["truncated"] = flags
@@ -62,9 +62,9 @@ def test_the_answer_to_a_step_is_json_of_its_fields(observation, reward, flags, 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_numbers_that_are_not_finite_raise(bad):
     with pytest.raises(ValueError, match="not JSON compliant"):
-        wire.step_observation("text", bad, False, False, {})
+        _wire.step_observation("text", bad, False, False, {})
     with pytest.raises(ValueError, match="not JSON compliant"):
-        wire.first_observation("text", {"metrics": {"n": bad}})
+        _wire.first_observation("text", {"metrics": {"n": bad}})
 
 
 @given(
@@ -76,5 +76,5 @@ def test_messages_are_read_with_and_without_white_space(data, space, indent):
 
 
 def test_keys_of_an_info_dict_become_text():
-    message = json.loads(wire.first_observation("x", {"counts": {1: {2: 3}}}))
+    message = json.loads(_wire.first_observation("x", {"counts": {1: {2: 3}}}))
     assert message["data"]["observation"]["info"] == {"counts": {"1": {"2": 3}}}

@@ -13,7 +13,7 @@ from tests.envs.multiagent.test_one_agent import Duel
 
 zoo = pytest.importorskip("pettingzoo.test", reason="the views derive from PettingZoo's classes")
 
-from gem_bridges.gymnasium.spaces import TextSpace  # noqa: E402
+from gem_bridges.gymnasium._spaces import TextSpace  # noqa: E402
 from gem_bridges.pettingzoo import AECEnv, ParallelEnv  # noqa: E402
 
 IDS = gem_core.list_envs("multi:*")

@@ -9,7 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 skyrl_gym = pytest.importorskip("skyrl_gym")
 from gem_bridges.skyrl import register_gem, task_rows  # noqa: E402

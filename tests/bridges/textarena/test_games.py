@@ -10,10 +10,10 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError, EnvError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 ta = pytest.importorskip("textarena")
-from gem_bridges.textarena.samples import draw_action  # noqa: E402
+from gem_bridges.textarena._samples import draw_action  # noqa: E402
 
 SOLO = ["GuessTheNumber-v0", "TowerOfHanoi-v0", "FrozenLake-v0", "Minesweeper-v0-small", "2048-v0-ultra-easy"]
 DUELS = ["TicTacToe-v0", "KuhnPoker-v0", "ConnectFour-v0", "Nim-v0"]

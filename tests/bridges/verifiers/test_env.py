@@ -9,7 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 from tests.bridges.verifiers.model import guess
 
 pytest.importorskip("verifiers")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_chat.calls.formats import get_format
-from gem_envs.tools.wrapper import Tools
+from gem_chat._calls.formats import get_format
+from gem_envs.tools import Tools
 from tests.support import ForgingEnv, ImageEnv, ScriptedEnv
 from tests.trainers.tool_episodes import Look
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_core.observations import render_observation
+from gem_core import render_observation
 from tests.bridges.verifiers.model import guess, scripted_model
 
 pytest.importorskip("verifiers")

@@ -11,12 +11,12 @@ import zlib
 import pytest
 
 from gem_core.errors import ConfigError, EnvError
-from gem_envs.databases import env as env_module
-from gem_envs.databases import task as tasks
-from gem_envs.databases.env import Databases
-from gem_envs.databases.folder import SqliteFolder
-from gem_envs.databases.task import build, change, unlike_solution
-from gem_envs.tools.mcp.limited import run_limited
+from gem_envs._databases import env as env_module
+from gem_envs._databases import task as tasks
+from gem_envs._databases.env import Databases
+from gem_envs._databases.folder import SqliteFolder
+from gem_envs._databases.task import build, change, unlike_solution
+from gem_envs.tools.mcp._limited import run_limited
 
 ROWS = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < {})"
 LONG = "replace(hex(zeroblob(60000)), '00', 'a')"

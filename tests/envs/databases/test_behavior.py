@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gem_envs.databases.task import TASKS, build, change, differences, unlike_solution
+from gem_envs._databases.task import TASKS, build, change, differences, unlike_solution
 from tests.mutants.databases import EQUIVALENT, changed_scripts, judged
 
 SOURCE = TASKS.choose()

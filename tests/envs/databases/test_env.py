@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 import gem_core
+from gem_core import render_observation
 from gem_core.errors import ConfigError
-from gem_core.observations import render_observation
-from gem_lab.checker import check_env
+from gem_lab import check_env
 from tests.support import needs
 
 pytestmark = needs("mcp", "mcp")

@@ -9,7 +9,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
-from gem_lab.checker import check_env
+from gem_lab import check_env
 from tests.envs.databases.test_env import call
 from tests.support import needs
 

@@ -6,9 +6,9 @@ import sqlite3
 
 import pytest
 
-from gem_envs.databases.env import Databases
-from gem_envs.databases.task import build, change
-from gem_envs.databases.tasks.shop import _has_tie
+from gem_envs._databases.env import Databases
+from gem_envs._databases.task import build, change
+from gem_envs._databases.tasks.shop import _has_tie
 
 ENV = Databases()
 NOT_IN_ROWS = {"one_loan_at_a_time", "phone_log", "rooms"}

@@ -7,8 +7,8 @@ import sqlite3
 
 import pytest
 
-from gem_envs import drawn as words
-from gem_envs.databases.task import TASKS, DatabaseTask, build, change, differences, opened, with_prefix
+from gem_envs import _drawn as words
+from gem_envs._databases.task import TASKS, DatabaseTask, build, change, differences, opened, with_prefix
 
 SOURCE = TASKS.choose()
 EVERY = pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError, DataError, ResetNeeded
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.datasets.math import MathEnv
-from gem_envs.datasets.qa import QaEnv
-from gem_lab.checker import check_env
-from gem_lab.checker.texts import long_texts
+from gem_envs.datasets import CodeEnv, MathEnv, QaEnv
+from gem_lab import check_env
+from gem_lab._checker.texts import long_texts
 from tests.support import PIXEL
 
 ITEMS = [{"problem": f"{n} + 1 = ?", "answer": str(n + 1)} for n in range(7)]

@@ -10,9 +10,9 @@ import zlib
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.data.formats import recognized
-from gem_envs.datasets.code import CodeEnv
-from gem_lab.cli import main
+from gem_envs.data._formats import recognized
+from gem_envs.datasets import CodeEnv
+from gem_lab import main
 
 
 def packed(tests):

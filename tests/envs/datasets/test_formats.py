@@ -9,12 +9,10 @@ import pytest
 
 from gem_core.errors import ConfigError, DataError, UnknownName
 from gem_envs.data import open_rows
-from gem_envs.data.columns import answer_texts, prompt_text
-from gem_envs.data.formats import FORMATS, recognized
-from gem_envs.datasets.code import CodeEnv
-from gem_envs.datasets.math import MathEnv
-from gem_envs.datasets.qa import QaEnv
-from gem_envs.datasets.several import is_close, listed
+from gem_envs.data._columns import answer_texts, prompt_text
+from gem_envs.data._formats import FORMATS, recognized
+from gem_envs.datasets import CodeEnv, MathEnv, QaEnv
+from gem_envs.datasets._several import is_close, listed
 
 USER = [{"role": "user", "content": "What is 6 * 7?"}]
 TALK = [

@@ -7,9 +7,9 @@ import json
 import pytest
 
 import gem_core
+from gem_core import spec
 from gem_core.errors import DataError
 from gem_core.images import image_bytes, image_part, image_urls
-from gem_core.registration import spec
 from tests.support import PIXEL
 
 IDS = [

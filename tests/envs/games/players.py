@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_envs.base import TurnBasedEnv
+from gem_envs import TurnBasedEnv
 
 
 def oracle_return(env: TurnBasedEnv, seed: int) -> float:

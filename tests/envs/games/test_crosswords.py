@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.crossword_maker import Placed, place_words
-from gem_envs.games.crosswords import Crosswords, _clues
+from gem_envs._games.crossword_maker import Placed, place_words
+from gem_envs._games.crosswords import Crosswords, _clues
 from tests.envs.games.players import oracle_return, say
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import gem_core
-from gem_lab.checker.floors import documented
+from gem_lab._checker.floors import documented
 from tests.docs.blocks import ROOT
 
 RECORDS = {

@@ -6,8 +6,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.fifteen_puzzle import FifteenPuzzle
-from gem_envs.games.fifteen_solver import goal, shortest_way, slides
+from gem_envs._games.fifteen_puzzle import FifteenPuzzle
+from gem_envs._games.fifteen_solver import goal, shortest_way, slides
 from tests.envs.games.players import oracle_return, say
 
 

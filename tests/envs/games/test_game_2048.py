@@ -6,8 +6,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.game_2048 import Game2048
-from gem_envs.games.slide import moved
+from gem_envs._games.game_2048 import Game2048
+from gem_envs._games.slide import moved
 from tests.envs.games.players import oracle_return, say
 
 

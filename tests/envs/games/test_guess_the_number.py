@@ -4,7 +4,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 VARIANTS = gem_core.list_envs("game:GuessTheNumber-*")
 

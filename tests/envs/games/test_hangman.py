@@ -4,9 +4,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.hangman import Hangman
-from gem_envs.games.hangman_player import best_guess, fitting
-from gem_envs.games.words import words
+from gem_envs._games.hangman import Hangman
+from gem_envs._games.hangman_player import best_guess, fitting
+from gem_envs._games.words import words
 from tests.envs.games.players import oracle_return, say
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.mastermind import Mastermind, pegs
+from gem_envs._games.mastermind import Mastermind, pegs
 
 
 def start(code: list[int], **kwargs) -> Mastermind:

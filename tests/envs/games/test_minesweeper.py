@@ -4,7 +4,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.minesweeper import Minesweeper
+from gem_envs._games.minesweeper import Minesweeper
 
 
 def start(mines: list[int], rows: int = 4, cols: int = 4, turns: int = 20) -> Minesweeper:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.games.minesweeper_solver import mine_risks
+from gem_envs._games.minesweeper_solver import mine_risks
 
 
 def neighbors(rows: int, cols: int) -> list[list[int]]:

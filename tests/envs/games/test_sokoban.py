@@ -7,10 +7,10 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.grid import DIRECTIONS
-from gem_envs.games.sokoban import Sokoban
-from gem_envs.games.sokoban_room import _plain_room, make_room
-from gem_envs.games.sokoban_solver import solve
+from gem_envs._games.grid import DIRECTIONS
+from gem_envs._games.sokoban import Sokoban
+from gem_envs._games.sokoban_room import _plain_room, make_room
+from gem_envs._games.sokoban_solver import solve
 from tests.envs.games.players import oracle_return, say
 
 ROOM = """

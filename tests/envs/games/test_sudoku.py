@@ -6,8 +6,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.sudoku import Sudoku, _puzzles
-from gem_envs.games.sudoku_solver import peers, solutions
+from gem_envs._games.sudoku import Sudoku, _puzzles
+from gem_envs._games.sudoku_solver import peers, solutions
 from tests.envs.games.players import oracle_return, say
 
 SOLUTION = [1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]

@@ -6,9 +6,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import CheckFailed
-from gem_envs.games.sudoku import Sudoku
-from gem_envs.games.sudoku_second_solver import solutions
-from gem_lab.checker import check_env
+from gem_envs._games.sudoku import Sudoku
+from gem_envs._games.sudoku_second_solver import solutions
+from gem_lab import check_env
 
 
 @pytest.mark.parametrize("variant", ["", "-easy", "-hard", "-random"])

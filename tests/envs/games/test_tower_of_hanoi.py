@@ -6,7 +6,7 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.tower_of_hanoi import TowerofHanoi
+from gem_envs._games.tower_of_hanoi import TowerofHanoi
 
 
 def start(disks: int = 3, turns: int = 10, pegs: list[list[int]] | None = None) -> TowerofHanoi:

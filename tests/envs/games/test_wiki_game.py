@@ -6,9 +6,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.data import read_lines
-from gem_envs.games.wiki_game import WikiGame
-from gem_envs.games.wiki_pages import BundledPages, Page, distances, within
+from gem_envs._games.data import read_lines
+from gem_envs._games.wiki_game import WikiGame
+from gem_envs._games.wiki_pages import BundledPages, Page, distances, within
 from tests.envs.games.players import oracle_return, say
 
 PAGES = {

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 import pytest
 
 from gem_core.errors import ServiceError
-from gem_envs.games.wiki_game import WikiGame
-from gem_envs.games.wiki_servers import KiwixPages, MediaWikiPages
+from gem_envs._games.wiki_game import WikiGame
+from gem_envs._games.wiki_servers import KiwixPages, MediaWikiPages
 from tests.envs.games.players import say
 from tests.support.servers import StubServer
 
@@ -175,7 +175,7 @@ def test_a_dangling_link_is_the_servers_fault(served):
 
 def test_the_delay_is_kept(served, monkeypatch):
     waited = []
-    monkeypatch.setattr("gem_envs.games.wiki_servers.time.sleep", waited.append)
+    monkeypatch.setattr("gem_envs._games.wiki_servers.time.sleep", waited.append)
     backend, kwargs = served
     pages_of((backend, {**kwargs, "query_delay_ms": 40})).page("Dog")
     assert waited == [0.04]

@@ -6,8 +6,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.word_search import WordSearch, _line
-from gem_envs.games.words import words
+from gem_envs._games.word_search import WordSearch, _line
+from gem_envs._games.words import words
 from tests.envs.games.players import oracle_return, say
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import gem_core
-from gem_envs.games.word_search_second_solver import listed, spelled
+from gem_envs._games.word_search_second_solver import listed, spelled
 
 
 @pytest.mark.parametrize("variant", ["", "-easy", "-random"])

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.games.wordle import Wordle
-from gem_envs.games.wordle_player import best_guess, marks
-from gem_envs.games.words import words
+from gem_envs._games.wordle import Wordle
+from gem_envs._games.wordle_player import best_guess, marks
+from gem_envs._games.words import words
 from tests.envs.games.players import oracle_return, say
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_envs.games.wordle import Wordle
-from gem_envs.games.words import dictionary, words
+from gem_envs._games.wordle import Wordle
+from gem_envs._games.words import dictionary, words
 
 
 @pytest.mark.parametrize("length", range(3, 11))

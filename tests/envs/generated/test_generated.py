@@ -8,19 +8,19 @@ from collections import Counter
 import pytest
 
 import gem_core
+from gem_core import spec
 from gem_core.errors import ConfigError
-from gem_core.registration import spec
-from gem_envs.generated.arithmetic import ArithmeticRows
-from gem_envs.generated.file_arithmetic import FileArithmeticRows
-from gem_envs.generated.multihop import _SIZES, MultiHopRows, World, world
-from gem_envs.generated.programs import ProgramRows
-from gem_envs.generated.proofs import ProofRows, _Rule, derive
-from gem_envs.generated.word_problems import _NAMES, _THINGS, WordProblemRows
+from gem_envs._generated.arithmetic import ArithmeticRows
+from gem_envs._generated.file_arithmetic import FileArithmeticRows
+from gem_envs._generated.multihop import _SIZES, MultiHopRows, World, world
+from gem_envs._generated.programs import ProgramRows
+from gem_envs._generated.proofs import ProofRows, _Rule, derive
+from gem_envs._generated.word_problems import _NAMES, _THINGS, WordProblemRows
+from gem_envs.graders._program_tests import read_tests
+from gem_envs.graders._programs import run_tests
 from gem_envs.graders.math import grade
-from gem_envs.graders.program_tests import read_tests
-from gem_envs.graders.programs import run_tests
 from gem_envs.graders.qa import exact_match
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 IDS = [id for id in gem_core.list_envs() if "generated" in str(spec(id).entry_point)]
 ROWS = [

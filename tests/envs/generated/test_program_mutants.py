@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 import gem_core
-from gem_envs.generated.program_tasks import TASKS
-from gem_envs.generated.programs import ProgramRows
+from gem_envs._generated.program_tasks import TASKS
+from gem_envs._generated.programs import ProgramRows
 from tests.mutants.programs import judged
 from tests.mutants.python_source import mutants, output
 

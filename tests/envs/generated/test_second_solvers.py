@@ -7,10 +7,10 @@ import pytest
 
 import gem_core
 from gem_core.errors import ResetNeeded
-from gem_envs.generated.second_solvers.documents import named
-from gem_envs.generated.second_solvers.programs import required_output
-from gem_envs.generated.second_solvers.stories import story_answer
-from gem_envs.generated.second_solvers.sums import remainder
+from gem_envs._generated.second_solvers.documents import named
+from gem_envs._generated.second_solvers.programs import required_output
+from gem_envs._generated.second_solvers.stories import story_answer
+from gem_envs._generated.second_solvers.sums import remainder
 
 NUMBERS = ["math:Arithmetic-v0", "math:Arithmetic-v0-easy", "math:Arithmetic-v0-hard", "math:WordProblems-v0",
            "math:FileArithmetic-v0"]  # fmt: skip

@@ -14,17 +14,18 @@ from random import Random
 import pytest
 
 import gem_core
+from gem_core._images import open_image
 from gem_core.errors import ConfigError, MissingDependency
-from gem_core.images import image_bytes, image_urls, open_image
-from gem_envs.geometry import _TABLE
-from gem_envs.geometry.figures import Angle, Circle, Label, Polyline, draw, turned
-from gem_envs.geometry.items import root
+from gem_core.images import image_bytes, image_urls
+from gem_envs._geometry import _TABLE
+from gem_envs._geometry.figures import Angle, Circle, Label, Polyline, draw, turned
+from gem_envs._geometry.items import root
 from gem_envs.graders.math import grade
-from gem_lab.checker import check_env
+from gem_lab import check_env
 
 pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
-from gem_envs.geometry.env import KINDS, GeometryEnv, GeometryRows
+from gem_envs._geometry.env import KINDS, GeometryEnv, GeometryRows
 
 IDS = [id for id, *_ in _TABLE]
 ANGLES = {"third_angle", "exterior_angle", "isosceles", "parallel_lines", "inscribed_angle", "fourth_angle"}
@@ -240,7 +241,7 @@ def test_images_are_small_and_the_same_each_time():
 def test_an_answer_that_repeats_costs_no_image(monkeypatch):
     env = gem_core.make("vision:Geometry-v0")
     env.reset(seed=0)
-    monkeypatch.setattr("gem_envs.geometry.env.draw", lambda *args: pytest.fail("drawn"))
+    monkeypatch.setattr("gem_envs._geometry.env.draw", lambda *args: pytest.fail("drawn"))
     assert env.sample_random_action()
     assert env.oracle_action()
 

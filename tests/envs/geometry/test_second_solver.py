@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("PIL", reason="needs the extra 'vision'")
 
-from gem_envs.geometry.env import KINDS, GeometryEnv
-from gem_envs.geometry.figures import Angle, Label
-from gem_envs.geometry.second_solver import measure, value_of
+from gem_envs._geometry.env import KINDS, GeometryEnv
+from gem_envs._geometry.figures import Angle, Label
+from gem_envs._geometry.second_solver import measure, value_of
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

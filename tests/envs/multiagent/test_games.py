@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
-from gem_envs.multiagent import bargaining, kuhn_poker, tic_tac_toe
-from gem_envs.multiagent.turn_game import PLAYERS
-from gem_lab.checker import RULES, check_env
+from gem_envs.multiagent import _bargaining as bargaining
+from gem_envs.multiagent import _kuhn_poker, _tic_tac_toe
+from gem_envs.multiagent._turn_game import PLAYERS
+from gem_lab import check_env
+from gem_lab._checker import RULES
 
 IDS = gem_core.list_envs("multi:*")
 
@@ -133,7 +135,7 @@ def test_a_bad_move_forfeits(id, move, kind):
 
 
 def test_perfect_play_is_a_draw_and_the_value_of_the_game():
-    assert tic_tac_toe.value(tic_tac_toe.EMPTY) == 0
+    assert _tic_tac_toe.value(_tic_tac_toe.EMPTY) == 0
     env = table("multi:TicTacToe-v0")
     for seed in range(5):
         choose = partial(best, random=Random(seed))
@@ -150,14 +152,14 @@ def test_no_sequence_of_replies_beats_the_oracle(oracle):
             return
         seen.add(cells)
         turn = cells.count("X") - cells.count("O")
-        if tic_tac_toe._won(cells):
+        if _tic_tac_toe._won(cells):
             assert turn != oracle  # the player who moved last has won and must be the oracle
             return
-        free = tic_tac_toe._free(cells)
-        for cell in (tic_tac_toe.best_cells(cells) if turn == oracle else free) if free else ():
-            walk(tic_tac_toe._put(cells, cell))
+        free = _tic_tac_toe._free(cells)
+        for cell in (_tic_tac_toe.best_cells(cells) if turn == oracle else free) if free else ():
+            walk(_tic_tac_toe._put(cells, cell))
 
-    walk(tic_tac_toe.EMPTY)
+    walk(_tic_tac_toe.EMPTY)
     assert len(seen) > 500
 
 
@@ -183,7 +185,7 @@ BOLD = {"bet", "call"}
 def hand(cards, history, chances, boldest=None):
     """Return player_1's chips, given `chances[player][history][card]`; `boldest` is a maximizing player."""
     history = history.strip()
-    if history not in kuhn_poker.ACTIONS:
+    if history not in _kuhn_poker.ACTIONS:
         env = table("multi:KuhnPoker-v0")
         env.reset(seed=0)
         env.cards, moves = dict(zip(PLAYERS, cards, strict=True)), history.split()
@@ -191,7 +193,7 @@ def hand(cards, history, chances, boldest=None):
             rewards = env.step({env.active_agents()[0]: box(move)})[1]
         return Fraction(rewards["player_1"])
     player = len(history.split()) % 2
-    cautious, bold = kuhn_poker.ACTIONS[history]
+    cautious, bold = _kuhn_poker.ACTIONS[history]
     share = Fraction(chances[player][history][cards[player]]).limit_denominator(10)
     return share * hand(cards, f"{history} {bold}", chances) + (1 - share) * hand(
         cards, f"{history} {cautious}", chances
@@ -204,9 +206,9 @@ def game_value(chances):
 
 
 def test_the_equilibrium_has_the_known_value_and_nobody_gains_by_leaving_it():
-    both = (kuhn_poker.CHANCES, kuhn_poker.CHANCES)
+    both = (_kuhn_poker.CHANCES, _kuhn_poker.CHANCES)
     assert game_value(both) == Fraction(-1, 18)
-    assert Fraction(kuhn_poker.VALUE).limit_denominator(100) == Fraction(-1, 18)
+    assert Fraction(_kuhn_poker.VALUE).limit_denominator(100) == Fraction(-1, 18)
     # Some best response is a pure strategy: two decisions for each of three cards.
     for player, nodes in enumerate((("", "check bet"), ("check", "bet"))):
         values = []
@@ -219,7 +221,7 @@ def test_the_equilibrium_has_the_known_value_and_nobody_gains_by_leaving_it():
 def test_the_oracle_plays_the_equilibrium():
     env = table("multi:KuhnPoker-v0")
     random = Random(0)
-    for history, chances in kuhn_poker.CHANCES.items():
+    for history, chances in _kuhn_poker.CHANCES.items():
         env.reset(seed=0)
         env.history = history
         agent = PLAYERS[len(history.split()) % 2]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import gem_core
-from gem_core.core import check_reset_options
+from gem_core._core import check_reset_options
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_core.multiagent import AgentSelector, MultiAgentEnv
 

@@ -1,4 +1,4 @@
-"""Functions for `gem_envs.rg.trusted` to call, which fail or hang."""
+"""Functions for `gem_envs._rg.trusted` to call, which fail or hang."""
 
 from __future__ import annotations
 

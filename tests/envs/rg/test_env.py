@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 import gem_core
 from gem_core.errors import ConfigError, MissingDependency
-from gem_envs import rg
-from gem_lab.checker import check_env
+from gem_envs import _rg
+from gem_lab import check_env
 
 reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 
-from gem_envs.rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
-from gem_envs.rg.labels import CORRECTED  # noqa: E402
-from gem_envs.text import last_boxed, plain, undecorated  # noqa: E402
+from gem_envs._rg.env import _MADE_ELSEWHERE, EXAMPLE_SEED, _examples  # noqa: E402
+from gem_envs._rg.labels import CORRECTED  # noqa: E402
+from gem_envs._text import plain, undecorated  # noqa: E402
+from gem_envs.text import last_boxed  # noqa: E402
 
 FAST = [
     "chain_sum",
@@ -36,22 +37,22 @@ def test_every_dataset_of_the_installed_package_has_an_id():
     assert {id.removeprefix("rg:") for id in gem_core.list_envs("rg:*")} == set(
         reasoning_gym.factory.DATASETS
     )
-    assert rg.discover() == sorted(reasoning_gym.factory.DATASETS)
+    assert _rg.discover() == sorted(reasoning_gym.factory.DATASETS)
 
 
 def test_without_the_package_the_recorded_names_are_listed(monkeypatch):
-    monkeypatch.setattr(rg, "installed_version", lambda: None)
-    assert len(rg.names()) >= 104
+    monkeypatch.setattr(_rg, "installed_version", lambda: None)
+    assert len(_rg.names()) >= 104
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
-    monkeypatch.delitem(sys.modules, "gem_envs.rg.env", raising=False)
+    monkeypatch.delitem(sys.modules, "gem_envs._rg.env", raising=False)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[rg\]'"):
         gem_core.make("rg:chain_sum")
 
 
 def test_names_come_from_the_installed_version(monkeypatch):
-    monkeypatch.setattr(rg, "installed_version", lambda: "999")
+    monkeypatch.setattr(_rg, "installed_version", lambda: "999")
     monkeypatch.setitem(reasoning_gym.factory.DATASETS, "brand_new", (object, object))
-    assert "brand_new" in rg.names()
+    assert "brand_new" in _rg.names()
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "graph_color"])

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs the extra rg")
 
-from gem_envs.rg.env import ReasoningGymEnv
-from gem_envs.rg.labels import NOTES, label
-from gem_envs.rg.solvers import JUDGES, SOLVERS
+from gem_envs._rg.env import ReasoningGymEnv
+from gem_envs._rg.labels import NOTES, label
+from gem_envs._rg.solvers import JUDGES, SOLVERS
 
 _FEW = 30
 _ITEMS = int(os.environ.get("GEM_LABEL_ITEMS", _FEW))
@@ -84,7 +84,7 @@ def test_odd_answers_are_read(name):
 
 
 def test_every_rush_hour_has_a_way_out():
-    from gem_envs.rg.solvers.boards import way_out
+    from gem_envs._rg.solvers.boards import way_out
 
     env = ReasoningGymEnv("rush_hour")
     for i in range(5):
@@ -98,7 +98,7 @@ def test_every_rush_hour_has_a_way_out():
 
 
 def test_every_boxnet_has_a_plan():
-    from gem_envs.rg.solvers.spaces import box_plan
+    from gem_envs._rg.solvers.spaces import box_plan
 
     env = ReasoningGymEnv("boxnet")
     for i in range(_ITEMS):

@@ -21,10 +21,10 @@ reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg
 
 import gem_core  # noqa: E402
 from gem_core.errors import ConfigError  # noqa: E402
-from gem_envs.rg import env as rg_env  # noqa: E402
-from gem_envs.rg.conclusions import _conclusions  # noqa: E402
-from gem_envs.rg.expressions import arithmetic, literal  # noqa: E402
-from gem_envs.rg.scorers import SCORERS  # noqa: E402
+from gem_envs._rg import env as rg_env  # noqa: E402
+from gem_envs._rg.conclusions import _conclusions  # noqa: E402
+from gem_envs._rg.expressions import arithmetic, literal  # noqa: E402
+from gem_envs._rg.scorers import SCORERS  # noqa: E402
 
 EVALUATED = ("binary_matrix", "countdown", "intermediate_integration", "n_queens", "spiral_matrix",
              "polynomial_multiplication", "puzzle24", "simple_integration", "string_insertion")  # fmt: skip

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("reasoning_gym", reason="needs the extra rg")
 
-from gem_envs.rg.solvers import JUDGES
+from gem_envs._rg.solvers import JUDGES
 
 _SUM = "Solve this cryptarithm:\n\n  AB\n+ AB\n----\n CAD\n\nNo leading letter can be zero.\n"
 _DICE = "I have these dice: 1d6, 2d2. What are the odds of rolling 9 or higher? (Assume"
@@ -104,7 +104,7 @@ def test_wrong_and_right_answers(name, question, wrong, right):
 
 
 def test_the_arms_of_a_starfish_are_legs_only_if_the_prompt_says_so():
-    from gem_envs.rg.env import ReasoningGymEnv
+    from gem_envs._rg.env import ReasoningGymEnv
 
     judge = JUDGES["leg_counting"]
     assert judge("if you have 1 starfishs, 2 ducks?", "9") is None
@@ -151,8 +151,8 @@ def test_items_whose_kind_belongs_to_the_dataset_are_drawn_again(name, index):
     """These datasets draw the kinds of their items at once, so an item cannot be drawn by a larger index."""
     import reasoning_gym
 
-    from gem_envs.rg.env import ReasoningGymEnv
-    from gem_envs.rg.labels import label
+    from gem_envs._rg.env import ReasoningGymEnv
+    from gem_envs._rg.labels import label
 
     theirs = reasoning_gym.create_dataset(name, size=60, seed=42)[index]
     assert JUDGES[name](theirs["question"], theirs["answer"]) is None

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import gem_core
-from gem_envs.rg.spelling import CASE_COUNTS, spellings
+from gem_envs._rg.spelling import CASE_COUNTS, spellings
 
 pytest.importorskip("reasoning_gym", reason="needs the extra 'rg'")
 

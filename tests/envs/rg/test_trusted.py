@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gem_envs.rg import trusted
+from gem_envs._rg import trusted
 
 HERE = "tests.envs.rg.slow"
 
@@ -77,7 +77,7 @@ def test_a_forked_child_makes_its_own_worker():
 
 def test_workers_end_with_the_program():
     code = """
-        from gem_envs.rg import trusted
+        from gem_envs._rg import trusted
         assert trusted.call("tests.envs.rg.slow:add", 1, 2, cpu_seconds=20) == 3
         print(trusted._idle["tests.envs.rg.slow"][0].process.pid)
     """

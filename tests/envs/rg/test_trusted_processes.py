@@ -15,8 +15,8 @@ reasoning_gym = pytest.importorskip("reasoning_gym", reason="needs the extra 'rg
 
 import gem_core  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
-from gem_envs.rg import trusted  # noqa: E402
-from gem_envs.rg.env import _MADE_ELSEWHERE  # noqa: E402
+from gem_envs._rg import trusted  # noqa: E402
+from gem_envs._rg.env import _MADE_ELSEWHERE  # noqa: E402
 
 NAMES = sorted(_MADE_ELSEWHERE)
 PARTS = [{"name": name, "weight": 1, "config": {}} for name in ("ransom_note", "chain_sum")]
@@ -87,7 +87,7 @@ import json
 import logging
 import gem_core
 said = []
-log = logging.getLogger("gem_envs.rg.env")
+log = logging.getLogger("gem_envs._rg.env")
 log.setLevel(logging.DEBUG)
 log.addHandler(handler := logging.Handler())
 handler.emit = lambda record: said.append(record.getMessage())

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gem_envs.service.sentences import agrees, declines
+from gem_envs._service.sentences import agrees, declines
 
 AGREEMENTS = [
     "Yes, please.",

@@ -9,13 +9,14 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.service.domain import OperationRefused
-from gem_envs.service.env import ASSISTANT, USER, Service
-from gem_envs.service.shop import CHANGES, OPERATIONS, said_in_words
-from gem_envs.service.shop_database import shop_database
-from gem_envs.service.shop_tasks import shop
-from gem_envs.service.user import END
-from gem_lab.checker import RULES, check_env
+from gem_envs._service.domain import OperationRefused
+from gem_envs._service.env import ASSISTANT, USER, Service
+from gem_envs._service.shop import CHANGES, OPERATIONS, said_in_words
+from gem_envs._service.shop_database import shop_database
+from gem_envs._service.shop_tasks import shop
+from gem_envs._service.user import END
+from gem_lab import check_env
+from gem_lab._checker import RULES
 
 TASKS = shop().tasks
 READS = {"find_customer_by_email", "find_customer_by_name", "get_customer", "get_order", "get_product"}

@@ -12,7 +12,7 @@ pytest.importorskip("pydantic", reason="the tools of tau2-bench need pydantic")
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
-from gem_envs.service.tau2 import load_tau2
+from gem_envs._service.tau2 import load_tau2
 from tests.envs.service.test_tau_bench import call, unsolved
 
 MODEL = """

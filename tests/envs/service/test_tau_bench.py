@@ -11,8 +11,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
-from gem_envs.service.env import ASSISTANT, USER, Service
-from gem_envs.service.tau_bench import load_tau_bench
+from gem_envs._service.env import ASSISTANT, USER, Service
+from gem_envs._service.tau_bench import load_tau_bench
 
 TOOL = """
 import json

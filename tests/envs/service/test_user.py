@@ -8,8 +8,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ServiceError
-from gem_envs.service.shop_tasks import shop
-from gem_envs.service.user import END, scripted_message
+from gem_envs._service.shop_tasks import shop
+from gem_envs._service.user import END, scripted_message
 
 TASK = shop().tasks[0]
 

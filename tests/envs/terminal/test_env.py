@@ -8,9 +8,9 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, SandboxError
-from gem_envs.sandbox.levels import self_check
-from gem_envs.terminal.env import shell_block
-from gem_lab.checker import check_env
+from gem_envs._terminal.env import shell_block
+from gem_envs.sandbox import self_check
+from gem_lab import check_env
 
 pytestmark = pytest.mark.skipif(
     not self_check()["namespace"].available, reason=self_check()["namespace"].reason

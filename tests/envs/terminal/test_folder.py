@@ -8,8 +8,8 @@ pytest.importorskip("yaml", reason="terminal-bench needs the extra 'terminal'")
 
 import gem_core
 from gem_core.errors import ConfigError, DataError
+from gem_envs._terminal.dockerfile import files_of
 from gem_envs.sandbox import self_check
-from gem_envs.terminal.dockerfile import files_of
 from tests.envs.terminal.test_env import block
 
 pytestmark = pytest.mark.skipif(

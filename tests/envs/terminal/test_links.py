@@ -3,8 +3,8 @@ import os
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.terminal.dockerfile import files_of
-from gem_envs.terminal.formats import read_task
+from gem_envs._terminal.dockerfile import files_of
+from gem_envs._terminal.formats import read_task
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from gem_core.errors import DataError
-from gem_envs.sandbox.shell import File
-from gem_envs.terminal.pytest_verdict import printed_verdict, required_tests, verdict
+from gem_envs._terminal.pytest_verdict import printed_verdict, required_tests, verdict
+from gem_envs.sandbox import File
 
 
 def required(text, name="test_a.py"):

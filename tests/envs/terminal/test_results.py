@@ -8,11 +8,11 @@ from contextlib import closing
 import pytest
 
 from gem_core.errors import EnvError
-from gem_envs.sandbox.levels import self_check
-from gem_envs.sandbox.shell import File, ShellResult, open_shell
-from gem_envs.terminal.source import OwnTasks
-from gem_envs.terminal.task import Condition, End, TerminalTask, prints, unchanged
-from gem_envs.terminal.tasks.records import same_json
+from gem_envs._terminal.source import OwnTasks
+from gem_envs._terminal.task import Condition, End, TerminalTask, prints, unchanged
+from gem_envs._terminal.tasks.records import same_json
+from gem_envs.sandbox import File, open_shell, self_check
+from gem_envs.sandbox._shell import ShellResult
 from tests.mutants.terminal import judged
 
 pytestmark = pytest.mark.skipif(

@@ -10,9 +10,9 @@ pytest.importorskip("yaml", reason="terminal-bench needs the extra 'terminal'")
 
 import gem_core
 from gem_core.errors import DataError
+from gem_envs._terminal.folder import _rewards
+from gem_envs._terminal.formats import read_task
 from gem_envs.sandbox import self_check
-from gem_envs.terminal.folder import _rewards
-from gem_envs.terminal.formats import read_task
 from tests.envs.terminal.test_env import block
 from tests.envs.terminal.test_folder import write
 

@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 
 from gem_core.errors import SandboxError
-from gem_envs import drawn as words
-from gem_envs.sandbox.shell import open_shell
-from gem_envs.terminal.source import OwnTasks
-from gem_envs.terminal.task import TASKS
+from gem_envs import _drawn as words
+from gem_envs._terminal.source import OwnTasks
+from gem_envs._terminal.task import TASKS
+from gem_envs.sandbox import open_shell
 
 SOURCE = OwnTasks()
 SEEDS = (0,)

@@ -10,9 +10,10 @@ pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
 import gem_core
 from gem_core.errors import ConfigError, MissingDependency
-from gem_envs.webshop import pages
-from gem_envs.webshop.search import Search
-from gem_lab.checker import RULES, check_env
+from gem_envs._webshop import pages
+from gem_envs._webshop.search import Search
+from gem_lab import check_env
+from gem_lab._checker import RULES
 
 IDS = [f"webshop:{split}-{mode}" for split in ("test", "train") for mode in ("html", "text", "text_rich")]
 
@@ -47,7 +48,7 @@ def test_check_env(id):
 
 def test_without_bm25s_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "bm25s", None)
-    for module in [name for name in sys.modules if name.startswith("gem_envs.webshop.")]:
+    for module in [name for name in sys.modules if name.startswith("gem_envs._webshop.")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[search\]'"):
         gem_core.make("webshop:train-text")

@@ -10,8 +10,8 @@ pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
 import gem_core
 from gem_core.errors import DataError
-from gem_envs.webshop import official
-from gem_lab.checker import check_env
+from gem_envs._webshop import official
+from gem_lab import check_env
 
 ARROW = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
-from gem_envs.webshop.catalog import Goal, Product
-from gem_envs.webshop.generated import generated_catalog
-from gem_envs.webshop.reward import has_attribute, same_option, score, type_score
+from gem_envs._webshop.catalog import Goal, Product
+from gem_envs._webshop.generated import generated_catalog
+from gem_envs._webshop.reward import has_attribute, same_option, score, type_score
 
 SHOE = Product(
     asin="A",

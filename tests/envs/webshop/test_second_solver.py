@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("bm25s", reason="needs the extra 'search'")
 
-from gem_envs.webshop.env import WebShop
-from gem_envs.webshop.generated import generated_catalog
-from gem_envs.webshop.second_solver import fits
+from gem_envs._webshop.env import WebShop
+from gem_envs._webshop.generated import generated_catalog
+from gem_envs._webshop.second_solver import fits
 
 BUY = "\\boxed{click[buy now]}"
 

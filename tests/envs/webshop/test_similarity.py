@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_envs.webshop.similarity import common_length, ratio, token_set_ratio
+from gem_envs._webshop.similarity import common_length, ratio, token_set_ratio
 
 
 def longest_common(one: str, other: str) -> int:

@@ -8,15 +8,14 @@ import sys
 import pytest
 
 import gem_core
+from gem_core import render_observation
 from gem_core.errors import ConfigError, ResetNeeded
-from gem_core.observations import render_observation
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
-from gem_envs.tools.mcp.pool import close_pools
-from gem_envs.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp import close_pools, mcp_tools
+from gem_envs.tools.mcp._env_server import ANYONE, ServedEpisodes
 from tests.tools.mcp.servers import ENVIRONMENT, free_port, start, stop, wait_for
 
 ID = "game:GuessTheNumber-v0-easy"
@@ -43,7 +42,7 @@ def tools(request):
 
 
 def ask(tool, **arguments):
-    return loop.run(tool.call(arguments, tool.begin()))
+    return _loop.run(tool.call(arguments, tool.begin()))
 
 
 def test_an_external_agent_plays_the_same_episode(tools):

@@ -14,15 +14,14 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 from tests.support import recorded
 from tests.support.recorded import IDS, Record, wait_until
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.env_server import ANYONE, ServedEpisodes
-from gem_envs.tools.mcp.pool import close_pools
-from gem_envs.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp import close_pools, mcp_tools
+from gem_envs.tools.mcp._env_server import ANYONE, ServedEpisodes
 from tests.tools.mcp.servers import free_port, wait_for
 
 LOCAL = [id for id in IDS if "Computes" not in id]
@@ -155,9 +154,7 @@ def test_a_close_that_hangs_holds_up_nobody(record):
 def test_signals_end_the_command(record, end, how):
     """With three episodes, one of them in a step, and with clients that keep their connections open."""
     id = f"{IDS[1]}(path={str(record._path)!r},close=0.2)"
-    code = (
-        "import sys\nfrom gem_lab.cli import main\nfrom tests.support import recorded\nrecorded.register()\n"
-    )
+    code = "import sys\nfrom gem_lab import main\nfrom tests.support import recorded\nrecorded.register()\n"
     command = [sys.executable, "-c", f"{code}sys.exit(main(sys.argv[1:]))", "serve", "mcp", id]
     if how == "stdio":
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -171,8 +168,8 @@ def test_signals_end_the_command(record, end, how):
         wait_for(port, process)
         tools = {tool.name: tool for tool in mcp_tools(url=f"http://127.0.0.1:{port}/mcp")}
         reset, step = tools["reset"], tools["step"]
-        names = [_episode(loop.run(reset.call({"seed": n}, reset.begin())).text) for n in range(3)]
-        loop.submit(step.call({"episode": names[0], "action": "0.5"}, step.begin()))
+        names = [_episode(_loop.run(reset.call({"seed": n}, reset.begin())).text) for n in range(3)]
+        _loop.submit(step.call({"episode": names[0], "action": "0.5"}, step.begin()))
     try:
         wait_until(lambda: record.count("begins"))
         assert len(record.open()) == 3

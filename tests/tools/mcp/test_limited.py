@@ -10,12 +10,12 @@ import threading
 
 import pytest
 
-from gem_envs.tools.mcp.limited import LimitedError, run_limited
+from gem_envs.tools.mcp._limited import LimitedError, run_limited
 
 LONG = "replace(hex(zeroblob(60000)),'00','a')"
 OTHER = "replace(hex(zeroblob(59999)),'00','b')||'a'"
 LONGER = "replace(hex(zeroblob(400000)),'00','a')"
-RUN = "gem_envs.tools.mcp.database:run_sql"
+RUN = "gem_envs.tools.mcp._database:run_sql"
 MANY = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n LIMIT 400)"
 
 
@@ -130,7 +130,7 @@ def test_a_forked_child_has_processes_of_its_own(path):
 def test_hostile_calls_do_not_hold_up_others(tmp_path):
     pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
     from gem_core.tools import ToolState, make_tools
-    from gem_envs.tools import loop
+    from gem_envs.tools import _loop
     from tests.tools.mcp.servers import ENVIRONMENT
 
     sqlite3.connect(tmp_path / "a.db").execute("CREATE TABLE t (a)").connection.close()
@@ -147,7 +147,7 @@ def test_hostile_calls_do_not_hold_up_others(tmp_path):
         hostile = [use("query", sql=f"SELECT length(trim({LONG}, {OTHER}))") for _ in range(6)]
         return await asyncio.gather(*hostile, use("list_tables"))
 
-    *stopped, tables = loop.run(all_at_once())
+    *stopped, tables = _loop.run(all_at_once())
     assert ["took too long" in text for text in stopped] == [True] * 6
     assert tables == "name | type\nt | table"
     assert ended[-1] == ("query", False)

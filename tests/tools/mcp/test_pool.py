@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("mcp", reason="the package of the protocol")
 
 from gem_core._util.waiting import within
-from gem_envs.tools.mcp.config import server_config
-from gem_envs.tools.mcp.pool import Holder, Pool
+from gem_envs.tools.mcp._config import server_config
+from gem_envs.tools.mcp._pool import Holder, Pool
 
 LIMIT = 0.1
 

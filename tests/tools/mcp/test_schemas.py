@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 
 import gem_core
-from gem_chat.calls.formats import FORMATS
-from gem_chat.calls.schema import problem
+from gem_chat._calls.formats import FORMATS
+from gem_chat._calls.schema import problem
 from gem_core.errors import ConfigError
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.pool import close_pools
-from gem_envs.tools.mcp.results import warn
-from gem_envs.tools.mcp.tool import mcp_tools
+from gem_envs.tools.mcp import close_pools, mcp_tools
+from gem_envs.tools.mcp._results import warn
 
 SERVER = Path(__file__).with_name("raw_server.py")
 NODE = {"type": "object", "properties": {"name": {"type": "string"}, "kids": {"type": "array"}}}
@@ -171,7 +170,7 @@ def test_only_leaves_out_a_tool(command):
 @pytest.mark.parametrize("name", RESULTS)
 def test_every_result_reaches_the_model_as_text(command, name):
     (tool,) = mcp_tools(command=command, only=[name])
-    result = loop.run(tool.call({}, tool.begin()))
+    result = _loop.run(tool.call({}, tool.begin()))
     assert (result.text, result.ok) == (RESULTS[name][1], True)
 
 
@@ -180,7 +179,7 @@ def test_names_that_become_the_same_stay_different(tmp_path):
     file.write_text(json.dumps({"tools": [{"name": "a b"}, {"name": "a_b"}, {"name": "é"}, {"name": "1"}]}))
     tools = mcp_tools(command=f"{sys.executable} {SERVER} {file}")
     assert [tool.name for tool in tools] == ["a_b", "a_b_2", "t__", "t_1"]
-    assert loop.run(tools[1].call({"x": 1}, tools[1].begin())).text == '{"x": 1}'
+    assert _loop.run(tools[1].call({"x": 1}, tools[1].begin())).text == '{"x": 1}'
 
 
 def test_a_schema_that_branches_at_every_level_takes_no_time():

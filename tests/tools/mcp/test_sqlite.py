@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
 
 from gem_core.tools import ToolState, make_tools
-from gem_envs.tools import loop
-from gem_envs.tools.mcp import database
-from gem_envs.tools.mcp.database import run_sql
-from gem_envs.tools.mcp.sqlite import main
+from gem_envs.tools import _loop
+from gem_envs.tools.mcp import _database
+from gem_envs.tools.mcp._database import run_sql
+from gem_envs.tools.mcp._sqlite import main
 from tests.tools.mcp.servers import ENVIRONMENT
 
 
@@ -40,7 +40,7 @@ def test_over_pipes_with_one_database(path):
     assert set(tools) == {"list_tables", "describe_table", "query", "execute"}
 
     def use(name, **arguments):
-        return loop.run(tools[name].call(arguments, ToolState()))
+        return _loop.run(tools[name].call(arguments, ToolState()))
 
     assert use("list_tables").text == "name | type\nt | table"
     assert "CREATE TABLE t (a INTEGER)" in use("describe_table", table="t").text
@@ -64,7 +64,7 @@ def test_over_pipes_with_one_database(path):
 
 def test_the_tool_without_a_database():
     tool = next(iter(make_tools("sqlite")))
-    result = loop.run(tool.call({}, ToolState()))
+    result = _loop.run(tool.call({}, ToolState()))
     assert (result.ok, result.text) == (False, "list_tables failed: this environment has no database")
 
 
@@ -84,7 +84,7 @@ def test_an_endless_command_is_stopped(path):
     endless = "WITH RECURSIVE n(a) AS (SELECT 1 UNION ALL SELECT a + 1 FROM n) SELECT count(*) FROM n"
     with (
         pytest.raises(sqlite3.OperationalError, match="interrupted"),
-        database.opened(path, seconds=0.2) as link,
+        _database.opened(path, seconds=0.2) as link,
     ):
         link.execute(endless).fetchall()
 
@@ -110,12 +110,12 @@ def test_long_results_are_cut(path):
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a.b", "x" * 81, "a\x00b"])
 def test_names_that_are_paths(tmp_path, name):
     with pytest.raises(ValueError, match="expected letters"):
-        database.path_of(tmp_path, name)
+        _database.path_of(tmp_path, name)
 
 
 def test_a_script_is_split_into_its_statements():
     script = "INSERT INTO t VALUES (';'); CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END; SELECT 2"
-    assert [part.strip() for part in database.statements(script)] == [
+    assert [part.strip() for part in _database.statements(script)] == [
         "INSERT INTO t VALUES (';');", "CREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END;", "SELECT 2"
     ]  # fmt: skip
 

@@ -13,13 +13,14 @@ import pytest
 import gem_core
 from gem_core.errors import ConfigError, DataError, ServiceError
 from gem_core.tools import make_tools
-from gem_envs.tools import loop
+from gem_envs.tools import _loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
-from gem_envs.tools.mcp.config import ServerConfig, read_config, server_config
-from gem_envs.tools.mcp.pool import close_pools, pool_of
-from gem_envs.tools.mcp.tool import McpTool, mcp_tools, tool_name
+from gem_envs.tools.mcp import close_pools, mcp_tools
+from gem_envs.tools.mcp._config import ServerConfig, read_config, server_config
+from gem_envs.tools.mcp._pool import pool_of
+from gem_envs.tools.mcp._tool import McpTool, tool_name
 from tests.tools.mcp.servers import (
     ENVIRONMENT,
     EXAMPLE,
@@ -57,7 +58,7 @@ def tools_by_name(**options):
 
 
 def call(tool, state=None, **arguments):
-    return loop.run(tool.call(arguments, tool.begin() if state is None else state))
+    return _loop.run(tool.call(arguments, tool.begin() if state is None else state))
 
 
 def test_the_tools_of_a_server_are_tools_of_ours(where):
@@ -73,7 +74,7 @@ def test_the_tools_of_a_server_are_tools_of_ours(where):
 def test_an_error_of_the_server_is_a_result(where):
     tools = tools_by_name(**where)
     for arguments in ({"expression": "2 ** 9 ** 9"}, {"expression": "1 / 0"}, {"expression": 3.5}, {}):
-        result = loop.run(tools["calculate"].call(arguments, tools["calculate"].begin()))
+        result = _loop.run(tools["calculate"].call(arguments, tools["calculate"].begin()))
         assert not result.ok, arguments
         assert "calculate" in result.text
     assert "cannot calculate '1 / 0': division by zero" in call(tools["calculate"], expression="1 / 0").text
@@ -130,7 +131,7 @@ def test_sessions_of_episodes_are_bounded_and_wait_for_each_other():
     tools = tools_by_name(**options, connect_timeout=20.0)
     first, second = tools["time"].begin(), tools["time"].begin()
     assert call(tools["time"], first).ok
-    waiting = loop.submit(tools["time"].call({}, second))
+    waiting = _loop.submit(tools["time"].call({}, second))
     with pytest.raises(concurrent.futures.TimeoutError):
         waiting.result(0.3)
     tools["time"].end(first)

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_core.errors import ConfigError, DataError
-from gem_envs.generated.multihop import MultiHopRows
-from gem_envs.tools.search import bm25, open_searcher
-from gem_envs.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
-from gem_envs.tools.search.folders import build_once
-from gem_envs.tools.search.words import words
+from gem_envs._generated.multihop import MultiHopRows
+from gem_envs.tools.search import _bm25, build_bm25, open_searcher
+from gem_envs.tools.search._bm25 import Bm25Index, open_bm25
+from gem_envs.tools.search._folders import build_once
+from gem_envs.tools.search._words import words
 from tests.tools.search.corpora import random_documents
 
 pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")
@@ -69,7 +69,7 @@ def test_skipping_common_words_changes_no_result(small, numbers, k):
     query = " ".join(f"w{number}" for number in numbers)
     with pytest.MonkeyPatch.context() as patch:
         plain = index.best(query, k)
-        patch.setattr(bm25, "_COMMON", 1)
+        patch.setattr(_bm25, "_COMMON", 1)
         pruned = index.best(query, k)
     assert [score for _, score in pruned] == pytest.approx([score for _, score in plain], rel=1e-5)
     sure = [number for number, score in plain if score > plain[-1][1] * 1.00001]  # below, rounding may decide

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gem_core.errors import ConfigError, DataError
-from gem_envs.generated.multihop import world
-from gem_envs.tools.search.corpus import fingerprint, passages, read_corpus
+from gem_envs._generated.multihop import world
+from gem_envs.tools.search import read_corpus
+from gem_envs.tools.search._corpus import fingerprint, passages
 
 
 def test_json_lines_in_every_common_form(tmp_path):

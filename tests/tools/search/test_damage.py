@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError, DataError
-from gem_envs.tools.search.bm25 import Bm25Index, build_bm25, open_bm25
-from gem_envs.tools.search.folders import cache_folder
+from gem_envs.tools.search import build_bm25
+from gem_envs.tools.search._bm25 import Bm25Index, open_bm25
+from gem_envs.tools.search._folders import cache_folder
 from tests.tools.search.corpora import random_documents
 
 pytest.importorskip("bm25s", reason="building an index needs the extra 'search'")

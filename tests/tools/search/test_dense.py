@@ -6,7 +6,7 @@ import pytest
 
 from gem_core.errors import DataError, ModelError
 from gem_envs.tools.search import open_searcher
-from gem_envs.tools.search.dense import open_dense
+from gem_envs.tools.search._dense import open_dense
 from tests.support import needs
 
 pytestmark = needs("sentence_transformers", "dense")

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from gem_core.errors import ConfigError, ServiceError, UnknownName
-from gem_envs.tools.http import HttpClient
+from gem_envs.tools._http import HttpClient
 from gem_envs.tools.search import open_searcher
-from gem_envs.tools.search.remote import GoogleSearch, RetrievalServer, SerpApi
+from gem_envs.tools.search._remote import GoogleSearch, RetrievalServer, SerpApi
 from tests.tools.search.stub import StubSearch
 
 FOUND = {"result": [[{"document": {"id": "4", "contents": '"A title"\nA text'}, "score": 2.5}]]}

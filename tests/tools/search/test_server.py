@@ -11,10 +11,9 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs the extra 'serve'")
 
 from gem_core.errors import ConfigError, ServiceError, WrongServer
-from gem_envs.tools.search import Hit, Searcher
-from gem_envs.tools.search import server as search_server
-from gem_envs.tools.search.remote import RetrievalServer
-from gem_envs.tools.search.server import SearchServer
+from gem_envs.tools.search import Hit, Searcher, SearchServer
+from gem_envs.tools.search import _server as search_server
+from gem_envs.tools.search._remote import RetrievalServer
 from tests.serving import raw
 
 

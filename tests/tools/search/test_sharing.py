@@ -13,8 +13,8 @@ import pytest
 
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import ServiceError
-from gem_envs.tools.http import HttpClient
-from gem_envs.tools.search.searcher import Hit, Searcher
+from gem_envs.tools._http import HttpClient
+from gem_envs.tools.search import Hit, Searcher
 from tests._util.test_forks import in_child
 from tests.tools.search.stub import StubSearch
 

@@ -8,8 +8,8 @@ import gem_core
 from gem_core.errors import ConfigError
 from gem_core.tools import make_tools
 from gem_envs.tools.search import Hit
-from gem_envs.tools.search.backends import close_searchers
-from gem_envs.tools.search.tool import as_text
+from gem_envs.tools.search._backends import close_searchers
+from gem_envs.tools.search._tool import as_text
 from tests.tools.search.stub import StubSearch
 
 

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from gem_envs.tools.search.words import query_words, runs, words
+from gem_envs.tools.search._words import query_words, runs, words
 
 FOUND = [
     # scripts without blanks between words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
 
 TRAINER = TrainerPlugin(
     SupportedTrainer(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import gem_core
 from gem_core.advantages import rebn
-from gem_lab.consistency import LearningRun, Played, Record
+from gem_lab.consistency import Played, Record
+from gem_lab.consistency._learning import LearningRun
 
 REWARDS = [[0.0, 1.0], [0.5, 0.25]]
 

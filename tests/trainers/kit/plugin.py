@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers import SupportedTrainer
 
 _numbers = itertools.count()
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gem_core.trainers.baselines import subtract_baselines  # noqa: E402
+from gem_core.trainers._baselines import subtract_baselines  # noqa: E402
 
 
 def test_invalid_episodes_are_in_no_baseline() -> None:

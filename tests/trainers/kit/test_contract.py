@@ -15,14 +15,15 @@ import pytest
 
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.failures import pack_outline
+from gem_core.rollout._sources import SourceLedger
+from gem_core.trainers._failures import pack_outline
 from tests.advantages.oracle import turn_returns
 from tests.trainers import contract
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("ray")
 
+PLUGIN = {"managers": "gem_roll._managers", "pipeline": "gem_roll._pipeline"}
 MANAGERS = "roll.pipeline.agentic.env_manager"
 
 
@@ -59,11 +60,12 @@ def roll(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str, 
 
 
 def test_the_plugin_of_roll_accepts_the_frozen_interface(roll: dict[str, Any]) -> None:
-    from gem_roll import managers, pipeline
+    from gem_roll import _managers
+    from gem_roll import _pipeline as pipeline
 
     base = roll["roll.pipeline.agentic.agentic_pipeline"].AgenticPipeline
     assert issubclass(pipeline.ReBNAgenticPipeline, base)
-    assert issubclass(managers.GemStepEnvManager, roll[f"{MANAGERS}.traj_env_manager"].TrajEnvManager)
+    assert issubclass(_managers.GemStepEnvManager, roll[f"{MANAGERS}.traj_env_manager"].TrajEnvManager)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,18 @@ def test_the_plugin_of_roll_accepts_the_frozen_interface(roll: dict[str, Any]) -
         ("roll.pipeline.agentic.agentic_pipeline", "AgenticPipeline", "do_checkpoint", "pipeline"),
         ("roll.pipeline.agentic.llm_proxy.base_llm_proxy", "BaseLLMProxy", "generate", "managers"),
         ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "put", "managers"),
-        ("roll.distributed.scheduler.rollout_scheduler", "GroupQueueManager", "get_episode_id", "managers"),
-        ("roll.distributed.scheduler.rollout_scheduler", "RolloutScheduler", "_get_batch", "pipeline"),
+        (
+            "roll.distributed.scheduler.rollout_scheduler",
+            "GroupQueueManager",
+            "get_episode_id",
+            "gem_roll._managers",
+        ),
+        (
+            "roll.distributed.scheduler.rollout_scheduler",
+            "RolloutScheduler",
+            "_get_batch",
+            "gem_roll._pipeline",
+        ),
     ],
 )
 def test_a_changed_interface_of_roll_is_an_error_on_import(
@@ -86,13 +98,13 @@ def test_a_changed_interface_of_roll_is_an_error_on_import(
 
     setattr(getattr(roll[module], owner), name, lambda self, other: None)
     with pytest.raises(UnsupportedTrainer, match=rf"{owner}\.{name} takes \(self, other\)"):
-        importlib.import_module(f"gem_roll.{plugin}")
+        importlib.import_module(PLUGIN[plugin])
 
 
 def test_a_step_of_rolls_pipeline_trains_on_our_advantages_or_ends(roll: dict[str, Any]) -> None:
-    from gem_roll.options import GemOptions
-    from gem_roll.pipeline import ReBNAgenticPipeline
-    from gem_roll.rows import object_array
+    from gem_roll._options import GemOptions
+    from gem_roll._pipeline import ReBNAgenticPipeline
+    from gem_roll._rows import object_array
 
     steps: list[int] = []
     owner = roll["roll.pipeline.agentic.agentic_pipeline"].AgenticPipeline
@@ -137,8 +149,8 @@ def test_a_step_of_rolls_pipeline_trains_on_our_advantages_or_ends(roll: dict[st
 
 
 def test_no_failed_episode_leaves_rolls_scheduler(roll: dict[str, Any]) -> None:
-    from gem_roll.failures import FAILED, PlayedOnly
-    from gem_roll.rows import EPISODE_JSON, object_array
+    from gem_roll._failures import FAILED, PlayedOnly
+    from gem_roll._rows import EPISODE_JSON, object_array
 
     def rollout(trainable: bool) -> FakeDataProto:
         turns = [Turn([1], [2], None, 1.0, "", "", "stop")]

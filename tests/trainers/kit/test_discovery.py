@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
-from gem_core.trainers.plugin import SupportedTrainer, TrainerPlugin, errors_in_one_line
-from gem_lab import discovery
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
+from gem_core.trainers._plugin import errors_in_one_line
+from gem_lab import _discovery
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]
     (tmp_path / "gem_test_package.py").write_text("not_a_plugin = 3\n")
     monkeypatch.syspath_prepend(tmp_path)
     points: list[EntryPoint] = []
-    monkeypatch.setattr(discovery, "_entry_points", lambda: points)
+    monkeypatch.setattr(_discovery, "_entry_points", lambda: points)
     return points
 
 
@@ -36,11 +37,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[EntryPoint]
 )
 def test_a_wrong_entry_point_is_named(values: list[str], message: str, package: list[EntryPoint]) -> None:
     package += [EntryPoint("mine", value, "gem_core.trainers") for value in values]
-    assert "mine" in discovery.trainer_names()
+    assert "mine" in _discovery.trainer_names()
     with pytest.raises(UnsupportedTrainer, match=message):
-        discovery.load_trainer("mine")
+        _discovery.load_trainer("mine")
     with pytest.raises(UnknownName, match="mine"):
-        discovery.load_trainer("min")
+        _discovery.load_trainer("min")
 
 
 def test_a_hook_works_if_its_entry_point_and_modules_exist() -> None:
@@ -105,12 +106,12 @@ def test_a_plugin_of_this_process_comes_before_an_installed_one(
     package: list[EntryPoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package.append(EntryPoint("acme", "gem_test_package:missing", "gem_core.trainers"))
-    monkeypatch.setattr(discovery, "_registered", {})
+    monkeypatch.setattr(_discovery, "_registered", {})
     plugin = TrainerPlugin(SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook=""))
-    discovery.register_trainer("acme", plugin)
-    discovery.register_trainer("other", plugin)
-    assert discovery.trainer_names() == ["acme", "other"]
-    assert discovery.load_trainer("acme") is plugin
+    _discovery.register_trainer("acme", plugin)
+    _discovery.register_trainer("other", plugin)
+    assert _discovery.trainer_names() == ["acme", "other"]
+    assert _discovery.load_trainer("acme") is plugin
 
 
 def test_an_error_of_gem_is_one_line_and_a_status(capsys: pytest.CaptureFixture[str]) -> None:

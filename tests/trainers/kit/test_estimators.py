@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 
 from gem_core.advantages import ReturnStats, Threads, with_threads
-from gem_core.advantages.declaration import NEEDS
+from gem_core.advantages._declaration import NEEDS
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode, Thread, Turn, without_tokens
-from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.estimators import (
-    TurnLog,
-    _on_first_tokens,
-    read_estimator,
-    unknown_estimator,
-)
-from gem_core.trainers.plugin import SupportedTrainer
-from gem_lab.discovery import load_trainer, trainer_names
+from gem_core.rollout import Episode, Thread, Turn
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.rollout._metrics import without_tokens
+from gem_core.trainers import SupportedTrainer, read_estimator
+from gem_core.trainers._estimators import TurnLog, _on_first_tokens, unknown_estimator
+from gem_lab import load_trainer
+from gem_lab._discovery import trainer_names
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import UnsupportedTrainer
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.plugin import SupportedTrainer
+from gem_core.trainers import SupportedTrainer, lazy_exports
 
 PACKAGES = ["gem_verl", "gem_openrlhf", "gem_oat", "gem_rl2", "gem_roll", "gem_trl"]
 
@@ -33,7 +32,7 @@ def test_missing_trainer_is_a_clear_error(package: str, monkeypatch: pytest.Monk
     monkeypatch.delenv("RL2_HOME", raising=False)
     module = importlib.import_module(package)
     with pytest.raises(UnsupportedTrainer, match=rf"{package}: .* is not installed"):
-        module.SUPPORTED.require()
+        module._SUPPORTED.require()
     if package != "gem_rl2":  # it exports no names
         with pytest.raises(UnsupportedTrainer, match="is not installed"):
             module.AnythingPublic  # noqa: B018
@@ -54,7 +53,7 @@ def test_version_range(version: str, supported: bool, monkeypatch: pytest.Monkey
 
 
 def test_the_message_about_an_older_verl_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    verl = importlib.import_module("gem_verl").SUPPORTED
+    verl = importlib.import_module("gem_verl")._SUPPORTED
     pretend_installed(monkeypatch, "0.8.0")
     assert f"{verl.versions} (0.8.0 has no v1 trainer to register a mode with" in verl.problem()
     pretend_installed(monkeypatch, "0.6.1")
@@ -77,7 +76,7 @@ def test_a_newer_version_warns_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend_installed(monkeypatch, None)
-    roll = importlib.import_module("gem_roll").SUPPORTED
+    roll = importlib.import_module("gem_roll")._SUPPORTED
     monkeypatch.setenv("ROLL_HOME", str(tmp_path))
     assert roll.problem() is None
     monkeypatch.setenv("ROLL_HOME", str(tmp_path / "absent"))
@@ -90,7 +89,7 @@ def test_source_checkout_counts_as_installed(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_source_checkout_is_first_on_the_import_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    roll, before = importlib.import_module("gem_roll").SUPPORTED, [*sys.path]
+    roll, before = importlib.import_module("gem_roll")._SUPPORTED, [*sys.path]
     monkeypatch.setattr(sys, "path", [*before])
     monkeypatch.setenv("ROLL_HOME", "")
     roll.import_checkout_first()

@@ -10,15 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gem_core.errors import TraceError  # noqa: E402
-from gem_core.rollout import Episode, Turn, without_tokens  # noqa: E402
-from gem_core.rollout.estimator_inputs import EpisodeTurns  # noqa: E402
-from gem_core.trainers.facts import (  # noqa: E402
-    batch_turn_ids,
-    pack_facts,
-    unpack_facts,
-    unpack_outlines,
-    unpack_played,
-)
+from gem_core.rollout import Episode, Turn  # noqa: E402
+from gem_core.rollout._estimator_inputs import EpisodeTurns  # noqa: E402
+from gem_core.rollout._metrics import without_tokens  # noqa: E402
+from gem_core.trainers import pack_facts, unpack_facts  # noqa: E402
+from gem_core.trainers._facts import batch_turn_ids, unpack_outlines, unpack_played  # noqa: E402
 
 
 def episode(*contexts: list[int]) -> Episode:

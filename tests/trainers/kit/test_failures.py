@@ -6,15 +6,10 @@ import pytest
 
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.failures import (
-    batch_metrics,
-    evaluation_logs,
-    pack_outline,
-    played_rows,
-    unpack_outline,
-)
-from gem_lab.eval import evaluation_metrics
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.rollout._metrics import evaluation_metrics
+from gem_core.trainers import batch_metrics
+from gem_core.trainers._failures import evaluation_logs, pack_outline, played_rows, unpack_outline
 
 EPISODE = Episode(
     "env", 3, [Turn([1, 2], [3], [-0.5], 1.5, "question", "answer", "stop")], True, False, "terminated"

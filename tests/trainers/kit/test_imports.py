@@ -13,7 +13,8 @@ from types import ModuleType
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.imports import after_import, import_after, replaced, until_call
+from gem_core.trainers import after_import
+from gem_core.trainers._imports import import_after, replaced, until_call
 
 
 @pytest.fixture

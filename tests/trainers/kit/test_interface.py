@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError, UnsupportedTrainer
-from gem_core.trainers.exports import lazy_exports
-from gem_core.trainers.interface import (
-    expect,
-    expect_arguments,
+from gem_core.trainers import SupportedTrainer, expect, expect_arguments, lazy_exports
+from gem_core.trainers._interface import (
     expect_fields,
     expect_listed,
     expect_names,
@@ -22,7 +20,6 @@ from gem_core.trainers.interface import (
     expect_same,
     parameters_of,
 )
-from gem_core.trainers.plugin import SupportedTrainer
 from tests.trainers.kit.plugin import plugin_with
 
 TRAINER = SupportedTrainer("Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="")
@@ -111,13 +108,11 @@ def test_versions_are_a_range(versions: str) -> None:
 
 
 def test_lazy_exports_import_on_first_use() -> None:
-    trainer = SupportedTrainer("Pytest", "gem_core.rollout", "pytest", versions=">=1,<99", hook="")
-    load, names = lazy_exports(trainer, {"pool": ["EnvPool"]})
-    from gem_core.rollout import EnvPool
-
-    assert load("EnvPool") is EnvPool
-    assert {"EnvPool", "run_episode"} <= set(names())
-    with pytest.raises(AttributeError, match="no attribute 'Pool'; it has EnvPool"):
+    trainer = SupportedTrainer("Pytest", "gem_core", "pytest", versions=">=1,<99", hook="")
+    load, names = lazy_exports(trainer, {"errors": ["ConfigError"]})
+    assert load("ConfigError") is ConfigError
+    assert {"ConfigError", "make"} <= set(names())
+    with pytest.raises(AttributeError, match="no attribute 'Pool'; it has ConfigError"):
         load("Pool")
     with pytest.raises(AttributeError, match=r"no attribute '__path'$"):
         load("__path")

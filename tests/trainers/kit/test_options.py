@@ -10,17 +10,9 @@ from typing import Any
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.rollout.options import read_object
-from gem_core.trainers.options import (
-    EstimatorOptions,
-    PluginOptions,
-    RowOptions,
-    flag_fields,
-    import_modules,
-    option_at,
-    reject_changed,
-    reject_listed,
-)
+from gem_core.rollout._options import read_object
+from gem_core.trainers import EstimatorOptions, PluginOptions, RowOptions
+from gem_core.trainers._options import flag_fields, import_modules, option_at, reject_changed, reject_listed
 from tests.trainers.kit.plugin import plugin_with
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core.trainers.plan import Plan, SourceRows, count_rows, describe_budget, describe_truncation
+from gem_core.trainers import Plan
+from gem_core.trainers._plan import SourceRows, count_rows, describe_budget, describe_truncation
 
 
 def test_rows_are_counted_by_source_player_and_reward() -> None:

@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
-from gem_chat import RebuildContext
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer, RebuildContext
 from gem_core import register
 from gem_core._util import threads
-from gem_core._util.threads import MAX_THREADS
+from gem_core._util.threads import MAX_THREADS, set_env_threads
 from gem_core.errors import ConfigError
-from gem_core.rollout import Generation, RolloutOptions, read_traces, set_env_threads
+from gem_core.rollout import Generation, RolloutOptions, read_traces
 from gem_core.tasks import TaskRow
-from gem_core.trainers.options import PluginOptions
+from gem_core.trainers import PluginOptions
 from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ForgingEnv, ScriptedEnv
@@ -74,7 +73,7 @@ def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
 def test_an_engine_samples_no_placeholder_of_images() -> None:
     pytest.importorskip("PIL", reason="needs the extra 'vision'")
     pytest.importorskip("torch", reason="needs the extra 'train'")
-    from gem_lab.train.tiny_vision import IMAGE_TOKENS, make_processor
+    from gem_lab.train._tiny_vision import IMAGE_TOKENS, make_processor
 
     tokenizer = bpe_tokenizer("chatml")
     processor = make_processor(tokenizer)

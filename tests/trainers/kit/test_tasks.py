@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 
 from gem_core import register
-from gem_core.core import Split
+from gem_core._core import Split
+from gem_core._tasks import TRAIN_SEEDS
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
-from gem_core.trainers.tasks import (
-    check_tasks,
-    evaluation_tasks,
-    local_tasks,
-    pack_task,
-    read_tasks,
-    split_tasks,
-    unpack_task,
-)
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
+from gem_core.trainers import pack_task, read_tasks, unpack_task
+from gem_core.trainers._tasks import check_tasks, evaluation_tasks, local_tasks, split_tasks
 from tests.support import ImageEnv, ScriptedEnv
 
 SPLITS: tuple[Split, ...] = ("train", "eval")

@@ -14,7 +14,7 @@ from unittest import mock
 from tests.trainers.processes import Run, end_session
 
 MODULE = "gem_oat.train"
-IMPORTED = ["launchpad", "oat.interface", "gem_oat.actor", "gem_oat.checks", "gem_oat.learner"]
+IMPORTED = ["launchpad", "oat.interface", "gem_oat._actor", "gem_oat._checks", "gem_oat._learner"]
 """Modules that the command imports in any case; those of ``--modules`` are imported in the forks."""
 
 _context = multiprocessing.get_context("forkserver")

@@ -13,7 +13,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.trainers import learning
 from tests.trainers.oat import harness
 

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 import torch
-from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat._rows import draw_turns, pack_turns, turn_values
 
 from gem_chat import AppendContext
 from gem_core.rollout import EnvPool, Episode
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.trainers.replay import play_again
 
 

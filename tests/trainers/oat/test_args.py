@@ -11,18 +11,18 @@ import gem_oat
 import pytest
 import torch
 import tyro
-from gem_oat.args import Args, dataset_rows
-from gem_oat.checks import prepare
-from gem_oat.tasks import Progress
+from gem_oat._args import Args, dataset_rows
+from gem_oat._checks import prepare
+from gem_oat._tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.utils.lm_head import FusedLinear
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core import register
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, GemError, UnknownEnv, UnsupportedTrainer
 from gem_core.rollout import RolloutOptions
-from gem_core.trainers.interface import expect_listed
+from gem_core.trainers._interface import expect_listed
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ImageEnv
 from tests.trainers.oat import harness
@@ -78,7 +78,7 @@ def test_a_random_seed_is_drawn_once_for_all_processes() -> None:
 
 
 def test_a_learner_that_does_not_fit_the_critic_is_an_error() -> None:
-    from gem_oat.learner import CriticLearner, Learner
+    from gem_oat._learner import CriticLearner, Learner
     from gem_oat.train import run
 
     for words, learner in ((CRITIC, Learner), ("", CriticLearner)):
@@ -205,7 +205,7 @@ def test_a_temperature_has_log_probs_of_its_own(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_bos_that_a_wrapper_writes_is_not_added_by_the_context() -> None:
     """Mistral's template writes one; a raw rebuilt context has no template of its own."""
-    from gem_oat.actor import Actor
+    from gem_oat._actor import Actor
 
     actor = Actor.__new__(Actor)
     actor.tokenizer = bpe_tokenizer("mistral")
@@ -260,7 +260,7 @@ def test_the_fused_head_passes_no_gradient_below_it_for_several_rows(rows: int, 
 
 
 def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    expect_listed(gem_oat.SUPPORTED, "oat")
+    expect_listed(gem_oat._SUPPORTED, "oat")
 
     def renamed(self: Any, returns: Any) -> Any:
         return returns
@@ -270,7 +270,7 @@ def test_another_signature_in_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -
         UnsupportedTrainer,
         match=r"compute_monte_carlo_advantages takes \(self, returns\): expected \(self, rewards.*<0\.3",
     ) as caught:
-        expect_listed(gem_oat.SUPPORTED, "oat")
+        expect_listed(gem_oat._SUPPORTED, "oat")
     assert "\n" not in str(caught.value)
 
 
@@ -282,11 +282,11 @@ def test_an_update_without_our_advantages_is_an_error(monkeypatch: pytest.Monkey
     with pytest.raises(
         UnsupportedTrainer, match=r"learning_step does not use compute_monte_carlo_advantages\. Supported"
     ):
-        expect_listed(gem_oat.SUPPORTED, "oat")
+        expect_listed(gem_oat._SUPPORTED, "oat")
 
 
 def test_another_version_of_oat_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(gem_oat.SUPPORTED), "installed_version", lambda self: "0.1.4")
+    monkeypatch.setattr(type(gem_oat._SUPPORTED), "installed_version", lambda self: "0.1.4")
     with pytest.raises(UnsupportedTrainer, match=r"Oat 0\.1\.4 is not supported.*>=0\.2\.3,<0\.3"):
         gem_oat.Learner  # noqa: B018
 

@@ -9,8 +9,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from gem_oat.collect import collect
-from gem_oat.policy import BatchedPolicy
+from gem_oat._collect import collect
+from gem_oat._policy import BatchedPolicy
 
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn

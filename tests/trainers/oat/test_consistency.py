@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from gem_oat.rows import draw_turns, pack_turns, turn_values
+from gem_oat._rows import draw_turns, pack_turns, turn_values
 from oat.algorithms.ppo import PPOLearner
 
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock

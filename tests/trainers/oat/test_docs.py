@@ -12,12 +12,12 @@ import oat
 import pytest
 import torch
 import tyro
-from gem_oat import SUPPORTED
-from gem_oat.args import Args
-from gem_oat.checks import prepare
+from gem_oat import _SUPPORTED
+from gem_oat._args import Args
+from gem_oat._checks import prepare
 from oat.algorithms.ppo import PPOArgs
 
-from gem_core import registration
+from gem_core import _registration
 from tests.docs.blocks import ROOT, command_lines
 from tests.trainers.example import load_example
 
@@ -43,11 +43,11 @@ def places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that there are eight devices, and replace each environment of `ELSEWHERE`."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     here = {
-        env_id: spec for env_id, spec in registration._envs.registered().items() if env_id not in ELSEWHERE
+        env_id: spec for env_id, spec in _registration._envs.registered().items() if env_id not in ELSEWHERE
     }
-    monkeypatch.setattr(registration._envs, "_values", here)
+    monkeypatch.setattr(_registration._envs, "_values", here)
     for env_id in ELSEWHERE:
-        registration.register(env_id, "gem_envs.games.guess_the_number:GuessTheNumber")
+        _registration.register(env_id, "gem_envs._games.guess_the_number:GuessTheNumber")
 
 
 def check(words: list[str]) -> Args:
@@ -86,7 +86,7 @@ def passed_on() -> set[str]:
 
 
 def rejected(section: str) -> set[str]:
-    table = SUPPORTED.read_table("unsupported.json", section)
+    table = _SUPPORTED.read_table("unsupported.json", section)
     return {name for names in table.values() for name in names.split()}
 
 

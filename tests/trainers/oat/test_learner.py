@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from gem_oat.learner import CriticLearner, Learner
-from gem_oat.rows import draw_turns, pack_turns, turn_values
-from gem_oat.tasks import Progress
+from gem_oat._learner import CriticLearner, Learner
+from gem_oat._rows import draw_turns, pack_turns, turn_values
+from gem_oat._tasks import Progress
 from oat.algorithms.ppo import PPOLearner
 from oat.algorithms.ppo_multiturn import PPOMultiTurnLearner
 from oat.learners.rl import RLLearner
 
 from gem_chat import AppendContext
+from gem_core import Env
 from gem_core.advantages import ReturnStats
-from gem_core.core import Env
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Generation, Turn, run_episode
-from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.estimators import read_estimator
+from gem_core.rollout._sources import SourceLedger
+from gem_core.trainers import read_estimator
 from tests.advantages.oracle import standardized, turn_returns
 from tests.rollout.tokenizers import CharTokenizer
 

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_oat.actor import Actor
+from gem_oat._actor import Actor
 from vllm import SamplingParams
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.rollout import RolloutOptions, episode_metrics
-from gem_core.rollout.concurrency import EpisodeLoop
+from gem_core.rollout._concurrency import EpisodeLoop
 from gem_core.tasks import TaskRow
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import forging, tool_episodes
 

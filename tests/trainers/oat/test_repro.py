@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 import tyro
-from gem_oat.args import Args
-from gem_oat.checks import prepare
-from gem_oat.repro import write
-from gem_oat.tasks import task_prompts
+from gem_oat._args import Args
+from gem_oat._checks import prepare
+from gem_oat._repro import write
+from gem_oat._tasks import task_prompts
 
-from gem_core.advantages.critic import gae
-from gem_lab.repro import ADAM_BETAS
+from gem_core.advantages import gae
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 
 

@@ -12,16 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gem_oat.collect import collect
-from gem_oat.rows import draw_turns, pack_turns, turn_values
-from gem_oat.tasks import Progress, task_order, task_prompts
+from gem_oat._collect import collect
+from gem_oat._rows import draw_turns, pack_turns, turn_values
+from gem_oat._tasks import Progress, task_order, task_prompts
 from torch.utils.data import DistributedSampler
 
+from gem_core._tasks import TRAIN_SEEDS, count_items, evaluation_tasks
 from gem_core.advantages import grpo
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Turn
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items, evaluation_tasks
-from gem_core.trainers.estimators import read_estimator
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
+from gem_core.trainers import read_estimator
 from tests.advantages.oracle import turn_returns
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 

@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 import torch
-from gem_oat import actor
-from gem_oat.actor import Actor
-from gem_oat.learner import Learner
-from gem_oat.policy import BatchedPolicy
+from gem_oat import _actor
+from gem_oat._actor import Actor
+from gem_oat._learner import Learner
+from gem_oat._policy import BatchedPolicy
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, RolloutOptions
-from gem_core.rollout.concurrency import EpisodeLoop
+from gem_core.rollout._concurrency import EpisodeLoop
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
 from tests.consistency import assemble, scenario
 from tests.consistency.faults import SEEN, Patch, findings, retokenized, shifted, unpaid
@@ -113,12 +113,12 @@ def many(change: Any) -> Patch:
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("pack_turns", "turn_values"):
-            original = getattr(actor, name)
+            original = getattr(_actor, name)
 
             def changed(episodes: Sequence[Episode], *args: Any, _to: Any = original, **options: Any) -> Any:
                 return _to([change(episode) for episode in episodes], *args, **options)
 
-            monkeypatch.setattr(actor, name, changed)
+            monkeypatch.setattr(_actor, name, changed)
 
     return patch
 
@@ -136,7 +136,7 @@ def discounts_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
             values += [episode_values] if episode.trainable else []
         return values, ReturnStats.from_returns(values)
 
-    monkeypatch.setattr(actor, "turn_values", turn_values)
+    monkeypatch.setattr(_actor, "turn_values", turn_values)
 
 
 def sample_std(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,12 +150,12 @@ def sample_std(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def subsampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = actor.turn_values
+    original = _actor.turn_values
 
     def changed(episodes: Sequence[Episode], *args: Any) -> Any:
         return original(episodes, *args)[0], original(episodes[::2], *args)[1]
 
-    monkeypatch.setattr(actor, "turn_values", changed)
+    monkeypatch.setattr(_actor, "turn_values", changed)
 
 
 def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import torch
 
 from gem_core.rollout import Episode, read_traces
 from gem_core.tasks import EVAL_SEEDS
-from gem_lab.train.batches import policy_gradient
+from gem_lab.train._batches import policy_gradient
 from tests.trainers import chaos, marks
 from tests.trainers.evidence import (
     GAMMA,

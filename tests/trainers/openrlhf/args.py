@@ -12,8 +12,8 @@ from unittest import mock
 
 import gem_openrlhf.agent
 import torch
-from gem_openrlhf import train_ppo_ray
-from gem_openrlhf.options import VARIABLE, GemOptions
+from gem_openrlhf import _train_ppo_ray
+from gem_openrlhf._options import VARIABLE, GemOptions
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -35,7 +35,7 @@ def parse(*words: str) -> Any:
         SystemExit: The parser exits.
     """
     seen = []
-    original = train_ppo_ray.prepare
+    original = _train_ppo_ray.prepare
 
     def prepare(parsed: Any) -> None:
         original(parsed)
@@ -44,7 +44,7 @@ def parse(*words: str) -> Any:
 
     with (
         mock.patch.dict(os.environ),
-        mock.patch.object(train_ppo_ray, "prepare", prepare),
+        mock.patch.object(_train_ppo_ray, "prepare", prepare),
         contextlib.suppress(Parsed),
     ):
         _run(words)
@@ -54,8 +54,8 @@ def parse(*words: str) -> Any:
 
 def _run(words: tuple[str, ...]) -> None:
     argv = ["train_ppo_ray", *words]
-    with mock.patch.object(sys, "argv", argv), train_ppo_ray._flags_added([]):
-        runpy.run_module(train_ppo_ray.COMMAND, run_name="__main__", alter_sys=True)
+    with mock.patch.object(sys, "argv", argv), _train_ppo_ray._flags_added([]):
+        runpy.run_module(_train_ppo_ray.COMMAND, run_name="__main__", alter_sys=True)
 
 
 def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, Any] | None = None) -> Any:
@@ -63,7 +63,7 @@ def experience_maker(*words: str, kl_coef: float = 0.0, environment: dict[str, A
 
     `environment` contains options for the environment variable instead of flags.
     """
-    from gem_openrlhf.experience_maker import GemExperienceMaker
+    from gem_openrlhf._experience_maker import GemExperienceMaker
 
     args = parse("--algo.advantage.estimator", "rebn", *words)
     strategy = SimpleNamespace(args=args)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gem_openrlhf.labels import write
+from gem_openrlhf._labels import write
 
-from gem_core.core import Split
+from gem_core._core import Split
 from gem_core.tasks import EnvChoice, make_tasks
 
 

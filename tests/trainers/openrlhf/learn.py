@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from gem_chat import AppendContext
-from gem_chat.stop_ids import engine_stop_ids
+from gem_chat._stop_ids import engine_stop_ids
 from gem_core.rollout import EnvPool, EpisodeLimits, episode_metrics
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_lab.engines.sampling import BatchingPolicy
-from gem_lab.repro import ADAM_BETAS
+from gem_lab._engines.sampling import BatchingPolicy
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.trainers import learning
 from tests.trainers.openrlhf import harness
 from tests.trainers.openrlhf.data import write_rows

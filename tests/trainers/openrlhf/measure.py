@@ -10,7 +10,7 @@ import asyncio
 import time
 from typing import Any
 
-from gem_openrlhf.executor import lay_out
+from gem_openrlhf._executor import lay_out
 
 from gem_chat import AppendContext
 from gem_core.rollout import EnvPool, Episode

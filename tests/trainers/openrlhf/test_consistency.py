@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from gem_openrlhf.executor import lay_out
-from gem_openrlhf.labels import write
+from gem_openrlhf._executor import lay_out
+from gem_openrlhf._labels import write
 
 from gem_core.tasks import TaskRow
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import episode_of
 from tests.consistency.cases import CASES, WITH_KL, Case, judge_cases, judge_stock, penalty

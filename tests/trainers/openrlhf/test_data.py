@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_openrlhf.labels import task_of, write
+from gem_openrlhf._labels import task_of, write
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.conftest import GAMES
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.openrlhf.args import AGENT, parse

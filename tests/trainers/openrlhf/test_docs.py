@@ -8,7 +8,7 @@ from pathlib import Path
 import gem_openrlhf.agent
 import pytest
 import yaml
-from gem_openrlhf.options import VARIABLE, GemOptions, check_args
+from gem_openrlhf._options import VARIABLE, GemOptions, check_args
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
 from tests.docs.blocks import blocks

@@ -11,10 +11,10 @@ from unittest import mock
 import pytest
 import torch
 import torch.distributed as dist
-from gem_openrlhf import train_ppo_ray
-from gem_openrlhf.executor import lay_out
-from gem_openrlhf.failures import actor_step
-from gem_openrlhf.labels import played_of
+from gem_openrlhf import _train_ppo_ray
+from gem_openrlhf._executor import lay_out
+from gem_openrlhf._failures import actor_step
+from gem_openrlhf._labels import played_of
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.trainer.ppo_utils.experience import (
     balance_experiences,
@@ -26,7 +26,7 @@ from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.turn import FinishReason
+from gem_core.rollout._turn import FinishReason
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import case, episode, golden_cases, standardized, turn_returns
 from tests.trainers.openrlhf import correction
@@ -291,7 +291,7 @@ def test_every_estimator_of_openrlhf_is_known() -> None:
     def note(parser: Any, action: Any) -> None:
         choices.extend(action.choices)
 
-    with mock.patch.object(train_ppo_ray, "add_flags", note), pytest.raises(SystemExit):
+    with mock.patch.object(_train_ppo_ray, "add_flags", note), pytest.raises(SystemExit):
         parse("--algo.advantage.estimator", "no such estimator")
     assert {*choices} == {*OWN, "gae"}
 

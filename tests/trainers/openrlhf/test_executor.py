@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_openrlhf.executor import GemExecutor
-from gem_openrlhf.labels import openrlhf_row, played_of
-from gem_openrlhf.options import VARIABLE, GemOptions
+from gem_openrlhf._executor import GemExecutor
+from gem_openrlhf._labels import openrlhf_row, played_of
+from gem_openrlhf._options import VARIABLE, GemOptions
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 from vllm import SamplingParams
 from vllm.logprobs import Logprob

@@ -13,10 +13,10 @@ from unittest import mock
 
 import gem_openrlhf
 import pytest
-from gem_openrlhf import failures, hooks
-from gem_openrlhf.experience_maker import GemExperienceMaker
-from gem_openrlhf.failures import rollout_stats
-from gem_openrlhf.labels import played_of
+from gem_openrlhf import _failures, _hooks
+from gem_openrlhf._experience_maker import GemExperienceMaker
+from gem_openrlhf._failures import rollout_stats
+from gem_openrlhf._labels import played_of
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -45,22 +45,22 @@ def module_like(**changes: Any) -> types.ModuleType:
 
 def test_names_are_replaced() -> None:
     module: Any = module_like()
-    hooks.install(module)
+    _hooks.install(module)
     assert module.RemoteExperienceMaker is GemExperienceMaker
     assert module.BasePPOTrainer._compute_rollout_stats is not BasePPOTrainer._compute_rollout_stats
 
 
 def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     installed: list[types.ModuleType] = []
-    monkeypatch.setattr(hooks, "install", installed.append)
-    monkeypatch.setattr(hooks, "WRAPPERS", {"colorsys": {}})
+    monkeypatch.setattr(_hooks, "install", installed.append)
+    monkeypatch.setattr(_hooks, "WRAPPERS", {"colorsys": {}})
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    hooks.setup()
+    _hooks.setup()
     assert not installed
     import colorsys
 
     assert installed == [colorsys]
-    hooks.setup()
+    _hooks.setup()
     assert installed == [colorsys, colorsys]
 
 
@@ -68,7 +68,7 @@ def test_the_hook_waits_for_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_interface_is_rejected(name: str) -> None:
     for other in (None, lambda samples: None):
         with pytest.raises(UnsupportedTrainer, match=rf"{name}.*Supported versions: openrlhf>="):
-            hooks.install(module_like(**{name: other}))
+            _hooks.install(module_like(**{name: other}))
 
 
 def test_evaluation_gets_metrics_for_each_environment() -> None:
@@ -76,7 +76,7 @@ def test_evaluation_gets_metrics_for_each_environment() -> None:
         return {"theirs": 1.0}
 
     module: Any = module_like(compute_eval_metrics=original)
-    hooks.install(module)
+    _hooks.install(module)
     samples = [experiences([response(episode(rewards))]) for rewards in ([1.0], [0.0, 3.0])]
     logs = module.compute_eval_metrics(None, samples, 1)
     assert logs["theirs"] == 1.0
@@ -91,7 +91,7 @@ def test_unknown_names_list_what_exists() -> None:
 
 WORKER = """
 import inspect, json, sys
-from gem_openrlhf import hooks
+from gem_openrlhf import _hooks as hooks
 hooks.setup()
 from ray import cloudpickle
 kinds = [cloudpickle.loads(bytes.fromhex(line)) for line in sys.stdin.read().split()]
@@ -125,9 +125,9 @@ def test_the_trainers_find_them_in_rays_workers() -> None:
     )
     assert done.returncode == 0, done.stderr
     makers, metrics, stats = json.loads(done.stdout.splitlines()[-1])
-    assert makers == ["gem_openrlhf.experience_maker"] * 2
-    assert metrics == ["gem_openrlhf.failures"] * 2
-    assert stats == ["gem_openrlhf.failures"] * 2
+    assert makers == ["gem_openrlhf._experience_maker"] * 2
+    assert metrics == ["gem_openrlhf._failures"] * 2
+    assert stats == ["gem_openrlhf._failures"] * 2
 
 
 FAILED = episode([5.0], trainable=False)
@@ -157,7 +157,7 @@ def test_failed_episodes_are_not_in_the_metrics_of_a_rollout() -> None:
 
 def test_failed_episodes_are_not_in_the_metrics_of_an_evaluation() -> None:
     module: Any = module_like()
-    hooks.install(module)
+    _hooks.install(module)
     samples = played_samples(1.0, None, None, None, 0.0, 0.5)
     prompts = ["a", "a", "b", "b", "c", "c"]
     for sample, prompt in zip(samples, prompts, strict=True):
@@ -179,8 +179,8 @@ class Generator(SamplesGenerator):  # type: ignore[misc]
         words: Further flags.
     """
 
-    _generate_vllm = failures.generate(SamplesGenerator._generate_vllm)
-    _process_response_into_experience = failures.process_response(
+    _generate_vllm = _failures.generate(SamplesGenerator._generate_vllm)
+    _process_response_into_experience = _failures.process_response(
         SamplesGenerator._process_response_into_experience
     )
 
@@ -273,8 +273,8 @@ def test_the_other_replacements_check_the_interface(name: str, method: str) -> N
     kind, function = method.split(".")
     copy = types.ModuleType(original.__name__)
     setattr(copy, kind, type(kind, (getattr(original, kind),), {}))
-    hooks.install(copy)
+    _hooks.install(copy)
     assert getattr(getattr(copy, kind), function) is not getattr(getattr(original, kind), function)
     setattr(copy, kind, type(kind, (), {function: lambda self: None}))
     with pytest.raises(UnsupportedTrainer, match=rf"{method}.*Supported versions: openrlhf>="):
-        hooks.install(copy)
+        _hooks.install(copy)

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from gem_openrlhf.executor import GemExecutor
-from gem_openrlhf.labels import openrlhf_row, played_of
-from gem_openrlhf.preview import images_unsupported
+from gem_openrlhf._executor import GemExecutor
+from gem_openrlhf._labels import openrlhf_row, played_of
+from gem_openrlhf._preview import images_unsupported
 from openrlhf.models.actor import Actor
 from openrlhf.utils import utils as openrlhf_utils
 from openrlhf.utils.vlm_utils import dedup_media_tokens, merge_mm_train_inputs
 from vllm import SamplingParams
 from vllm.outputs import CompletionOutput, RequestOutput
 
-from gem_chat.vision import Processor
+from gem_chat._vision import Processor
 from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_lab.train.tiny_vision import IMAGE_TOKENS, make_vision_model
+from gem_lab.train._tiny_vision import IMAGE_TOKENS, make_vision_model
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.openrlhf.args import experiences

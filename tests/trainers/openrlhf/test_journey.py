@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 import ray
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.docs.blocks import blocks, commands
 from tests.trainers.preflight import check_mistakes, write_questions
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gem_openrlhf.executor import GemExecutor
-from gem_openrlhf.labels import played_of
+from gem_openrlhf._executor import GemExecutor
+from gem_openrlhf._labels import played_of
 
 from gem_core.rollout import episode_metrics
 from tests.rollout.tokenizers import bpe_tokenizer

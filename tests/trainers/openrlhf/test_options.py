@@ -12,8 +12,8 @@ from unittest import mock
 
 import gem_openrlhf.agent
 import pytest
-from gem_openrlhf import SUPPORTED, train_ppo_ray
-from gem_openrlhf.options import OF_OPENRLHF, VARIABLE, GemOptions, estimator_names
+from gem_openrlhf import _SUPPORTED, _train_ppo_ray
+from gem_openrlhf._options import OF_OPENRLHF, VARIABLE, GemOptions, estimator_names
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core import register
@@ -64,7 +64,7 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
         parse("--algo.advantage.estimator", "none")
     message = capsys.readouterr().err
     names = {name.strip(" '") for name in message.partition("choose from")[2].strip(" ()\n").split(",")}
-    assert {name for name in names if name not in estimator_names()} == set(SUPPORTED.own_estimators)
+    assert {name for name in names if name not in estimator_names()} == set(_SUPPORTED.own_estimators)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
         mock.patch("sys.argv", argv),
         pytest.raises(SystemExit, match="2"),
     ):
-        train_ppo_ray.main()
+        _train_ppo_ray.main()
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "gem_openrlhf" in line]
     assert line.startswith("gem_openrlhf: --reward.overlong_buffer_len")
 
@@ -158,7 +158,7 @@ def test_the_command_says_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.10.4")
     with pytest.raises(UnsupportedTrainer, match=r"OpenRLHF 0\.10\.4 is not supported.*>=0\.11\.0,<0\.12"):
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
 
 
 def pretend_version(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
@@ -171,10 +171,10 @@ def test_a_newer_version_with_the_same_interface_works_and_warns_once(
 ) -> None:
     pretend_version(monkeypatch, "0.99")
     with pytest.warns(UserWarning, match=r"gem_openrlhf: OpenRLHF 0\.99 is newer than the tested versions"):
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="gem_openrlhf")
-        gem_openrlhf.SUPPORTED.require()
+        gem_openrlhf._SUPPORTED.require()
         assert parse(*REBN).algo.advantage.estimator == "rebn"
 
 
@@ -190,14 +190,14 @@ def test_another_interface_is_rejected_before_anything_starts(monkeypatch: pytes
 
 def test_options_travel_to_rays_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     options = GemOptions.load({"max_turns": 8, "estimator": "rebn", "wrappers": "spy"})
-    job = train_ppo_ray.with_runtime_env({"metadata": {}, "runtime_env": {"env_vars": {"A": "1"}}}, options)
+    job = _train_ppo_ray.with_runtime_env({"metadata": {}, "runtime_env": {"env_vars": {"A": "1"}}}, options)
     assert job["metadata"] == {}
     assert job["runtime_env"]["worker_process_setup_hook"] == "gem_openrlhf.hooks.setup"
     assert job["runtime_env"]["env_vars"]["A"] == "1"
     monkeypatch.setenv(VARIABLE, job["runtime_env"]["env_vars"][VARIABLE])
     assert GemOptions.from_environment() == options
     with pytest.raises(ConfigError, match=r"worker_process_setup_hook=mine: let that"):
-        train_ppo_ray.with_runtime_env({"runtime_env": {"worker_process_setup_hook": "mine"}}, options)
+        _train_ppo_ray.with_runtime_env({"runtime_env": {"worker_process_setup_hook": "mine"}}, options)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"max_trns": 8}', '{"estimator": "reinforce"}'])

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from gem_openrlhf import dataset
-from gem_openrlhf.executor import GemExecutor
-from gem_openrlhf.labels import OwnLabel, names_task, openrlhf_row, played_of, source_of, task_of
+from gem_openrlhf import _dataset
+from gem_openrlhf._executor import GemExecutor
+from gem_openrlhf._labels import OwnLabel, names_task, openrlhf_row, played_of, source_of, task_of
 from openrlhf.trainer import ppo_trainer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import AgentExecutorBase, SingleTurnAgentExecutor
@@ -222,7 +222,7 @@ def loaders(*words: str) -> tuple[list[Any], list[Any]]:
     tokenizer = SimpleNamespace(
         apply_chat_template=lambda chat, **_: f"<user>{chat[0]['content']}<assistant>"
     )
-    wrapped = dataset.prepare_datasets(ppo_trainer.prepare_datasets)
+    wrapped = _dataset.prepare_datasets(ppo_trainer.prepare_datasets)
     train, evaluation, _ = wrapped(strategy, tokenizer)
     return [list(train[n]) for n in range(len(train))], [
         list(evaluation[n]) for n in range(len(evaluation) if evaluation else 0)
@@ -265,7 +265,7 @@ def test_an_environment_is_a_word_among_the_files(tmp_path: Path, monkeypatch: p
 def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.py").write_text(
-        "from gem_envs.games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber):\n    pass\n"
+        "from gem_envs._games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber): ...\n"
     )
     data = f"{GUESS}=3,own.py:Own,{MASTERMIND}"
     train, _ = loaders(
@@ -279,11 +279,11 @@ def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_named_environment_stays_itself_in_a_list_of_data() -> None:
     word = f"{GUESS}(max_turns=3) as guess=2"
-    files, envs = dataset.split_words(f"rows.jsonl,{word},{MASTERMIND}")
+    files, envs = _dataset.split_words(f"rows.jsonl,{word},{MASTERMIND}")
     assert [env.label for env in envs] == ["guess", MASTERMIND]
-    assert dataset.split_words(dataset.join_words(files, envs)) == (files, envs)
+    assert _dataset.split_words(_dataset.join_words(files, envs)) == (files, envs)
     for rows in (None, 2):
-        tasks = dataset.tasks_beside(envs, "train", rows, seed=0)
+        tasks = _dataset.tasks_beside(envs, "train", rows, seed=0)
         assert {task["env_id"] for task in tasks} == {GUESS, MASTERMIND}
         assert {EnvChoice.of(task).label for task in tasks} == {"guess", MASTERMIND}
 

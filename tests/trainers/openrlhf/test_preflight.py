@@ -14,7 +14,7 @@ import gem_openrlhf.agent
 import pytest
 import ray
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows

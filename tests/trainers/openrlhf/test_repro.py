@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_openrlhf.labels import openrlhf_row
-from gem_openrlhf.options import GemOptions
-from gem_openrlhf.repro import write
+from gem_openrlhf._labels import openrlhf_row
+from gem_openrlhf._options import GemOptions
+from gem_openrlhf._repro import write
 from openrlhf.trainer.ray.vllm_engine import _load_agent_executor
 
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.repro.recipes import FULL, PLAIN, recipe, started_by
 from tests.trainers.openrlhf.args import parse
 

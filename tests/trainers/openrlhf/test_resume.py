@@ -16,9 +16,9 @@ from unittest import mock
 
 import pytest
 import torch
-from gem_openrlhf import failures
-from gem_openrlhf.executor import lay_out
-from gem_openrlhf.labels import played_of, task_of
+from gem_openrlhf import _failures
+from gem_openrlhf._executor import lay_out
+from gem_openrlhf._labels import played_of, task_of
 from openrlhf.trainer import ppo_trainer
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
@@ -37,8 +37,8 @@ TASKS, STEPS, SAMPLES = 16, 4, 2
 class Generator(SamplesGenerator):  # type: ignore[misc]
     """OpenRLHF's generator with GEM's hooks and engines that play one turn, until they die."""
 
-    _generate_vllm = failures.generate(SamplesGenerator._generate_vllm)
-    _process_response_into_experience = failures.process_response(
+    _generate_vllm = _failures.generate(SamplesGenerator._generate_vllm)
+    _process_response_into_experience = _failures.process_response(
         SamplesGenerator._process_response_into_experience
     )
 

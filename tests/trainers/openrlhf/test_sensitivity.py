@@ -9,14 +9,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from gem_openrlhf import executor
-from gem_openrlhf.executor import GemExecutor
-from gem_openrlhf.labels import openrlhf_row, played_of
+from gem_openrlhf import _executor
+from gem_openrlhf._executor import GemExecutor
+from gem_openrlhf._labels import openrlhf_row, played_of
 from vllm import SamplingParams
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 
-from gem_core.trainers import estimators as kit_estimators
+from gem_core.trainers import _estimators as kit_estimators
 from gem_lab.consistency import Played
 from tests.consistency import faults, scenario
 from tests.consistency.scenario import Scenario
@@ -92,10 +92,10 @@ def test_a_fault_is_found(
 ) -> None:
     patches = {
         **faults.estimator_patches(kit_estimators),
-        "mask shifted by one": faults.argument_patch(executor, "lay_out", faults.shifted),
-        "last reward dropped": faults.argument_patch(executor, "lay_out", faults.unpaid),
-        "response re-tokenized": faults.retokenized(executor.EnginePolicy, shared_tokenizer),
-        "group with different seeds": faults.own_seeds(executor),
+        "mask shifted by one": faults.argument_patch(_executor, "lay_out", faults.shifted),
+        "last reward dropped": faults.argument_patch(_executor, "lay_out", faults.unpaid),
+        "response re-tokenized": faults.retokenized(_executor.EnginePolicy, shared_tokenizer),
+        "group with different seeds": faults.own_seeds(_executor),
     }
     patches[fault](monkeypatch)
     assert faults.findings(shared_step, lambda: step(shared_step, shared_tokenizer)) >= faults.SEEN[fault]

@@ -18,9 +18,9 @@ import torch
 
 from gem_core.advantages import rebn
 from gem_core.rollout import Episode
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from gem_lab.train import TrainConfig, train
-from gem_lab.train.batches import Batch
+from gem_lab.train._batches import Batch
 from tests.trainers import learning
 
 

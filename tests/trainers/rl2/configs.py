@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gem_rl2 import ENV_PATH
-from gem_rl2.upstream import Upstream, find
+from gem_rl2 import _ENV_PATH
+from gem_rl2._upstream import Upstream, find
 from hydra import compose, initialize_config_dir
 
 
@@ -25,7 +25,7 @@ def compose_config(*overrides: str, place: Path | None = None) -> Any:
 def gem_config(*overrides: str) -> tuple[Any, Upstream]:
     """Return a config for the imported version that passes every check, with overrides."""
     upstream = find()
-    words = ["adv.estimator=rebn", "adv.gamma=0.9", f"rollout.env_path={ENV_PATH}", "actor.model_name=model"]
+    words = ["adv.estimator=rebn", "adv.gamma=0.9", f"rollout.env_path={_ENV_PATH}", "actor.model_name=model"]
     words += ["actor.max_length_per_device=1024"]
     if upstream.is_index:
         words += [

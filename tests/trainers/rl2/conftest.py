@@ -16,7 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect (rather than skip) the tests of the version of RL2 that is not imported."""
-    from gem_rl2.upstream import find
+    from gem_rl2._upstream import find
 
     imported = "index" if find().is_index else "tree"
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from gem_rl2 import ENV_PATH
-from gem_rl2.rows import write
+from gem_rl2 import _ENV_PATH
+from gem_rl2._rows import write
 
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.processes import Run, run_environment, run_to_the_end
@@ -144,4 +144,4 @@ def metrics_of(run: Run) -> dict[int, dict[str, float]]:
     return steps
 
 
-__all__ = ["ENV_PATH", "Run", "data_words", "metrics_of", "run_rl2"]
+__all__ = ["_ENV_PATH", "Run", "data_words", "metrics_of", "run_rl2"]

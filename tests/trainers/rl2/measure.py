@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import torch
-from gem_rl2.estimators import turn_ids_of
+from gem_rl2._estimators import turn_ids_of
 
 from gem_chat import AppendContext
 from gem_core.advantages import rebn

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from gem_rl2.estimators import AdvantageHook
+from gem_rl2._estimators import AdvantageHook
 
 from gem_core.rollout import Episode, read_traces
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.assemble import lengths
 from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards

@@ -41,11 +41,11 @@ def test_the_plugin_of_rl2_estimates_through_the_tree(
     }
     config = OmegaConf.create({"adv": {"estimator": "gem_reinforce", "gamma": 0.9}})
     with contract.import_fakes(fakes, "gem_rl2"):
-        from gem_rl2 import upstream
-        from gem_rl2.activation import hook_rollout
-        from gem_rl2.estimators import AdvantageHook
+        from gem_rl2 import _upstream
+        from gem_rl2._activation import hook_rollout
+        from gem_rl2._estimators import AdvantageHook
 
-        installed = upstream.find()
+        installed = _upstream.find()
         assert not installed.is_index
         fakes["RL2.workers.rollout"].gather_and_log = fakes["RL2.utils.logging"].gather_and_log
         fakes["RL2.workers.rollout"].async_request = fakes["RL2.utils.communication"].async_request

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2 import ENV_PATH
-from gem_rl2.options import check_config, plays_gem, prepare
-from gem_rl2.rows import write
-from gem_rl2.upstream import find
+from gem_rl2 import _ENV_PATH
+from gem_rl2._options import check_config, plays_gem, prepare
+from gem_rl2._rows import write
+from gem_rl2._upstream import find
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
@@ -58,7 +58,7 @@ def test_a_documented_command_is_a_config(
 
 
 def test_the_environment_file_names_the_launcher() -> None:
-    spec = importlib.util.spec_from_file_location("custom_module", ENV_PATH)  # as in RL2
+    spec = importlib.util.spec_from_file_location("custom_module", _ENV_PATH)  # as in RL2
     assert spec is not None
     assert spec.loader is not None
     with pytest.raises(ConfigError, match=r"start RL2 with python -m gem_rl2\.train"):

@@ -12,10 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import wandb
-from gem_rl2 import upstream as upstream_module
-from gem_rl2.activation import hook_advantages
-from gem_rl2.estimators import AdvantageHook, spread_over_updates, turn_ids_of
-from gem_rl2.router import rows_in_order
+from gem_rl2 import _upstream as upstream_module
+from gem_rl2._activation import hook_advantages
+from gem_rl2._estimators import AdvantageHook, spread_over_updates, turn_ids_of
+from gem_rl2._router import rows_in_order
 from RL2.datasets import get_tensor_dict, pack_tensor_dicts
 from RL2.utils.functions import aggregate_values
 

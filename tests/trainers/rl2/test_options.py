@@ -8,16 +8,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from gem_rl2 import ENV_PATH
-from gem_rl2.options import check_config, choose_estimator, plays_gem, prepare, read_options
-from gem_rl2.rows import check_file, task_of, write
-from gem_rl2.upstream import SPLITS, find
+from gem_rl2 import _ENV_PATH
+from gem_rl2._options import check_config, choose_estimator, plays_gem, prepare, read_options
+from gem_rl2._rows import check_file, task_of, write
+from gem_rl2._upstream import SPLITS, find
 
 from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
-from gem_core.trainers import options
-from gem_lab.cli import main
+from gem_core.trainers import _options as options
+from gem_lab import main
 from tests.support import ImageEnv
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.rl2.configs import compose_config, gem_config
@@ -126,7 +126,7 @@ def test_the_launcher_fills_in_options_with_one_possible_value() -> None:
     config, upstream = compose_config(), find()
     assert not plays_gem(config)
     prepare(config, upstream)
-    assert config.rollout.env_path == ENV_PATH
+    assert config.rollout.env_path == _ENV_PATH
     assert plays_gem(config)
     for split in SPLITS:
         params = upstream.sampling_params(config, split)

@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from gem_rl2.rows import write
-from gem_rl2.upstream import find
+from gem_rl2._rows import write
+from gem_rl2._upstream import find
 
 from gem_core.tasks import EnvChoice, make_tasks
 from tests.trainers.preflight import SILENT_SERVER, TRUNCATED, check_mistakes, own_words, plan_of, problem_of

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2.options import check_config, choose_estimator, plays_gem, prepare, read_options
-from gem_rl2.repro import INDEX, TREE, write
-from gem_rl2.rows import rl2_row
-from gem_rl2.upstream import find
+from gem_rl2._options import check_config, choose_estimator, plays_gem, prepare, read_options
+from gem_rl2._repro import INDEX, TREE, write
+from gem_rl2._rows import rl2_row
+from gem_rl2._upstream import find
 
 from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 from tests.trainers.rl2.configs import compose_config

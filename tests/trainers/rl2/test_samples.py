@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2.rows import rl2_row
-from gem_rl2.session import Session
+from gem_rl2._rows import rl2_row
+from gem_rl2._session import Session
 
 import gem_core
 from gem_core.errors import EnvError, PolicyError

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 import torch
-from gem_rl2 import estimators as hook
-from gem_rl2 import session
-from gem_rl2.estimators import AdvantageHook
-from gem_rl2.rows import rl2_row
-from gem_rl2.session import Session
+from gem_rl2 import _estimators as hook
+from gem_rl2 import _session
+from gem_rl2._estimators import AdvantageHook
+from gem_rl2._rows import rl2_row
+from gem_rl2._session import Session
 from omegaconf import OmegaConf
 from RL2.datasets import pack_tensor_dicts
 
-from gem_core.trainers import estimators
+from gem_core.trainers import _estimators
 from gem_lab.consistency import Played
 from tests.consistency.faults import SEEN, Patch, estimator_patches, findings, own_seeds
 from tests.consistency.scenario import GAMMA, MAX_TURNS, SAMPLES, TOKENS_PER_TURN, Scenario, tasks
@@ -177,11 +177,11 @@ def test_a_fault_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     patches: dict[str, Patch] = {
-        **estimator_patches(estimators),
+        **estimator_patches(_estimators),
         "mask shifted by one": shifted,
         "last reward dropped": unpaid,
         "response re-tokenized": retokenized,
-        "group with different seeds": own_seeds(session),
+        "group with different seeds": own_seeds(_session),
     }
     patches[fault](monkeypatch)
     assert seen(shared_step, shared_tokenizer, rollout) >= SEEN[fault]

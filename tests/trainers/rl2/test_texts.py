@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_rl2.rows import rl2_row
-from gem_rl2.session import Session
+from gem_rl2._rows import rl2_row
+from gem_rl2._session import Session
 
 import gem_core
 from gem_chat import AppendContext
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import wandb
-from gem_rl2.upstream import find
+from gem_rl2._upstream import find
 
 from tests.trainers.upstream.batches import Batch
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_roll.advantages import compute_advantages
-from gem_roll.rows import object_array
+from gem_roll._advantages import compute_advantages
+from gem_roll._rows import object_array
 from roll.distributed.scheduler.protocol import DataProto
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from tests.trainers.evidence import oracle
 
 
@@ -98,9 +98,9 @@ def test_copies_train_nothing() -> None:
     data = batch(REWARDS, rows="episode", own=True)
     data.non_tensor_batch["gem_row"] = object_array([0, 1, 0, 3])
     before = data.batch["response_mask"].clone()
-    from gem_roll import pipeline
+    from gem_roll import _pipeline
 
-    pipeline.mask_copies(data)
+    _pipeline.mask_copies(data)
     assert not data.batch["response_mask"][2].any()
     assert torch.equal(data.batch["response_mask"][[0, 1, 3]], before[[0, 1, 3]])
     assert "gem_row" not in data.non_tensor_batch
@@ -114,9 +114,9 @@ def test_the_advantages_replace_rolls_own_and_are_clipped() -> None:
     shape = mask[:, 1:].shape
     data.batch["gem_advantages"], data.batch["gem_returns"] = torch.full(shape, 3.0), torch.ones(shape)
     data.batch["advantages"] = torch.full(shape, 7.0)
-    from gem_roll import pipeline
+    from gem_roll import _pipeline
 
-    pipeline.use_advantages(data, 2.0)
+    _pipeline.use_advantages(data, 2.0)
     assert torch.equal(data.batch["advantages"], 2.0 * mask[:, 1:])
     assert torch.equal(data.batch["raw_advantages"], 3.0 * mask[:, 1:])
     assert not {"gem_advantages", "gem_returns"} & set(data.batch.keys())

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll.advantages import compute_advantages
-from gem_roll.pipeline import ADVANTAGES, RETURNS, use_advantages
-from gem_roll.rows import object_array, pack_episode
+from gem_roll._advantages import compute_advantages
+from gem_roll._pipeline import ADVANTAGES, RETURNS, use_advantages
+from gem_roll._rows import object_array, pack_episode
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.utils import agentic_compute_advantage, compute_response_level_rewards
 from roll.utils.functionals import compute_token_reward
 from roll.utils.kl_controller import get_kl_controller
 
 from gem_core.tasks import EnvChoice
-from gem_core.trainers.estimators import read_estimator
+from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll.kinds import has_several_rows, managers_of
-from gem_roll.options import check_config
-from gem_roll.updates import needs_old_logprobs
+from gem_roll._kinds import has_several_rows, managers_of
+from gem_roll._options import check_config
+from gem_roll._updates import needs_old_logprobs
 from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError

@@ -9,12 +9,12 @@ from typing import Any
 
 import gem
 import pytest
-from gem_roll.env import PREFIX, read_env_type, register_placeholder
-from gem_roll.options import check_tag
+from gem_roll._env import PREFIX, read_env_type, register_placeholder
+from gem_roll._options import check_tag
 from omegaconf import DictConfig
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EnvChoice
 from tests.support import ImageEnv

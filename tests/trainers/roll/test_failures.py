@@ -9,15 +9,15 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
-from gem_roll.failures import PlayedGroupFilter, PlayedOnly, guard_group_filter, played_only
-from gem_roll.options import GemOptions
-from gem_roll.pipeline import ReBNAgenticPipeline
+from gem_roll._failures import PlayedGroupFilter, PlayedOnly, guard_group_filter, played_only
+from gem_roll._options import GemOptions
+from gem_roll._pipeline import ReBNAgenticPipeline
 from roll.distributed.scheduler.protocol import DataProto
 from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
 from roll.pipeline.agentic.agentic_pipeline import compute_rollout_traj_metrics
 
 from gem_core.errors import EnvError
-from gem_core.rollout.sources import SourceLedger
+from gem_core.rollout._sources import SourceLedger
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_rows import rollouts, troubled  # noqa: F401  a fixture
 
@@ -99,7 +99,7 @@ def test_a_filter_of_groups_sees_the_other_episodes(batch: list[Any], tmp_path: 
     for section in (config.train_env_manager, config.val_env_manager):
         guard_group_filter(section)
         guard_group_filter(section)  # the second call has no effect
-    assert config.train_env_manager.group_filter_cls == "gem_roll.failures.PlayedGroupFilter"
+    assert config.train_env_manager.group_filter_cls == "gem_roll._failures.PlayedGroupFilter"
     assert config.val_env_manager.group_filter_cls != config.train_env_manager.group_filter_cls
     guard = PlayedGroupFilter(config, config.train_env_manager, "train")
     assert guard.filter(0, 0, batch)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll.failures import episodes_of
+from gem_roll._failures import episodes_of
 
 from tests.trainers import forging, tool_episodes
 from tests.trainers.roll.test_rows import Listed, rollouts

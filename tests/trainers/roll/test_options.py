@@ -8,13 +8,13 @@ from typing import Any
 
 import gem_roll
 import pytest
-from gem_roll import SUPPORTED
-from gem_roll.options import GemOptions, check_config
-from gem_roll.pipeline import ReBNAgenticPipeline
+from gem_roll import _SUPPORTED
+from gem_roll._options import GemOptions, check_config
+from gem_roll._pipeline import ReBNAgenticPipeline
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline
 
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
-from gem_core.trainers.interface import expect_listed
+from gem_core.trainers._interface import expect_listed
 from tests.trainers.roll.configs import small_config
 
 ONE = SimpleNamespace(gamma=1.0)
@@ -226,7 +226,7 @@ def test_a_step_that_trains_without_our_advantages_is_an_error(
     no_workers(monkeypatch)
     saved: list[int] = []
     monkeypatch.setattr(AgenticPipeline, "do_checkpoint", lambda self, global_step: saved.append(global_step))
-    monkeypatch.setattr("gem_roll.pipeline.use_advantages", lambda batch, clip: None)
+    monkeypatch.setattr("gem_roll._pipeline.use_advantages", lambda batch, clip: None)
     pipeline = ReBNAgenticPipeline(small_config(tmp_path, envs(**NO_SPY)))
     pipeline.do_checkpoint(global_step=0)  # nothing was collected
     pipeline._advantages_wait = True
@@ -260,7 +260,7 @@ def test_another_roll_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
         UnsupportedTrainer,
         match=r"adjust_batch takes \(self, batch\): expected \(self, data, mode\)\. Supported",
     ):
-        expect_listed(SUPPORTED, "pipeline")
+        expect_listed(_SUPPORTED, "pipeline")
 
 
 def test_a_checkout_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

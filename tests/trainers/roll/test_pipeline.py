@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll import pipeline
-from gem_roll.failures import FAILED
-from gem_roll.options import GemOptions
-from gem_roll.pipeline import ReBNAgenticPipeline
-from gem_roll.rows import EPISODE_JSON, object_array
+from gem_roll import _pipeline
+from gem_roll._failures import FAILED
+from gem_roll._options import GemOptions
+from gem_roll._pipeline import ReBNAgenticPipeline
+from gem_roll._rows import EPISODE_JSON, object_array
 from roll.pipeline.agentic import agentic_pipeline
 from roll.pipeline.agentic.agentic_actor_worker import ActorWorker
 from roll.pipeline.agentic.agentic_pipeline import AgenticPipeline, compute_train_data_metrics
 
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers.failures import pack_outline
+from gem_core.rollout._sources import SourceLedger
+from gem_core.trainers._failures import pack_outline
 from tests.trainers.roll.configs import small_config
 from tests.trainers.roll.test_advantages import batch
 
@@ -113,7 +113,7 @@ def test_the_metrics_of_the_training_data_leave_copies_out(
         adjusted.batch["attention_mask"] = torch.ones_like(adjusted.batch["response_mask"])
         rewards = adjusted.batch["scores"][:, 1:] * adjusted.batch["response_mask"][:, 1:]
         adjusted.batch["token_level_rewards"] = rewards
-        pipeline.use_advantages(adjusted, None)
+        _pipeline.use_advantages(adjusted, None)
 
         def run(self: Any, adjusted: Any = adjusted, size: int = size) -> None:
             found[size] = agentic_pipeline.compute_train_data_metrics(adjusted)

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_roll.env import read_env_type
-from gem_roll.options import check_config
-from gem_roll.repro import write
-from gem_roll.tasks import table_of
+from gem_roll._env import read_env_type
+from gem_roll._options import check_config
+from gem_roll._repro import write
+from gem_roll._tasks import table_of
 
 from gem_core.tasks import EnvChoice, make_tasks
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.roll.configs import read_config
 

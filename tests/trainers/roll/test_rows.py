@@ -11,8 +11,8 @@ from typing import Any
 import gem_roll
 import pytest
 import torch
-from gem_roll import managers
-from gem_roll.failures import episodes_of
+from gem_roll import _managers
+from gem_roll._failures import episodes_of
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
@@ -82,7 +82,7 @@ def rollouts(
     **changed: Any,
 ) -> list[Any]:
     """Return the rollouts that a manager puts into ROLL's queue."""
-    monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
+    monkeypatch.setattr(_managers, "ray", SimpleNamespace(get=lambda value: value))
     section = {
         "env_type": env_type, "env_manager_cls": f"gem_roll.{manager}", "max_steps": max_steps,
         "max_tokens_per_step": max_tokens, "agent_system_template": None, "agent_template": "{observation}",

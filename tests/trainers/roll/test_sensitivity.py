@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from gem_roll import managers
-from gem_roll.failures import FAILED, played_only
-from gem_roll.managers import GemTrajEnvManager
-from gem_roll.options import GemOptions
-from gem_roll.pipeline import ReBNAgenticPipeline, use_advantages
-from gem_roll.rows import EPISODE_JSON
+from gem_roll import _managers
+from gem_roll._failures import FAILED, played_only
+from gem_roll._managers import GemTrajEnvManager
+from gem_roll._options import GemOptions
+from gem_roll._pipeline import ReBNAgenticPipeline, use_advantages
+from gem_roll._rows import EPISODE_JSON
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic.llm_proxy import BaseLLMProxy, register_llm_proxy
 from tensordict import TensorDict
 
 from gem_core.rollout import Episode
-from gem_core.rollout.sources import SourceLedger
-from gem_core.trainers import estimators
+from gem_core.rollout._sources import SourceLedger
+from gem_core.trainers import _estimators
 from gem_lab.consistency import Played
 from tests.consistency.faults import (
     SEEN,
@@ -98,7 +98,7 @@ def step(made: Scenario, tokenizer: Any, folder: Path) -> list[Played]:
 
 def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each environment of a group play its own seed."""
-    original, seen = managers.table_of, set()
+    original, seen = _managers.table_of, set()
 
     def table_of(*arguments: Any) -> Any:
         table = original(*arguments)
@@ -111,12 +111,12 @@ def own_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return task
 
-    monkeypatch.setattr(managers, "table_of", table_of)
+    monkeypatch.setattr(_managers, "table_of", table_of)
 
 
 @pytest.fixture(autouse=True)
 def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(managers, "ray", SimpleNamespace(get=lambda value: value))
+    monkeypatch.setattr(_managers, "ray", SimpleNamespace(get=lambda value: value))
 
 
 def test_the_step_matches_gem_core(shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_a_fault_is_found(
     fault: str, shared_step: Scenario, shared_tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patches: dict[str, Patch] = {
-        **estimator_patches(estimators),
-        "mask shifted by one": argument_patch(managers, "pack_episode", shifted),
-        "last reward dropped": argument_patch(managers, "pack_episode", unpaid),
-        "response re-tokenized": retokenized(managers.GemTrajEnvManager, shared_tokenizer),
+        **estimator_patches(_estimators),
+        "mask shifted by one": argument_patch(_managers, "pack_episode", shifted),
+        "last reward dropped": argument_patch(_managers, "pack_episode", unpaid),
+        "response re-tokenized": retokenized(_managers.GemTrajEnvManager, shared_tokenizer),
         "group with different seeds": own_seeds,
     }
     patches[fault](monkeypatch)

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_roll.tasks import table_of
+from gem_roll._tasks import table_of
 
+from gem_core._tasks import TRAIN_SEEDS, count_items
 from gem_core.errors import ConfigError
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, EnvChoice, TaskRow, count_items, make_tasks, write_tasks
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, write_tasks
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 
 GUESS, MASTERMIND = EnvChoice("game:GuessTheNumber-v0-easy"), EnvChoice("game:Mastermind-v0-easy")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gem_roll.rows import object_array
+from gem_roll._rows import object_array
 from roll.distributed.scheduler.protocol import DataProto
 from roll.pipeline.agentic import agentic_config
 from roll.pipeline.agentic.agentic_config import RewardNormalizationConfig

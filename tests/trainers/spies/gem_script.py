@@ -13,9 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from gem_core import register_wrapper
-from gem_core.core import Env
-from gem_core.wrapper import Wrapper
+from gem_core import Env, Wrapper, register_wrapper
 
 
 class Answer(NamedTuple):

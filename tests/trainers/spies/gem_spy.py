@@ -10,11 +10,9 @@ import json
 import os
 from typing import Any
 
+from gem_core import Env, Wrapper, register_wrapper
 from gem_core import register as register_env
-from gem_core import register_wrapper
-from gem_core.core import Env
 from gem_core.images import text_part
-from gem_core.wrapper import Wrapper
 
 _counter = itertools.count()
 

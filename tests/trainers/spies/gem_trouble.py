@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gem_core import Env
 from gem_core import register as register_env
-from gem_core.core import Env
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 
 class Endless(Env):

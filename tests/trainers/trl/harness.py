@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 import torch
-from gem_trl import playing
-from gem_trl.config import GemConfig
-from gem_trl.dataset import tasks
-from gem_trl.trainer import GemGRPOTrainer
+from gem_trl import _playing
+from gem_trl._config import GemConfig
+from gem_trl._dataset import tasks
+from gem_trl._trainer import GemGRPOTrainer
 from transformers import TrainerCallback
 from trl import GRPOConfig
 
 from gem_core.rollout import Episode, Generation, Policy
-from gem_core.rollout.sources import SourceLedger
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_core.rollout._sources import SourceLedger
+from gem_lab._engines.sampling import BatchingPolicy
 from tests.trainers.evidence import GAMMA, Row, Update
 from tests.trainers.processes import ROOT, SPIES
 
@@ -158,14 +158,14 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     if "spied" not in _registered:
         gem_spy.register()
         _registered.add("spied")
-    original = playing.open_policy
+    original = _playing.open_policy
 
     @contextmanager
     def recorded(*args: Any) -> Iterator[Policy]:
         with original(*args) as policy:
             yield Recorded(policy, folder / "engine.jsonl")
 
-    monkeypatch.setattr(playing, "open_policy", recorded)
+    monkeypatch.setattr(_playing, "open_policy", recorded)
 
 
 def answer_by_row(

@@ -19,11 +19,11 @@ os.environ.update(HF_HUB_OFFLINE="1", TRL_EXPERIMENTAL_SILENCE="1", TOKENIZERS_P
 import torch
 from datasets import Dataset
 from gem_trl import GemConfig, GemGRPOTrainer, tasks
-from gem_trl.dataset import task_prompt
+from gem_trl._dataset import task_prompt
 from trl import GRPOConfig
 
 from gem_core.tasks import EVAL_SEEDS, TaskRow
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.trainers import learning
 
 SUCCESS = "eval_gem/success"

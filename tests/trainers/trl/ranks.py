@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from gem_trl.dataset import tasks
+from gem_trl._dataset import tasks
 
 from gem_core.rollout import Episode
 from tests.consistency.scenario import SAMPLES, TASKS, scenario

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from gem_trl.config import GemConfig
-from gem_trl.dataset import task_prompt
+from gem_trl._config import GemConfig
+from gem_trl._dataset import task_prompt
 
-from gem_core.rollout import Episode, Generation, without_tokens
+from gem_core.rollout import Episode, Generation
+from gem_core.rollout._metrics import without_tokens
 from gem_core.tasks import TaskRow
+from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.consistency import Played
-from gem_lab.engines.sampling import BatchingPolicy
 from tests.consistency import scenario
 from tests.consistency.assemble import episode_of, turn_ids_of
 from tests.consistency.scenario import Scenario

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_trl.playing import Rollout
-from gem_trl.rewards import episode_return
+from gem_trl._playing import Rollout
+from gem_trl._rewards import episode_return
 from trl import GRPOTrainer
 
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, Case, judge_cases, judge_stock
 from tests.consistency.scenario import SAMPLES, Scenario

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_trl.config import GemConfig
-from gem_trl.grpo import flags
+from gem_trl._config import GemConfig
+from gem_trl._grpo import flags
 from trl import GRPOConfig, GRPOTrainer, ModelConfig, TrlParser
 from trl.scripts.grpo import GRPOScriptArguments
 

@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from gem_core.rollout import Generation
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab._engines.sampling import BatchingPolicy
 from tests.trainers import forging, tool_episodes
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness

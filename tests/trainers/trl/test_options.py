@@ -10,12 +10,12 @@ from typing import Any
 
 import gem_trl
 import pytest
-from gem_trl import GemConfig, GemGRPOTrainer, episode_return, policies, rollout, tasks
-from gem_trl import trainer as gem_trainer
-from gem_trl.config import check_args
+from gem_trl import GemConfig, GemGRPOTrainer, _policies, episode_return, rollout, tasks
+from gem_trl import _trainer as gem_trainer
+from gem_trl._config import check_args
 from trl import GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from gem_chat.player import EpisodePlayer
+from gem_chat import EpisodePlayer
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers import chaos
@@ -82,8 +82,8 @@ def test_options_of_the_engine_join_the_ones_of_the_user(monkeypatch: pytest.Mon
     args = SimpleNamespace(seed=0)
     trainer = SimpleNamespace(args=args, use_vllm=True, vllm_generation=engine)
     made: list[dict[str, Any]] = []
-    monkeypatch.setattr(policies, "SteppedVllmPolicy", lambda engine, sampling, seed: made.append(sampling))
-    with policies.open_policy(trainer, EpisodePlayer(GemConfig(), tokenizer), "train/0"):
+    monkeypatch.setattr(_policies, "SteppedVllmPolicy", lambda engine, sampling, seed: made.append(sampling))
+    with _policies.open_policy(trainer, EpisodePlayer(GemConfig(), tokenizer), "train/0"):
         pass
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert made == [{**sampling, "min_p": 0.0, **kwargs, "stop_token_ids": sorted([9, end])}]

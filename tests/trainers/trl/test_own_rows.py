@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
-from gem_trl.dataset import is_task, mix, prompt_task, tasks
-from gem_trl.rewards import on_own_rows
-from gem_trl.trainer import GemGRPOTrainer
+from gem_trl._dataset import is_task, mix, prompt_task, tasks
+from gem_trl._rewards import on_own_rows
+from gem_trl._trainer import GemGRPOTrainer
 
 from gem_core.errors import ConfigError, EnvError, GemError
 from tests.advantages.oracle import standardized

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of
 
 ACCEPTED = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
 from gem_lab.consistency import Record, compare
 from tests.consistency import assemble
 from tests.consistency.scenario import Scenario

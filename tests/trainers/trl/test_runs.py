@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 import torch
-from gem_trl import GemGRPOTrainer, episode_return, policies, rollout, tasks
-from gem_trl.trainer import ScoredRow
+from gem_trl import GemGRPOTrainer, _policies, episode_return, rollout, tasks
+from gem_trl._trainer import ScoredRow
 from trl import GRPOTrainer
 
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, Generation, Turn, read_traces
-from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_lab._engines.sampling import BatchingPolicy
 from tests.trainers import chaos
 from tests.trainers.evidence import assert_update_is_right, played
 from tests.trainers.trl import harness
@@ -280,7 +280,7 @@ def with_vllm(trainer: harness.Spied, monkeypatch: pytest.MonkeyPatch) -> list[d
             return await BatchingPolicy.generate(self, prompt_ids, **options)  # type: ignore[arg-type]
 
     harness.answer_by_row(monkeypatch)
-    monkeypatch.setattr(policies, "SteppedVllmPolicy", Stepped)
+    monkeypatch.setattr(_policies, "SteppedVllmPolicy", Stepped)
     trainer.use_vllm, trainer.vllm_generation, trainer._last_loaded_step = True, Colocated(), 0
     return made
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import trl
-from gem_trl import grpo
-from gem_trl.dataset import write
-from gem_trl.repro import write as write_recipe
+from gem_trl import _grpo
+from gem_trl._dataset import write
+from gem_trl._repro import write as write_recipe
 from trl.scripts.grpo import GRPOScriptArguments
 
 from gem_core.rollout import read_traces
@@ -39,7 +39,7 @@ def test_the_command_trains_and_evaluates(tmp_path: Path) -> None:
         "--gem_traces", str(tmp_path / "traces"), "--eval_strategy", "steps", "--eval_steps", "1",
     ]  # fmt: skip
     original = trl.GRPOTrainer
-    grpo.main(words(tmp_path, *more))
+    _grpo.main(words(tmp_path, *more))
     assert trl.GRPOTrainer is original
     assert {e.env_id for e in read_traces(tmp_path / "traces/eval.jsonl")} == {harness.GAME}
     assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 8
@@ -55,7 +55,7 @@ def test_exported_tasks_and_a_config_file(tmp_path: Path) -> None:
         f"dataset_name: {data}\ngem_gamma: 0.9\ngem_estimator: grpo\ngem_estimator_options: {{ddof: 1}}\n"
         f"gem_traces: {tmp_path / 'traces'}\n"
     )
-    grpo.main([*words(tmp_path), "--config", str(config)])
+    _grpo.main([*words(tmp_path), "--config", str(config)])
     assert len(list(read_traces(tmp_path / "traces/train.jsonl"))) == 8
 
 
@@ -70,7 +70,7 @@ def test_a_game_beside_a_dataset_with_reward_functions(
     (tmp_path / "data").mkdir()
     rows = [json.dumps({"prompt": f"<|user|>What is {n}?<|end|><|assistant|>"}) for n in range(8)]
     (tmp_path / "data/train.jsonl").write_text("\n".join(rows))
-    grpo.main(
+    _grpo.main(
         words(
             tmp_path, "--dataset_name", str(tmp_path / "data"), "--reward_funcs", f"{__name__}.score",
             "--gem_env", harness.GAME, "--gem_traces", str(tmp_path / "traces"), "--shuffle_dataset", "false",
@@ -99,7 +99,7 @@ def test_a_mistake_is_reported_in_one_line(
     more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        grpo.main(words(tmp_path, *more))
+        _grpo.main(words(tmp_path, *more))
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gem_trl: ")]
     assert message in line
 
@@ -114,7 +114,7 @@ def test_trls_parser_reads_the_recipe(
     assert command[:2] == ["accelerate", "launch"]
     flags = command[command.index("gem_trl.grpo") + 1 :]
     del flags[flags.index("--use_vllm") : flags.index("--use_vllm") + 2]  # would import vLLM
-    parsers = (GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, grpo.flags())
+    parsers = (GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, _grpo.flags())
     monkeypatch.setenv("WORLD_SIZE", "1")
     _, args, model, _, gem = trl.TrlParser(parsers).parse_args_and_config(args=[*flags, "--bf16", "false"])
     gpus = made.gpus

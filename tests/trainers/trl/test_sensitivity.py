@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_trl import playing, trainer
+from gem_trl import _playing, _trainer
 
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode
-from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.estimators import EstimatorChoice
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.trainers import EstimatorChoice
+from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.consistency import Played
-from gem_lab.engines.sampling import BatchingPolicy
 from tests.consistency.assemble import turn_ids_of
 from tests.consistency.faults import (
     SEEN,
@@ -116,12 +116,12 @@ def played_as(change: Callable[[Episode], Episode]) -> Patch:
     """Return a fault in the episodes of a rollout."""
 
     def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-        original = playing.Rollout._play
+        original = _playing.Rollout._play
 
         async def changed(self: Any, *args: Any) -> list[Episode]:
             return [change(episode) for episode in await original(self, *args)]
 
-        monkeypatch.setattr(playing.Rollout, "_play", changed)
+        monkeypatch.setattr(_playing.Rollout, "_play", changed)
 
     return patch
 
@@ -141,9 +141,9 @@ def test_a_fault_is_found(
         "sample standard deviation": computing(sample_std),
         "statistics after subsampling": computing(subsampled),
         "mask shifted by one": played_as(shifted),
-        "last reward dropped": argument_patch(trainer.EpisodeTurns, "of", unpaid),
+        "last reward dropped": argument_patch(_trainer.EpisodeTurns, "of", unpaid),
         "response re-tokenized": retokenized(BatchingPolicy, shared_tokenizer),
-        "group with different seeds": own_seeds(playing, "prompt_task"),
+        "group with different seeds": own_seeds(_playing, "prompt_task"),
     }
     patches[fault](monkeypatch)
     assert findings(shared_step, lambda: step(shared_step, tmp_path, monkeypatch)) >= SEEN[fault]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 from datasets import concatenate_datasets
-from gem_trl import policies
-from gem_trl.dataset import tasks
+from gem_trl import _policies
+from gem_trl._dataset import tasks
 
 from gem_core.rollout import Episode
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab._engines.sampling import BatchingPolicy
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.trl import harness
@@ -100,7 +100,7 @@ def test_the_sampler_has_the_options_of_the_trainer(
             made.append(options)
             super().__init__(model, **options)
 
-    monkeypatch.setattr(policies, "BatchingPolicy", Recorded)
+    monkeypatch.setattr(_policies, "BatchingPolicy", Recorded)
     harness.train(tmp_path, max_steps=1, temperature=0.7, top_p=0.8, top_k=5, seed=3)
     found = {(options["temperature"], options["top_p"], options["top_k"]) for options in made}
     assert found == {(0.7, 0.8, 5)}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from gem_trl import GemConfig, GemGRPOTrainer, environment
-from gem_trl.tool_loop import OVER, ToolEnvironment
+from gem_trl._tool_loop import OVER, ToolEnvironment
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gem_core.advantages import ReturnStats
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import ReturnStats, get_estimator
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

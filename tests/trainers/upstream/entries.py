@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gem_lab.exam.certificates import BIASED, UNBIASED, VANISHING
+from gem_lab.exam._certificates import BIASED, UNBIASED, VANISHING
 from tests.trainers.upstream.batches import Batch, random_batch
 
 VERSIONS = {

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from gem_core._util.files import write_atomically
-from gem_lab.exam import Certificate, Exam, run
-from gem_lab.exam.certificates import UNBIASED
+from gem_lab.exam import Exam, run
+from gem_lab.exam._certificates import UNBIASED, Certificate
 from tests.trainers.upstream.batches import Batch, FloatArray
 from tests.trainers.upstream.check import Call
 from tests.trainers.upstream.entries import TITLES, VERSIONS, Entry, entries

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gem_verl.loop import lay_out
+from gem_verl._loop import lay_out
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 import transfer_queue
+from gem_verl._manager import GemAgentLoopWorker
+from gem_verl._options import read_options
+from gem_verl._rows import AGENT_NAME, verl_row
+from gem_verl._trainer import GemTrainer
 from gem_verl.dataset import GemDataset
-from gem_verl.manager import GemAgentLoopWorker
-from gem_verl.options import read_options
-from gem_verl.rows import AGENT_NAME, verl_row
-from gem_verl.trainer import GemTrainer
 from transfer_queue import KVBatchMeta
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 from verl.trainer.ppo.v1 import get_trainer_cls
@@ -28,9 +28,8 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core import register
-from gem_core.core import Env
-from gem_core.rollout.sources import SourceLedger
+from gem_core import Env, register
+from gem_core.rollout._sources import SourceLedger
 from gem_core.tasks import TaskRow
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.trainers.verl.configs import verl_config

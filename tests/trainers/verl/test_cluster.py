@@ -23,7 +23,7 @@ pytestmark = [
 
 PACKAGE = """
 from gem_core import register
-from gem_envs.games.guess_the_number import GuessTheNumber
+from gem_envs._games.guess_the_number import GuessTheNumber
 
 
 class Guess(GuessTheNumber):

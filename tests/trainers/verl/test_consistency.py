@@ -12,7 +12,7 @@ from verl import DataProto
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from gem_lab.consistency import Played
-from gem_lab.consistency.compare import ADVANTAGE_TOLERANCE
+from gem_lab.consistency._compare import ADVANTAGE_TOLERANCE
 from tests.consistency import assemble
 from tests.consistency.cases import CASES, REBN, WITH_KL, Case, judge_cases, judge_stock, token_rewards
 from tests.consistency.scenario import (

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gem_verl.options import check_data
-from gem_verl.rows import task_of, verl_row
+from gem_verl._options import check_data
+from gem_verl._rows import task_of, verl_row
 from verl.trainer.ppo.utils import create_rl_dataset
 
+from gem_core._tasks import TRAIN_SEEDS, count_items
 from gem_core.errors import ConfigError, GemError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS, count_items, make_tasks
-from gem_core.trainers.tasks import TRAIN_TASKS
-from gem_lab.cli import main
+from gem_core.tasks import EVAL_SEEDS, make_tasks
+from gem_core.trainers._tasks import TRAIN_TASKS
+from gem_lab import main
 from tests.trainers.items import KINDS, check_epochs, check_eval_tasks, source_of
 from tests.trainers.verl.configs import verl_config
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gem_verl._rows import task_of
 from gem_verl.dataset import GemDataset
-from gem_verl.rows import task_of
 from torchdata.stateful_dataloader import StatefulDataLoader
 from verl.trainer.ppo.utils import create_rl_dataset, create_rl_sampler
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.tensordict_utils import get_tensordict
 
+from gem_core._tasks import TRAIN_SEEDS
 from gem_core.errors import ConfigError, UnknownEnv
-from gem_core.tasks import EVAL_SEEDS, TRAIN_SEEDS
-from gem_lab.cli import main
+from gem_core.tasks import EVAL_SEEDS
+from gem_lab import main
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.mixes import WRITERS, question, write
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import ray
-from gem_verl import failures
-from gem_verl.manager import GemAgentLoopManager, GemAgentLoopWorker
+from gem_verl import _failures
+from gem_verl._manager import GemAgentLoopManager, GemAgentLoopWorker
 from ray.exceptions import RayActorError
 
 from gem_core.errors import PolicyError
@@ -48,7 +48,7 @@ def test_a_worker_reports_a_dead_engine(error: Exception, monkeypatch: pytest.Mo
     use_memory_queue(monkeypatch)
 
     async def run() -> bool:
-        failures.group.set(failures.Group(samples=1, position_limit=1))
+        _failures.group.set(_failures.Group(samples=1, position_limit=1))
         watch = asyncio.create_task(worker.watch())
         await asyncio.sleep(0)
         with pytest.raises(type(error)):

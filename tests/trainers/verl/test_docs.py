@@ -7,7 +7,7 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import check_config, read_algorithm
+from gem_verl._options import check_config, read_algorithm
 from verl.trainer.ppo.utils import create_rl_dataset
 
 from tests.docs.blocks import command_lines

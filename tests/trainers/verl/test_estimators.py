@@ -7,17 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl import SUPPORTED, estimators
-from gem_verl.options import estimator_names, read_algorithm
+from gem_verl import _SUPPORTED, _estimators
+from gem_verl._options import estimator_names, read_algorithm
 from verl import DataProto
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, get_adv_estimator_fn
 from verl.trainer.ppo.ray_trainer import compute_advantage
 
 from gem_core.advantages import estimator
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout.estimator_inputs import EpisodeTurns
-from gem_core.trainers.facts import BatchFacts
-from gem_core.trainers.imports import replaced
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.trainers import BatchFacts
+from gem_core.trainers._imports import replaced
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
 
@@ -113,7 +113,7 @@ EPISODES = [
 )
 def test_estimators_that_need_the_episodes_get_them(name: str, options: list[str]) -> None:
     algorithm = config(*(f"+algorithm.{name}.{option}" for option in options), name=name, gamma=1.0)
-    with replaced(estimators, "batch_facts", BatchFacts(played=EPISODES)):
+    with replaced(_estimators, "batch_facts", BatchFacts(played=EPISODES)):
         found = trained(name, REWARDS, MASK, algorithm)
     choice = read_algorithm(algorithm, name)
     wanted, _ = choice.compute_turns([one for one in EPISODES if one], ["a", "a"])
@@ -132,17 +132,17 @@ def mine(turn_rewards: Any, *, env_ids: Any, gamma: float = 1.0, factor: float =
 
 
 def test_a_registered_estimator_works_by_its_name() -> None:
-    estimators.register()
+    _estimators.register()
     for name in ("mine", "gem_mine"):
         algorithm = config(f"+algorithm.{name}.factor=2", name=name)
-        with replaced(estimators, "batch_facts", BatchFacts(played=EPISODES)):
+        with replaced(_estimators, "batch_facts", BatchFacts(played=EPISODES)):
             found = trained(name, REWARDS, MASK, algorithm)
         torch.testing.assert_close(found, spread([1.0, 2.0, -0.2, 0.0, -4.0]), atol=1e-6, rtol=0)
 
 
 def test_verls_own_estimators_are_the_declared_ones() -> None:
     ours = estimator_names()
-    assert {name for name in ADV_ESTIMATOR_REGISTRY if name not in ours} == set(SUPPORTED.own_estimators)
+    assert {name for name in ADV_ESTIMATOR_REGISTRY if name not in ours} == set(_SUPPORTED.own_estimators)
 
 
 def test_gae_over_turns_needs_the_values_of_a_critic() -> None:
@@ -164,7 +164,7 @@ def test_rows_that_share_an_episode_give_what_one_row_gives(name: str) -> None:
         episodes=[2 if e is None else e for e, *_ in pieces], turns=[[turn] for _, turn, *_ in pieces]
     )
     uids = np.array(["pad" if e is None else "a" for e, *_ in pieces], dtype=object)
-    with replaced(estimators, "batch_facts", facts):
+    with replaced(_estimators, "batch_facts", facts):
         advantages, _ = get_adv_estimator_fn(name)(
             token_level_rewards=rewards, response_mask=mask, config=config(name=name), index=uids
         )
@@ -180,7 +180,7 @@ def test_turn_ids_keep_touching_turns_apart() -> None:
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1]])
     rewards = torch.tensor([[1.0, 0, 3.0, 0], [0, 0, 0, 2.0]])
     turn_ids = torch.tensor([[0, 1, 1, -1], [0, -1, 1, 1]])
-    with replaced(estimators, "batch_facts", BatchFacts(turn_ids=turn_ids)):
+    with replaced(_estimators, "batch_facts", BatchFacts(turn_ids=turn_ids)):
         advantages, _ = get_adv_estimator_fn("rebn")(
             token_level_rewards=rewards, response_mask=mask, config=config(gamma=0.0)
         )

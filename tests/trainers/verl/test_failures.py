@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl import loop as gem_loop
-from gem_verl.trainer import GemTrainer
+from gem_verl import _loop as gem_loop
+from gem_verl._trainer import GemTrainer
 from omegaconf import open_dict
 from transfer_queue import KVBatchMeta
 from verl import DataProto

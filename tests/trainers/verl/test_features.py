@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import read_traces
-from gem_lab.cli import main
+from gem_lab import main
 from tests.repro.recipes import GUESS, MASTERMIND, started_by
 from tests.trainers import evidence
 from tests.trainers.verl import harness

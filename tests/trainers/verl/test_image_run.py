@@ -10,11 +10,11 @@ import torch
 from transformers import AutoTokenizer
 
 import gem_core
-from gem_chat.vision import ImageProcessor
+from gem_chat._vision import ImageProcessor
 from gem_core.rollout import read_traces
-from gem_lab.engines.loading import load_model, load_processor
+from gem_lab._engines.loading import load_model, load_processor
 from gem_lab.train import TinyOptions, save_tiny
-from gem_lab.train.batches import policy_gradient
+from gem_lab.train._batches import policy_gradient
 from tests.train.painted import Shades
 from tests.trainers import evidence
 from tests.trainers.verl import harness

@@ -8,20 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_verl import failures
-from gem_verl.loop import GemAgentLoop, GemOutput
-from gem_verl.options import check_data, images_unsupported
-from gem_verl.rows import verl_row
+from gem_verl import _failures
+from gem_verl._loop import GemAgentLoop, GemOutput
+from gem_verl._options import check_data, images_unsupported
+from gem_verl._rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 from verl.workers.rollout.utils import qwen2_5_vl_dedup_image_tokens
 
-from gem_chat.vision import Processor, processor_or_tokenizer
+from gem_chat._vision import Processor, processor_or_tokenizer
 from gem_core import register
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_lab.train.tiny_vision import IMAGE_TOKENS
+from gem_lab.train._tiny_vision import IMAGE_TOKENS
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv, wide_images
 from tests.trainers.verl.configs import verl_config
@@ -58,7 +58,7 @@ def play(env_id: str, processor: Any, *overrides: str) -> tuple[list[GemOutput],
         # verl's own token builder only supports transformers' processors, and is not used here.
         agent_loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, hf_model_type="qwen2")
         agent_loop.processor = processor
-        failures.group.set(failures.Group(1, 10_000))
+        _failures.group.set(_failures.Group(1, 10_000))
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
         return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row)
 

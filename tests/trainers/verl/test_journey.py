@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from gem_core.rollout import read_traces
-from gem_lab.cli import main
+from gem_lab import main
 from tests.docs.blocks import blocks, commands, split_commands
 from tests.trainers import evidence
 from tests.trainers.preflight import SILENT_SERVER, check_mistakes, own_words, problem_of

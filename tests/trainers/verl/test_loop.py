@@ -13,18 +13,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gem_verl import failures
-from gem_verl import loop as gem_loop
-from gem_verl.loop import GemAgentLoop, GemOutput, ServerPolicy, _player
-from gem_verl.manager import GemAgentLoopWorker, _Worker
-from gem_verl.rows import verl_row
+from gem_verl import _failures
+from gem_verl import _loop as gem_loop
+from gem_verl._loop import GemAgentLoop, GemOutput, ServerPolicy, _player
+from gem_verl._manager import GemAgentLoopWorker, _Worker
+from gem_verl._rows import verl_row
 from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.workers.rollout.replica import TokenOutput
 
-from gem_core import register
-from gem_core.core import Env
+from gem_core import Env, register
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
 from tests.cancels.plugins import ENV_ID, cancel_everywhere
@@ -114,7 +113,7 @@ def play(
             DictConfigWrap(config.data),
             hf_model_type="qwen2",
         )
-        failures.group.set(failures.Group(2, 10_000, validating=validate))  # what GEM's worker does
+        _failures.group.set(_failures.Group(2, 10_000, validating=validate))  # what GEM's worker does
         sampling = {"temperature": 1.0, "top_p": 1.0, "logprobs": True}
         return await agent_loop.run(sampling, uid="u", session_id=1, global_steps=7, **row), agent_loop
 
@@ -368,7 +367,7 @@ def test_no_request_is_longer_than_the_servers_take(
     overrides: list[str], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run(self: Any, *args: Any, **options: Any) -> None:
-        group = failures.group.get()
+        group = _failures.group.get()
         assert group is not None
         limits.append(gem_loop.context_length(self.rollout_config, group.position_limit))
 
@@ -408,7 +407,7 @@ def test_a_canceled_episode_leaves_nothing_open() -> None:
 
     async def work() -> None:
         loop = GemAgentLoop(settings, server, tokenizer, None, RLHFDataset, data, hf_model_type="qwen2")
-        failures.group.set(failures.Group(2, 10_000))
+        _failures.group.set(_failures.Group(2, 10_000))
         await loop.run({"temperature": 1.0, "logprobs": True}, uid="u", session_id=1, global_steps=7, **row)
 
     asyncio.run(work())

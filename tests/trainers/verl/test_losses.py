@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gem_verl.options import check_config
+from gem_verl._options import check_config
 from tensordict import TensorDict
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss

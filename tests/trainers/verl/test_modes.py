@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 import torch
-from gem_verl.trainer import GemTrainer
+from gem_verl._trainer import GemTrainer
 from verl.trainer.ppo.v1 import get_trainer_cls
 
 from gem_core.errors import ConfigError, UnsupportedTrainer

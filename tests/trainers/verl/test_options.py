@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from gem_verl.options import check_config, check_data, read_algorithm
-from gem_verl.rows import verl_row
+from gem_verl._options import check_config, check_data, read_algorithm
+from gem_verl._rows import verl_row
 
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
-from gem_core.trainers.options import RowOptions
+from gem_core.trainers import RowOptions
 from tests.trainers.verl.configs import verl_config
 
 REBN = "algorithm.adv_estimator=rebn"

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl.sessions import join_sessions
-from gem_verl.trainer import GemTrainer
+from gem_verl._sessions import join_sessions
+from gem_verl._trainer import GemTrainer
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 from verl.trainer.ppo.core_algos import get_kl_controller
 from verl.trainer.ppo.v1 import trainer_base
 
-from gem_core.advantages.registry import get_estimator
+from gem_core.advantages import get_estimator
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config

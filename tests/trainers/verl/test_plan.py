@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from gem_verl.options import MANAGER
-from gem_verl.preflight import check, check_composed
+from gem_verl._options import MANAGER
+from gem_verl._preflight import check, check_composed
 from omegaconf import OmegaConf
 
-from gem_core.trainers.plan import Plan, SourceRows
-from gem_lab.cli import main
+from gem_core.trainers import Plan
+from gem_core.trainers._plan import SourceRows
+from gem_lab import main
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.mixes import question, write
 
@@ -239,7 +240,7 @@ def test_options_with_another_effect_than_their_name_suggests_are_noted(
     ],
 )
 def test_the_sources_that_verl_scores_are_known(source: str, known: bool) -> None:
-    from gem_verl.plan import _score_problem
+    from gem_verl._plan import _score_problem
 
     problem = _score_problem(source)
     assert (problem is None or "ModuleNotFoundError" in problem) is known

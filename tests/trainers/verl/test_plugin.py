@@ -11,13 +11,13 @@ import sys
 from importlib import metadata
 
 import gem_verl
-import gem_verl.trainer
+import gem_verl._trainer
 import pytest
 import ray
+from gem_verl._options import read_options
+from gem_verl._rows import verl_row
+from gem_verl._trainer import GemTrainerSync
 from gem_verl.dataset import GemDataset
-from gem_verl.options import read_options
-from gem_verl.rows import verl_row
-from gem_verl.trainer import GemTrainerSync
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.import_utils import load_class_from_fqn
@@ -58,21 +58,21 @@ def test_the_entry_point_registers_where_verl_looks() -> None:
         VERL_USE_EXTERNAL_MODULES="tests.trainers.own_estimator",
     )
     early, names, modes, agent_loop = json.loads(done.stdout.splitlines()[-1])
-    assert (early, set(modes)) == (False, {"gem_verl.trainer"})
+    assert (early, set(modes)) == (False, {"gem_verl._trainer"})
     assert {"against_the_best", "gem_against_the_best"} <= set(names)
     assert {"rebn", "gem_rebn", "gem_grpo", "rae", "gem_gae"} <= set(names)
-    assert agent_loop == {"_target_": "gem_verl.loop.GemAgentLoop"}
+    assert agent_loop == {"_target_": "gem_verl._loop.GemAgentLoop"}
     assert done.stderr.count("gem_verl: verl 0.10.0.dev is newer than the tested versions") == 1
 
 
 def test_the_manager_may_be_the_first_module_that_a_process_imports() -> None:
     done = python(
-        "import gem_verl.manager\n"
+        "import gem_verl._manager\n"
         "from verl.trainer.ppo.v1 import get_trainer_cls\n"
         "print(get_trainer_cls('gem_sync').__module__)"
     )
     assert "cannot be imported" not in done.stdout + done.stderr
-    assert done.stdout.splitlines()[-1] == "gem_verl.trainer"
+    assert done.stdout.splitlines()[-1] == "gem_verl._trainer"
 
 
 def test_the_manager_class_alone_is_enough() -> None:
@@ -84,7 +84,7 @@ def test_the_manager_class_alone_is_enough() -> None:
         "print(_agent_loop_registry['gem']['_target_'], get_adv_estimator_fn('rebn') is not None)",
         VERL_USE_EXTERNAL_PLUGINS="none",
     )
-    assert done.stdout.splitlines()[-1] == "gem_verl.loop.GemAgentLoop True"
+    assert done.stdout.splitlines()[-1] == "gem_verl._loop.GemAgentLoop True"
 
 
 def test_the_manager_rejects_before_it_plays() -> None:
@@ -147,7 +147,7 @@ def test_verls_other_programs_are_rejected(program: str, monkeypatch: pytest.Mon
 
 
 def test_the_error_in_another_worker_names_what_the_agent_loop_needs() -> None:
-    from gem_verl.loop import GemAgentLoop
+    from gem_verl._loop import GemAgentLoop
 
     with pytest.raises(
         UnsupportedTrainer, match=r"gem needs .*agent_loop_manager_class=gem_verl.GemAgentLoopM"
@@ -160,7 +160,7 @@ def test_another_interface_is_rejected_with_the_version(monkeypatch: pytest.Monk
     monkeypatch.setattr(metadata, "version", lambda name: "0.99" if name == "verl" else real(name))
     monkeypatch.setattr(PPOTrainerSync, "_step_once", lambda self, metrics: None)
     with pytest.raises(UnsupportedTrainer) as caught:
-        importlib.reload(gem_verl.trainer)  # what the first import does
+        importlib.reload(gem_verl._trainer)  # what the first import does
     message = str(caught.value)
     assert message.startswith("gem_verl: verl 0.99 has another interface: ")
     assert "._step_once takes (self, metrics): expected (self, metrics, timing_raw, sample_bat" in message
@@ -170,8 +170,8 @@ def test_another_interface_is_rejected_with_the_version(monkeypatch: pytest.Monk
 def test_a_version_that_counts_failed_episodes_of_a_validation_is_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gem_verl.SUPPORTED.__class__, "installed_version", lambda self: "0.9.0")
-    problem = gem_verl.SUPPORTED.problem()
+    monkeypatch.setattr(gem_verl._SUPPORTED.__class__, "installed_version", lambda self: "0.9.0")
+    problem = gem_verl._SUPPORTED.problem()
     assert problem == (
         "verl 0.9.0 is not supported; supported versions: >=0.9.1,<0.10 "
         "(0.9.0 has no validation metrics that skip an episode without a value)"

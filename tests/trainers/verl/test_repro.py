@@ -8,13 +8,13 @@ from typing import Any
 
 import gem_verl.estimators  # noqa: F401
 import pytest
-from gem_verl.options import check_config, read_algorithm, read_options
-from gem_verl.repro import write
+from gem_verl._options import check_config, read_algorithm, read_options
+from gem_verl._repro import write
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic
 from verl.utils.config import validate_config
 
 from gem_core.advantages import gae
-from gem_lab.repro import ADAM_BETAS
+from gem_lab.repro._recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, OTHERS, PLAIN, recipe, started_by
 from tests.trainers.learning import MODELS
 from tests.trainers.verl.configs import verl_config

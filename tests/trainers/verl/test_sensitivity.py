@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from gem_verl import loop
+from gem_verl import _loop
 from verl.workers.rollout.replica import TokenOutput
 
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode
-from gem_core.trainers import estimators as kit_estimators
+from gem_core.trainers import _estimators as kit_estimators
 from gem_lab.consistency import Played
 from tests.consistency import faults, scenario
 from tests.consistency.scenario import Scenario
@@ -103,10 +103,10 @@ def test_a_fault_is_found(
 ) -> None:
     patches = {
         **faults.estimator_patches(kit_estimators),
-        "mask shifted by one": faults.argument_patch(loop, "lay_out", faults.shifted),
-        "last reward dropped": faults.argument_patch(loop, "lay_out", faults.unpaid),
-        "response re-tokenized": faults.retokenized(loop.ServerPolicy, shared_tokenizer),
-        "group with different seeds": faults.own_seeds(loop),
+        "mask shifted by one": faults.argument_patch(_loop, "lay_out", faults.shifted),
+        "last reward dropped": faults.argument_patch(_loop, "lay_out", faults.unpaid),
+        "response re-tokenized": faults.retokenized(_loop.ServerPolicy, shared_tokenizer),
+        "group with different seeds": faults.own_seeds(_loop),
     }
     patches[fault](monkeypatch)
     if fault in REJECTED:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import ray
-from gem_verl import failures
-from gem_verl.manager import GemAgentLoopManager
-from gem_verl.rows import verl_row
+from gem_verl import _failures
+from gem_verl._manager import GemAgentLoopManager
+from gem_verl._rows import verl_row
 from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
@@ -23,7 +23,7 @@ from verl.experimental.agent_loop.agent_loop import (
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 
 from gem_core.errors import EnvError
-from gem_core.rollout.sources import MANY
+from gem_core.rollout._sources import MANY
 from gem_core.tasks import TaskRow
 from tests.trainers.verl.memory import (
     TOKENIZER,
@@ -141,7 +141,7 @@ def test_a_question_is_played_and_scored_by_verl(mode: str, name: Any, queue: Me
     rows = [queue.rows["train"][f"u0_{session}_0"] for session in range(2)]
     assert [float(row["rm_scores"].sum()) for row in rows] == [1.0, 0.0]
     assert all(row["response_mask"].all() and len(row["response_mask"]) for row in rows)
-    assert failures.take_lost() == []
+    assert _failures.take_lost() == []
 
 
 def test_the_default_agent_loop_plays_rows_that_name_none(queue: MemoryQueue) -> None:
@@ -196,7 +196,7 @@ def test_a_source_that_an_agent_loop_loses_ends_the_run(bug: str, cause: str, qu
         ({"reward_model": {}}, GSM8K, "KeyError: 'ground_truth'"),
         ({"agent_name": "tool_agnt"}, GSM8K, "Agent loop tool_agnt not registered"),
         ({"raw_prompt": None}, GSM8K, "TypeError: 'NoneType' object is not iterable"),
-        ({"data_source": None}, failures.UNKNOWN, "agent loop single_turn_agent: AttributeError"),
+        ({"data_source": None}, _failures.UNKNOWN, "agent loop single_turn_agent: AttributeError"),
     ],
     ids=["no reward", "no truth", "no agent loop", "no prompt", "no source"],
 )

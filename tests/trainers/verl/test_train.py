@@ -11,7 +11,7 @@ import pytest
 
 from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers import evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right
 from tests.trainers.spies.gem_trouble import chaos_counts

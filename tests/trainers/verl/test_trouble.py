@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
-from gem_verl.rows import verl_row
-from gem_verl.trainer import GemTrainerSync
+from gem_verl._rows import verl_row
+from gem_verl._trainer import GemTrainerSync
 
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.rollout import read_traces
 from gem_core.tasks import TaskRow
-from gem_lab.cli import main
+from gem_lab import main
 from tests.trainers import evidence
 from tests.trainers.verl import harness
 from tests.trainers.verl.configs import verl_config

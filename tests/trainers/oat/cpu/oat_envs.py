@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gem_core
-from gem_core.core import Env
+from gem_core import Env
 
 
 class Equal(Env):

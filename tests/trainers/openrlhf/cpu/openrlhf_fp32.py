@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 
 def dtype(module: Any) -> None:

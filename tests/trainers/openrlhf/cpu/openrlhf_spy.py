@@ -11,7 +11,7 @@ from typing import Any
 
 from gem_script import Script, scripted_vllm
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 _counter = itertools.count()
 _rows: dict[str, Any] = {}
@@ -127,7 +127,7 @@ def experience_maker(module: Any) -> None:
 
 
 def activate() -> None:
-    after_import("gem_openrlhf.experience_maker", experience_maker)
+    after_import("gem_openrlhf._experience_maker", experience_maker)
     after_import("vllm.v1.engine.async_llm", engine)
     after_import("openrlhf.trainer.ray.ppo_actor", actor)
     after_import("openrlhf.models.loss", loss)

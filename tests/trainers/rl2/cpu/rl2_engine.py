@@ -22,8 +22,8 @@ from gem_script import Script
 from rl2_sglang import named_tensors
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from gem_chat.stop_ids import engine_stop_ids
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_chat._stop_ids import engine_stop_ids
+from gem_lab._engines.sampling import BatchingPolicy
 
 CHUNK = 8
 """Number of tokens sampled between two checks of whether the engine is paused."""

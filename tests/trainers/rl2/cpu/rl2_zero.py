@@ -6,12 +6,12 @@ from typing import Any
 
 
 def install() -> None:
-    from gem_rl2 import estimators
+    from gem_rl2 import _estimators
 
-    compute = estimators.AdvantageHook.__call__
+    compute = _estimators.AdvantageHook.__call__
 
     def zeroed(self: Any, config: Any, tensor_dict: Any, cu_seqs: Any, step: int) -> None:
         compute(self, config, tensor_dict, cu_seqs, step)
         tensor_dict["advantages"].zero_()
 
-    estimators.AdvantageHook.__call__ = zeroed  # type: ignore[method-assign]
+    _estimators.AdvantageHook.__call__ = zeroed  # type: ignore[method-assign]

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gem_roll.failures import FAILED
-from gem_roll.pipeline import ReBNAgenticPipeline
-from gem_roll.rows import EPISODE_JSON
+from gem_roll._failures import FAILED
+from gem_roll._pipeline import ReBNAgenticPipeline
+from gem_roll._rows import EPISODE_JSON
 
 
 class NotingPipeline(ReBNAgenticPipeline):

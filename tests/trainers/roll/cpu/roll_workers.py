@@ -25,7 +25,7 @@ from roll.utils.send_recv_utils import named_tensors_from_bucket
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from gem_core.rollout import Generation
-from gem_lab.engines.sampling import BatchingPolicy
+from gem_lab._engines.sampling import BatchingPolicy
 
 FOLDER = Path(os.environ["GEM_SPY"])
 GATHER = 0.005

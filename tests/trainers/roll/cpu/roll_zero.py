@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gem_roll.pipeline import ADVANTAGES, ReBNAgenticPipeline
+from gem_roll._pipeline import ADVANTAGES, ReBNAgenticPipeline
 
 
 class ZeroedPipeline(ReBNAgenticPipeline):

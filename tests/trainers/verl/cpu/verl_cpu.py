@@ -15,7 +15,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 
 class Stream:

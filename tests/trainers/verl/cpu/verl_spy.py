@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from gem_core.trainers.imports import after_import
+from gem_core.trainers import after_import
 
 FOLDER = Path(os.environ["GEM_SPY"])
 _counter = itertools.count()
@@ -78,7 +78,7 @@ def note_carried(module: Any) -> None:
 
 
 after_import("verl.workers.utils.losses", note_loss)  # most processes of a run do not import it
-after_import("gem_verl.trainer", note_carried)
+after_import("gem_verl._trainer", note_carried)
 
 
 class SpyAdamW(torch.optim.AdamW):

@@ -1,0 +1,208 @@
+"""`run_harness`: like `run_episode`, but a foreign program owns the loop.
+
+episode = await run_harness(agent, env, policy, context, EpisodeLimits(max_turns=8), seed=0)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from gem_agents._gateway import Gateway
+from gem_agents._harness import AgentTask, Harness, resolve_harness
+from gem_agents._processes import GRACE
+from gem_agents._session import Session, SessionLimits
+from gem_agents._steps import Steps
+from gem_agents._turns import turns_of
+from gem_core import Env
+from gem_core._core import ResetOptions, require_one_agent
+from gem_core._observations import observation_text
+from gem_core._util.background import BackgroundLoop
+from gem_core._util.messages import error_line
+from gem_core.errors import ConfigError, EnvError
+from gem_core.rollout import Context, Episode, EpisodeLimits, Policy, Turn
+from gem_core.rollout._calls import ClosedOnError, EnvCalls, jsonable
+from gem_core.rollout._dialogue import TokenLimits
+from gem_core.rollout._limits import MAX_TURNS
+from gem_core.rollout._runner import DEFAULT_LIMITS
+from gem_core.rollout._trajectory import StopReason
+
+logger = logging.getLogger(__name__)
+
+GATEWAY = Gateway()
+"""The gateway of this process."""
+AGENTS = BackgroundLoop("gem-agents")
+"""The loop of the agents of this process, because engines may block the loop of the trainer."""
+
+_TICK = 0.1
+_LEAVE = 2.0
+"""Number of seconds in which an agent may end by itself after its episode is over."""
+
+
+async def run_harness(
+    harness: str | Harness,
+    env: Env,
+    policy: Policy,
+    context: Context,
+    limits: EpisodeLimits = DEFAULT_LIMITS,
+    *,
+    seed: int | None = None,
+    options: ResetOptions | None = None,
+    max_total_tokens: int | None = None,
+    max_response_tokens: int | None = None,
+    request_id: str | None = None,
+    executor: Executor | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+    log_errors: bool = True,
+) -> Episode:
+    """Play one episode with a program that owns its loop.
+
+    The program gets the first observation and an address; see `AgentTask`. Each response that it receives is
+    a turn, in the order in which they were sampled. It acts through ``/step``; if it never does, its last
+    response is the action. Limits on tokens apply to each row of the episode.
+
+    Args:
+        harness: The program; see `resolve_harness`.
+        env: As in `run_episode`.
+        policy: As in `run_episode`; one that takes tokens.
+        context: An `AppendContext`.
+        limits: As in `run_episode`. `max_turns` limits the model calls, 1000 if it is None.
+        seed: As in `run_episode`, like the other arguments. `on_turn` is called at the end of the episode.
+        options: As in `run_episode`.
+        max_total_tokens: As in `run_episode`, for each row.
+        max_response_tokens: As in `run_episode`, for each row.
+        request_id: As in `run_episode`.
+        executor: As in `run_episode`.
+        metadata: As in `run_episode`. An agent that failed adds "harness_error".
+        on_turn: As in `run_episode`.
+        log_errors: As in `run_episode`.
+
+    Returns:
+        The episode. Its context mode is "append" if each call extends the one before, else "rebuild".
+
+    Raises:
+        ConfigError: As in `run_episode`; or there is no such harness.
+        PolicyError: As in `run_episode`. Errors of the policy propagate.
+    """
+    async with ClosedOnError(env) as closing:
+        play = resolve_harness(harness)
+        require_one_agent(env, "run_harness")
+        limits.check_limits()
+        closing.timeout = limits.step_timeout
+        if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
+            raise ConfigError(
+                "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the "
+                "three"
+            )
+        if env.shows_images:
+            raise ConfigError("a harness takes text only, but this environment shows images")
+        spec = env.spec
+        episode = Episode(
+            env_id=spec.id if spec else "",
+            seed=seed,
+            turns=[],
+            terminated=False,
+            truncated=True,
+            stop_reason="truncated",
+            env_kwargs=jsonable(spec.kwargs) if spec else {},
+            metadata=jsonable(metadata or {}),
+        )
+        tokens = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
+        request_id = request_id or uuid.uuid4().hex
+        most = limits.max_turns or MAX_TURNS
+        session = await GATEWAY.open(policy, context, SessionLimits(most, tokens), request_id)
+        calls = EnvCalls(env, executor, limits.step_timeout)
+        steps = session.steps = Steps(calls, asyncio.get_running_loop(), limits.on_length_cut)
+        try:
+            try:
+                first = await calls.reset(seed, options)
+            except EnvError as error:
+                steps.failure = error
+            else:
+                task = AgentTask(observation_text(first), GATEWAY.address(session))
+                failed = await AGENTS.on(_played(play(task), session, limits.harness_timeout))
+                if failed is not None:
+                    episode.metadata["harness_error"] = failed
+                    logger.info("the agent of %s failed: %s", episode.env_id or type(env).__name__, failed)
+        finally:
+            await GATEWAY.close(session)
+            forget = getattr(policy, "forget_request", None)
+            if forget is not None:
+                for call_id in session.call_ids():
+                    forget(call_id)
+        if session.failure is not None:
+            raise session.failure
+        if steps.failure is None and not steps.taken and session.delivered():
+            await steps.take_last(session.delivered()[-1])
+        episode.turns, episode.context_mode = turns_of(session.delivered())
+        if steps.failure is not None:
+            _end(episode, "env_error", str(steps.failure))
+            await closing.close()
+        else:
+            _end(episode, _reason(session, steps, most), None)
+            if steps.observation is not None and episode.turns and session.empty is False:
+                episode.turns[-1].info["final_obs"] = jsonable(steps.observation)
+        episode.metadata["gateway"] = session.summary()
+        episode.trainable = episode.error is None and bool(episode.turns)
+        if on_turn is not None:
+            for turn in episode.turns:
+                on_turn(turn)
+        if episode.error is not None and log_errors:
+            name = episode.env_id or type(env).__name__
+            logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
+        return episode
+
+
+def _reason(session: Session, steps: Steps, most: int) -> StopReason:
+    if steps.ended is not None:
+        return steps.ended
+    if session.empty:
+        return "empty_response"
+    if session.full:
+        return "token_budget"
+    return "max_turns" if session.started >= most else "truncated"
+
+
+def _end(episode: Episode, reason: StopReason, error: str | None) -> None:
+    episode.stop_reason, episode.error = reason, error
+    episode.terminated = reason == "terminated"
+    episode.truncated = not episode.terminated
+
+
+async def _played(work: Any, session: Session, timeout: float | None) -> str | None:
+    """Run an agent until it ends, its episode is over, or it takes too long; return its error, if any.
+
+    Time in which the model samples does not count, so a slow engine ends no agent.
+    """
+    agent = asyncio.ensure_future(_as_coroutine(work))
+    left, leave = timeout, _LEAVE
+    while not (await asyncio.wait({agent}, timeout=_TICK))[0]:
+        if session.over is not None:
+            leave -= _TICK
+        elif left is not None and not session.open_calls:
+            left -= _TICK
+        if leave <= 0 or (left is not None and left <= 0):
+            break
+    if not agent.done():
+        agent.cancel()
+        await asyncio.wait({agent}, timeout=2 * GRACE)
+        if not agent.done():
+            logger.warning("an agent ignores its cancel; it is abandoned")
+        if session.over is None:
+            return f"the agent did not end within {timeout:g} s, without the time of its model calls"
+        return None
+    if agent.cancelled():
+        return "the agent was canceled"
+    error = agent.exception()
+    if error is None or session.over is not None:
+        return None
+    return error_line(error)
+
+
+async def _as_coroutine(work: Any) -> None:
+    await work

@@ -1,0 +1,44 @@
+"""The context that the options of a rollout describe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gem_chat._append_context import AppendContext
+from gem_chat._chat_templates import read_template
+from gem_chat._rebuild_context import RebuildContext
+from gem_chat._vision import tokenizer_of
+from gem_core.rollout._options import ContextOptions
+
+
+def make_context(
+    options: ContextOptions,
+    tokenizer: Any,
+    template_kwargs: Mapping[str, Any] | None = None,
+    stop_ids: Collection[int] = (),
+) -> AppendContext | RebuildContext:
+    """Return the context that all episodes share.
+
+    Args:
+        options: Options of the prompts.
+        tokenizer: Tokenizer or processor of the model.
+        template_kwargs: Variables for the chat template.
+        stop_ids: Tokens at which the engine stops by itself.
+
+    Raises:
+        ConfigError: The options do not fit the chat template, for example a variable it does not read.
+        UnsupportedTemplate: The context does not support the chat template.
+    """
+    arguments: dict[str, Any] = {
+        "system_prompt": options.system_prompt,
+        "template_kwargs": options.template_variables(template_kwargs),
+        "stop_ids": stop_ids,
+        "date": options.date,
+        "parse_special": options.parse_special,
+    }
+    if options.chat_template is not None:
+        arguments["chat_template"] = read_template(options.chat_template, tokenizer_of(tokenizer))
+    if options.context == "append":
+        return AppendContext(tokenizer, native_tools=options.native_tools, **arguments)
+    return RebuildContext(tokenizer, raw=options.raw, **arguments)

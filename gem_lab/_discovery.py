@@ -1,0 +1,79 @@
+"""Trainer plugins by name.
+
+A package registers its plugin as an entry point whose name is the trainer's name on the command line:
+
+    [project.entry-points."gem_core.trainers"]
+    acme = "gem_acme:TRAINER"
+
+Names are read from the metadata of the installed packages; a plugin is imported only when it is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gem_core._util.messages import error_line, unknown
+from gem_core.errors import UnknownName, UnsupportedTrainer
+from gem_core.trainers import TrainerPlugin
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+GROUP = "gem_core.trainers"
+
+_registered: dict[str, TrainerPlugin] = {}
+
+
+def register_trainer(name: str, plugin: TrainerPlugin) -> None:
+    """Register a plugin in this process, with precedence over an installed plugin of the same name."""
+    _registered[name] = plugin
+
+
+def trainer_names() -> list[str]:
+    """Return the sorted names of all plugins, without importing any."""
+    return sorted({*_registered, *(entry.name for entry in _entry_points())})
+
+
+def check_trainer_names(names: list[str]) -> None:
+    """Check that all trainers are known.
+
+    Raises:
+        UnknownName: A trainer is unknown; the message lists the known ones.
+    """
+    known = trainer_names()
+    for name in names:
+        if name not in known:
+            raise UnknownName(unknown("trainer", name, known))
+
+
+def load_trainer(name: str) -> TrainerPlugin:
+    """Return the plugin of a trainer.
+
+    Raises:
+        UnknownName: No installed package registers it.
+        UnsupportedTrainer: Its plugin cannot be imported, is not a `TrainerPlugin`, or is registered by
+            several packages.
+    """
+    if name in _registered:
+        return _registered[name]
+    check_trainer_names([name])
+    targets = sorted({entry.value for entry in _entry_points() if entry.name == name})
+    if len(targets) > 1:
+        raise UnsupportedTrainer(f"several packages register trainer {name!r}: {', '.join(targets)}")
+    (entry, *_) = (entry for entry in _entry_points() if entry.name == name)
+    try:
+        plugin = entry.load()
+    except Exception as error:  # importing a third-party package can raise anything
+        raise UnsupportedTrainer(f"{entry.value} cannot be imported: {error_line(error)}") from error
+    if not isinstance(plugin, TrainerPlugin):
+        kind = type(plugin).__name__
+        raise UnsupportedTrainer(
+            f"{entry.value} is a {kind}: expected a gem_core.trainers._plugin.TrainerPlugin"
+        )
+    return plugin
+
+
+def _entry_points() -> tuple[EntryPoint, ...]:
+    from importlib.metadata import entry_points  # slow to import
+
+    return tuple(entry_points(group=GROUP))

@@ -1,0 +1,229 @@
+"""Advantages per turn, where OpenRLHF has one reward per sample.
+
+`GemExperienceMaker` replaces OpenRLHF's experience maker. It overrides the method that turns rewards into
+advantages, which runs after all other tensors of the batch have been computed. With one of OpenRLHF's
+estimators, it only adds metrics and keeps failed episodes out of the baselines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from openrlhf.models.utils import masked_mean, masked_normalize
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.utils.logging_utils import init_logger
+
+from gem_core.advantages import ReturnStats, get_estimator
+from gem_core.errors import ConfigError
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.rollout._sources import SourceLedger
+from gem_core.trainers import EstimatorChoice, batch_metrics
+from gem_core.trainers._estimators import TurnLog
+from gem_core.trainers._facts import batch_turn_ids
+from gem_openrlhf._baselines import failures_left_out
+from gem_openrlhf._failures import empty_rows, require_tokens
+from gem_openrlhf._labels import Played, played_of, source_of
+from gem_openrlhf._options import GAE_OF_BOTH, GemOptions, check_args, check_turn_rewards, estimator_names
+
+SPANS = "the agent's spans, with the environment's reward for each turn"
+RUNS = "the runs of 1s in the action mask, with the sample's reward on its last turn"
+BOTH = f"{SPANS}, and, in rows of another agent, {RUNS}"
+_log_turns = TurnLog(init_logger(__name__))  # only OpenRLHF's own loggers have a handler in its processes
+
+
+class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
+    """OpenRLHF's experience maker with gem_core's estimators.
+
+    Raises:
+        ConfigError: A flag is not supported.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.gem_options = GemOptions.from_environment()
+        check_args(self.args, self.gem_options)
+        if self.gem_options.estimator is not None:
+            self.args.algo.advantage.estimator = self.advantage_estimator = self.gem_options.estimator
+        self.gem_ledger, self.gem_steps = SourceLedger(), 0
+
+    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
+        """Do the same as OpenRLHF, also if only some of the samples have a metric."""
+        _fill_metrics(rollout_samples)
+        result: list[Any] = super().split_rollout_samples(rollout_samples)
+        return result
+
+    @torch.no_grad()
+    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
+        """Set the advantages and returns of a batch, in place.
+
+        Args:
+            experiences: Micro-batches of the whole batch, of all data-parallel ranks.
+
+        Raises:
+            ConfigError: The estimator is ``gae``, and only some of the rows come from gem_core's agent.
+            EnvError: No episode of the batch is trainable, or a source of rows lost all of its episodes; the
+                message names the first one and its error.
+        """
+        labels = [label for experience in experiences for label in experience.labels]
+        require_tokens(labels, "a batch of --rollout.batch_size prompts")
+        rows = [played_of(label) for label in labels]
+        trained = [bool(mask.any()) for experience in experiences for mask in experience.action_mask]
+        self.gem_steps += 1
+        sources = _count_sources(
+            self.gem_ledger, f"batch {self.gem_steps} of this run", labels, rows, trained
+        )
+        for experience in experiences:
+            _clear_means(experience)
+        name, stats = self.advantage_estimator, None
+        kinds = {row is not None for row, on in zip(rows, trained, strict=True) if on}
+        if name == "gae" and len(kinds) > 1:
+            raise ConfigError(GAE_OF_BOTH)
+        if name in estimator_names() or (name == "gae" and True in kinds):
+            check_turn_rewards(self.args)
+            stats = self._estimate(name, experiences, rows)
+        else:
+            with failures_left_out(self.args, experiences, ~empty_rows(labels)):
+                experiences = super().compute_advantages_and_returns(experiences)
+        played = [row.episode for row in rows if row is not None and not row.is_own]
+        _add_metrics(experiences, batch_metrics(played, stats) | sources)
+        return experiences
+
+    def _estimate(self, name: str, experiences: list[Any], rows: Sequence[Played | None]) -> ReturnStats:
+        batch = _Batch(experiences, rows)
+        token_rewards = batch.token_rewards(max(float(self.kl_ctl.value), 0.0))
+        samples = self.args.rollout.n_samples_per_prompt
+        advantage = self.args.algo.advantage
+        if name == "gae":
+            choice = EstimatorChoice(name, get_estimator(name), advantage.gamma, {"lam": advantage.lambd})
+            inputs: dict[str, Any] = {"values": batch.pad("values")}
+        else:
+            choice, inputs = self.gem_options.estimator_choice(name, advantage.gamma), {}
+        result = choice.compute(
+            token_rewards,
+            batch.mask,
+            turn_ids=batch.turn_ids,
+            group_ids=[number // samples for experience in experiences for number in experience.index],
+            played=[row and EpisodeTurns.of(row.episode, choice.needs) for row in rows],
+            **inputs,
+        )
+        advantages = result.advantages
+        if name == "gae":
+            advantages = _whiten(advantages, batch.mask, scale=not advantage.no_std_norm)
+        batch.give(advantages, result.returns, token_rewards)
+        _log_turns(name, result.stats, SPANS if all(rows) else BOTH if any(rows) else RUNS)
+        return result.stats
+
+
+class _Batch:
+    """The micro-batches as (rows, tokens) tensors of equal width.
+
+    Column j belongs to token j + 1 of a row, as in OpenRLHF's action mask.
+    """
+
+    def __init__(self, experiences: list[Any], rows: Sequence[Played | None]) -> None:
+        self._experiences = experiences
+        self._rows = rows
+        self._width = max(experience.action_mask.shape[1] for experience in experiences)
+        self.mask = self.pad("action_mask")
+        self.turn_ids = batch_turn_ids([row and (row.spans, 1) for row in rows], self.mask)
+        if ((self.turn_ids >= 0) != (self.mask != 0)).any():
+            raise ConfigError(
+                "the agent's spans are not where OpenRLHF's action mask is 1: was a row cut to "
+                "--data.max_len by something other than the agent?"
+            )
+
+    def pad(self, name: str) -> torch.Tensor:
+        """Return a field of all micro-batches, padded with 0."""
+        parts = [getattr(experience, name) for experience in self._experiences]
+        return torch.cat([torch.nn.functional.pad(part, (0, self._width - part.shape[1])) for part in parts])
+
+    def token_rewards(self, kl_coef: float) -> torch.Tensor:
+        """Return the reward of each turn on its last token and the KL penalty on every token.
+
+        `Experience.kl` is 0 if OpenRLHF adds no KL penalty to the reward.
+
+        A row of another agent has its one reward on its last action token, as in OpenRLHF.
+
+        Returns:
+            float64 (rows, tokens).
+        """
+        rewards = -kl_coef * self.pad("kl").double() * self.mask
+        single = torch.cat([experience.rewards for experience in self._experiences]).double()
+        for number, row in enumerate(self._rows):
+            if row is not None:
+                for (_, end), reward in zip(row.spans, row.episode.rewards, strict=False):
+                    rewards[number, end - 2] += reward
+            elif self.mask[number].any():
+                rewards[number, int(self.mask[number].nonzero()[-1])] += single[number]
+        return rewards
+
+    def give(self, advantages: torch.Tensor, returns: torch.Tensor, token_rewards: torch.Tensor) -> None:
+        """Store its part of the tensor in each micro-batch, cut to the micro-batch's width."""
+        sizes = [len(experience.action_mask) for experience in self._experiences]
+        parts = zip(*(tensor.split(sizes) for tensor in (advantages, returns, token_rewards)), strict=True)
+        for experience, (advantage, target, reward) in zip(self._experiences, parts, strict=True):
+            width = experience.action_mask.shape[1]
+            experience.advantages = advantage[:, :width].clone()
+            experience.returns = target[:, :width].clone()
+            experience.info["return"] = reward.sum(1).float()
+            experience.kl = None  # now part of the rewards; OpenRLHF also drops it here
+
+
+def _clear_means(experience: Any) -> None:
+    """Set OpenRLHF's means over the action tokens of a row to 0, not NaN, for a row without any."""
+    empty = ~(experience.action_mask != 0).any(1)
+    for name in ("kl", "logprobs_diff"):
+        if name in experience.info:
+            experience.info[name] = experience.info[name].masked_fill(empty, 0.0)
+
+
+def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
+    """Return advantages with mean 0 and, if `scale`, variance 1 over action tokens, like OpenRLHF's GAE."""
+    values, on = advantages.double().flatten(), (mask != 0).flatten()
+    centered = masked_normalize(values, on, dim=0) if scale else (values - masked_mean(values, on)) * on
+    whitened: torch.Tensor = centered.view_as(advantages).float()
+    return whitened
+
+
+def _count_sources(
+    ledger: SourceLedger,
+    step: str,
+    labels: Sequence[Any],
+    rows: Sequence[Played | None],
+    trained: Sequence[bool],
+) -> dict[str, float]:
+    """Return the metrics of a ledger for the rows of a batch; `trained`: which rows have an action token."""
+    played, lost = [], []
+    for label, row, on in zip(labels, rows, trained, strict=True):
+        if on:
+            played.append(source_of(label))
+        else:
+            error = row.episode.error or row.episode.stop_reason if row else "no token was sampled"
+            lost.append((source_of(label), error))
+    return ledger.close_step(step, played, lost, filled=len(lost))
+
+
+def _fill_metrics(samples: Sequence[Any]) -> None:
+    """Give every sample every metric: the mean of the others, which does not change the mean over all.
+
+    A reward function may return ``extra_logs``, and an environment has none. OpenRLHF cannot batch samples
+    with different metrics.
+    """
+    values: dict[str, list[torch.Tensor]] = {}
+    for sample in samples:
+        for name, value in sample.info.items():
+            values.setdefault(name, []).append(value.float())
+    for name, given in values.items():
+        if len(given) < len(samples):
+            mean = torch.stack(given).mean(0)
+            for sample in samples:
+                sample.info[name] = sample.info[name].float() if name in sample.info else mean.clone()
+
+
+def _add_metrics(experiences: list[Any], metrics: Mapping[str, float]) -> None:
+    """Store the metrics of the batch in every sample, because OpenRLHF logs the mean over the samples."""
+    for experience in experiences:
+        for name, value in metrics.items():
+            experience.info[name] = torch.full((len(experience.action_mask),), float(value))

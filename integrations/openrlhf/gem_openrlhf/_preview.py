@@ -1,0 +1,241 @@
+"""What a run would do with its rows: checked before anything starts, and described in a plan."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from gem_chat._vision import processor_problem
+from gem_core._core import Split
+from gem_core.errors import ConfigError
+from gem_core.tasks import EnvChoice, TaskRow
+from gem_core.trainers import Plan
+from gem_core.trainers._plan import SourceRows, count_rows, describe_budget
+from gem_core.trainers._tasks import check_tasks
+from gem_openrlhf._dataset import NO_LABEL_KEY, plays_rows, split_words, spread, tasks_beside
+from gem_openrlhf._labels import OWN_SOURCE, names_task, task_of
+from gem_openrlhf._options import GAE_OF_BOTH, GemOptions, estimator_names
+
+OUR_AGENT = "--train.agent_func_path $(gem-core path openrlhf-agent)"
+OURS, THEIRS = "gem-core's agent", "OpenRLHF's single-turn agent"
+_READABLE = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
+
+
+class _Row(NamedTuple):
+    """A row of the data, with its place for messages; `task` is None for one of the user's own rows."""
+
+    place: str
+    source: str
+    task: TaskRow | None
+
+
+def preview(args: Any, options: GemOptions) -> Plan:
+    """Check the rows of a run, and return its plan.
+
+    Every environment of the data is built once. Only the rollout workers check files that are not local.
+
+    Args:
+        args: OpenRLHF's flags.
+        options: Options of GEM.
+
+    Raises:
+        GemError: Nothing plays or rewards a row, a row lacks a column, an environment cannot be built, or a
+            training row selects an evaluation item. The message names the file and the line.
+    """
+    agent = args.train.agent_func_path
+    if agent and not (agent.endswith(".py") and Path(agent).is_file()):
+        raise ConfigError(f"--train.agent_func_path {agent}: expected a .py file; gem-core's is {OUR_AGENT}")
+    sources = _sources("train", args.data.prompt_dataset, args, options)
+    sources += _sources("eval", args.eval.dataset, args, options)
+    players = {source.player for source in sources}
+    if args.algo.advantage.estimator == "gae" and {OURS, THEIRS} <= players:
+        raise ConfigError(GAE_OF_BOTH)
+    return Plan(
+        sources, _estimator(args, options), [*_budget(args, options, players)], [*_notes(args, sources)]
+    )
+
+
+def _sources(split: Split, text: str | None, args: Any, options: GemOptions) -> list[SourceRows]:
+    """Check the rows of one list of data, and count them by source."""
+    files, envs = split_words(text)
+    unread = [file for file in files if Path(file).suffix not in _READABLE or "://" in file]
+    for file in files:
+        if file not in unread and not Path(file).is_file():
+            raise ConfigError(f"{file}: there is no such file")
+    limit = args.data.max_samples
+    rows = [row for file in files if file not in unread for row in _rows(file, split, args)[:limit]]
+    tasks = tasks_beside(envs, split, len(rows) if files else None, args.train.seed) if envs else []
+    of_envs = [_Row("", EnvChoice.of(task).label, task) for task in tasks]
+    check_tasks(
+        ((row.place, row.task) for row in [*rows, *of_envs] if row.task is not None),
+        options.wrappers,
+        no_images=lambda: images_unsupported(args),
+        for_training=split == "train",
+    )
+    used = spread(rows, of_envs)[:limit]
+    kept = {row.source for row in used}
+    sources = dict.fromkeys(row.source for row in [*rows, *of_envs])
+    if lost := " and ".join(source for source in sources if source not in kept):
+        raise ConfigError(
+            f"--data.max_samples {limit} leaves no row of {lost}: OpenRLHF uses the first {limit} rows of "
+            "all files together; raise it, or put the rows of one file between those of the other"
+        )
+    result = count_rows((split, row.source, *_player(row, args)) for row in used)
+    if unread:  # their number of rows determines the number of tasks
+        result = [row._replace(rows=None) if row.source in {e.label for e in envs} else row for row in result]
+    return result + [SourceRows(split, file, *_player(None, args), None) for file in unread]
+
+
+def _player(row: _Row | None, args: Any) -> tuple[str, str]:
+    """Return what plays and what rewards a row; None for a row that only the run reads."""
+    agent, reward = args.train.agent_func_path, args.reward.remote_url
+    if agent and not plays_rows(agent):
+        return agent, agent
+    if agent and row is None:
+        return f"{OURS}, or {THEIRS} if the label names no task", reward or "the environment"
+    if agent and row is not None and row.task is not None:
+        return OURS, "the environment"
+    return THEIRS, str(reward or args.reward.model_name_or_path)
+
+
+def _rows(file: str, split: Split, args: Any) -> list[_Row]:
+    return [_row(place, row, args) for place, row in _read(file, split, args)]
+
+
+def _row(place: str, row: Any, args: Any) -> _Row:
+    """Check one row of a file.
+
+    Raises:
+        ConfigError: As in `preview`.
+    """
+    key, agent = args.data.label_key, args.train.agent_func_path
+    if not isinstance(row, Mapping) or args.data.input_key not in row:
+        found = ", ".join(row) if isinstance(row, Mapping) else type(row).__name__
+        raise ConfigError(
+            f"{place}: no column {args.data.input_key!r}, only {found}; set --data.input_key to the column "
+            "of the prompts"
+        )
+    of_task = [name for name, value in row.items() if isinstance(value, str) and names_task(value)]
+    if of_task and not agent:
+        raise ConfigError(f"{place}: nothing plays this task; add {OUR_AGENT} --data.label_key {of_task[0]}")
+    if of_task and key not in of_task:
+        raise ConfigError(
+            f"{place}: the task is in the column {of_task[0]!r}, but --data.label_key is {key!r}; set it to "
+            f"{of_task[0]!r}, or name the environment itself in --data.prompt_dataset instead of this file"
+        )
+    if of_task:
+        try:
+            task = task_of(row[key])
+        except ConfigError as error:
+            raise ConfigError(f"{place}: {error}") from None
+        return _Row(place, EnvChoice.of(task).label, task)
+    if not agent and not (args.reward.remote_url or args.reward.model_name_or_path):
+        raise ConfigError(f"{place}: nothing rewards this row; add --reward.remote_url or an agent")
+    if plays_rows(agent):
+        if key is None:
+            raise ConfigError(NO_LABEL_KEY)
+        if row.get(key) is None:
+            raise ConfigError(f"{place}: no label in the column {key!r}; set --data.label_key to another one")
+        if not args.reward.remote_url:
+            raise ConfigError(
+                f"{place}: the label {row[key]!r:.80} names no task, and nothing else rewards the row; set "
+                "--reward.remote_url to your reward function or server (for a reward model, the URL of "
+                "openrlhf.cli.serve_rm)"
+            )
+    return _Row(place, row.get("datasource") or OWN_SOURCE, None)
+
+
+def _read(file: str, split: Split, args: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the place and the content of each row of a local file."""
+    if file.endswith(".jsonl"):
+        for number, line in enumerate(Path(file).read_text("utf-8").splitlines(), start=1):
+            if line.strip():
+                place = f"{file}, line {number}"
+                try:
+                    yield place, json.loads(line)
+                except ValueError as error:
+                    raise ConfigError(f"{place}: {error}") from None
+        return
+    from openrlhf.datasets.utils import blending_datasets
+
+    quiet = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
+    part = args.data.prompt_split if split == "train" else args.eval.split
+    for number, row in enumerate(blending_datasets(file, strategy=quiet, dataset_split=part), start=1):
+        yield f"{file}, row {number}", row
+
+
+def _estimator(args: Any, options: GemOptions) -> str:
+    name = options.estimator or args.algo.advantage.estimator
+    if name not in estimator_names():
+        return f"{name}, OpenRLHF's own"
+    return options.estimator_choice(name, args.algo.advantage.gamma).summary
+
+
+def _budget(args: Any, options: GemOptions, players: set[str]) -> Iterator[str]:
+    limit, of_response = args.data.max_len, args.rollout.max_new_tokens
+    if any(player.startswith(OURS) for player in players):
+        of_turn = options.max_tokens_per_turn or of_response
+        text = describe_budget(
+            options.max_turns, min(of_turn, limit) if of_turn else None, limit, "--data.max_len"
+        )
+        yield f"{text}; the first prompt counts, too"
+    if any(player.endswith(THEIRS) for player in players):
+        most = f"one response of at most {of_response:,} tokens" if of_response else "one response"
+        yield f"{THEIRS} has {most}; it has at most --data.max_len={limit:,} tokens with its prompt"
+
+
+def _notes(args: Any, sources: Sequence[SourceRows]) -> Iterator[str]:
+    agent, reward, advantage = args.train.agent_func_path, args.reward, args.algo.advantage
+    players = {source.player for source in sources}
+    if agent and reward.model_name_or_path:
+        yield "--reward.model_name_or_path has no effect: with an agent, OpenRLHF loads no reward model"
+    if agent and reward.remote_url and players <= {OURS, agent}:
+        yield f"--reward.remote_url={reward.remote_url} rewards no row: {agent} rewards all of them"
+    if args.algo.dynamic_filtering_enable:
+        low, high = args.algo.dynamic_filtering_range
+        yield (
+            f"dynamic filtering keeps the tasks whose episodes have a mean return between {low:g} and "
+            f"{high:g}, both excluded (--algo.dynamic_filtering_range)"
+        )
+    corrects = getattr(advantage, "is_correction_level", "off") != "off" or getattr(
+        advantage, "is_correction_enable", False
+    )
+    if args.rollout.top_p < 1 and corrects:
+        yield (
+            f"--rollout.top_p={args.rollout.top_p:g} samples from a part of the distribution, and the "
+            "actor's probabilities are of the whole one, so the ratios of --algo.advantage.is_correction_* "
+            "are too small; set it to 1"
+        )
+    if reward.overlong_buffer_len is not None and OURS in players:
+        yield "--reward.overlong_buffer_len counts the observations between the responses of an episode, too"
+    rows = [source.rows for source in sources if source.split == "train"]
+    if None not in rows and not (args.data.prompt_probs or args.algo.dynamic_filtering_enable):
+        prompts = sum(filter(None, rows)) % args.rollout.batch_size
+        rest = prompts * args.rollout.n_samples_per_prompt % args.train.batch_size
+        if rest:
+            yield (
+                f"{rest:,} samples at the end of an epoch do not fill an update of --train.batch_size="
+                f"{args.train.batch_size}, so OpenRLHF makes no step of the optimizer for them"
+            )
+    if args.data.prompt_probs:
+        yield "--data.prompt_probs draws from the rows of the files; the numbers above count each row once"
+
+
+def images_unsupported(args: Any) -> str | None:
+    """Return why OpenRLHF's model cannot take images; None if it can.
+
+    Args:
+        args: OpenRLHF's flags.
+    """
+    if getattr(args.data, "max_images_per_prompt", 0) < 1:
+        return (
+            "OpenRLHF's engines accept none without --data.max_images_per_prompt N; set N to the maximum "
+            "number of images in an episode"
+        )
+    from openrlhf.utils.utils import get_tokenizer
+
+    model = args.actor.model_name_or_path
+    return processor_problem(model, lambda: get_tokenizer(model, None))

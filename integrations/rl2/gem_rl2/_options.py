@@ -1,0 +1,141 @@
+"""GEM's options in an RL2 config, and the settings of RL2 that are rejected.
+
+Options of the rollout are in their own section, ``+gem.<option>=<value>``; options of an estimator are
+under its name, ``+adv.rebn.ddof=1``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gem_core.errors import ConfigError
+from gem_core.trainers import EstimatorChoice, PluginOptions, read_estimator
+from gem_core.trainers._options import option_at, reject_listed
+from gem_rl2 import _ENV_PATH, _SUPPORTED
+from gem_rl2._rows import check_file
+from gem_rl2._upstream import INDEX, SPLITS, Upstream
+
+
+def read_options(config: Any) -> PluginOptions:
+    """Read the section ``gem`` of a whole RL2 config."""
+    return PluginOptions.read(config.get("gem") or {})
+
+
+def plays_gem(config: Any) -> bool:
+    """Return whether `gem_rl2.env` plays the episodes of this run."""
+    path = config.rollout.env_path
+    return path is not None and Path(path).resolve() == Path(_ENV_PATH).resolve()
+
+
+def prepare(config: Any, upstream: Upstream) -> None:
+    """Set the options with only one reasonable value: the environment file, and texts with special tokens."""
+    from omegaconf import open_dict
+
+    if config.rollout.env_path is None:
+        config.rollout.env_path = _ENV_PATH
+    if upstream.is_index and plays_gem(config):
+        for split in SPLITS:
+            params = upstream.sampling_params(config, split)
+            with open_dict(params):
+                params.setdefault("skip_special_tokens", False)
+
+
+def choose_estimator(adv: Any) -> EstimatorChoice:
+    """Return the estimator named in RL2's section ``adv``, with its options ``adv.<estimator>``.
+
+    Raises:
+        ConfigError: The estimator or an option is unknown, or a value is out of range.
+    """
+    name = str(adv.estimator)
+    return read_estimator(
+        name,
+        adv.get(name) or {},
+        gamma=adv.gamma,
+        prefix=f"adv.{name}.",
+        gamma_option="adv.gamma",
+        option="adv.estimator",
+        trainer=_SUPPORTED,
+    )
+
+
+def check_added(overrides: Iterable[str], config: Any, upstream: Upstream) -> None:
+    """Reject overrides that add an option that neither RL2, its engine, nor the plugin reads.
+
+    Args:
+        overrides: Overrides of the command, such as ``+gem.max_turns=8``.
+        config: RL2's whole config with these overrides.
+        upstream: The installed RL2.
+
+    Raises:
+        ConfigError: There is such an override.
+    """
+    read = ["gem", f"adv.{config.adv.estimator}", "rollout.server_args"]
+    read += [upstream.sampling_section(split) for split in SPLITS]
+    for override in overrides:
+        option = override.removeprefix("+").partition("=")[0]
+        known = option.startswith("+") or "." not in option  # an existing option, or a group of a config
+        if override.startswith("+") and not known and not option.startswith(tuple(f"{s}." for s in read)):
+            raise ConfigError(
+                f"+{option}: nothing reads this option; options of the estimator are under its name, as "
+                f"+adv.{config.adv.estimator}.<option>, and options of the rollout under +gem"
+            )
+
+
+def check_config(config: Any, upstream: Upstream) -> None:
+    """Reject unsupported settings before any model is loaded.
+
+    Raises:
+        ConfigError: A setting is not supported; the message names it and the reason.
+        GemError: An environment of the data cannot be built.
+    """
+    options = read_options(config)
+    if config.adv.estimator not in _SUPPORTED.own_estimators:
+        _check_estimator(config, upstream, choose_estimator(config.adv))
+    if not plays_gem(config):
+        if unused := sorted(set(config.get("gem") or {}) - {"modules"}):
+            raise ConfigError(
+                f"gem.{unused[0]} has no effect: rollout.env_path={config.rollout.env_path} plays the "
+                "episodes; omit one of the two"
+            )
+        return
+    partial = not upstream.is_index and config.rollout.train.partial_rollout
+    _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
+    reject_listed(_SUPPORTED, config, {INDEX: upstream.is_index})
+    turns = config.rollout.max_turns if upstream.is_index else math.inf
+    if options.max_turns is not None and options.max_turns > turns:
+        raise ConfigError(
+            f"gem.max_turns={options.max_turns}, but RL2 ends an episode after rollout.max_turns={turns} "
+            "turns; raise rollout.max_turns"
+        )
+    for split in SPLITS:
+        where = upstream.data_section(split)
+        path = option_at(config, where).path
+        if path is not None:
+            check_file(str(path), for_training=split == "train")
+        elif split == "train":
+            raise ConfigError(f"{where}.path is not set; `gem-core export --to rl2` writes a file for it")
+
+
+def _check_estimator(config: Any, upstream: Upstream, choice: EstimatorChoice) -> None:
+    option = f"{upstream.data_section('train')}.responses_per_prompt"
+    responses = option_at(config, option)
+    choice.check_group_size(option, responses)
+    sections = {"estimator": True, "all collected turns": choice.scope == "collected" and responses > 1}
+    reject_listed(_SUPPORTED, config, sections, estimator=choice.name)
+
+
+def _check_updates(config: Any, upstream: Upstream, *, rows_vary: bool) -> None:
+    """Check that no update is empty: RL2 cuts the rows of a step into parts of equal size."""
+    data = option_at(config, upstream.data_section("train"))
+    parts = config.actor.update_per_rollout
+    rows = (data.prompts_per_rollout or 0) * data.responses_per_prompt
+    # More rows than this always fill all parts; with fewer rows it depends on their number.
+    enough = (parts - 1) ** 2
+    if 0 < rows <= enough and (rows_vary or (parts - 1) * math.ceil(rows / parts) >= rows):
+        raise ConfigError(
+            f"actor.update_per_rollout={parts} cannot cut the {rows} episodes of a step into {parts} parts; "
+            f"use fewer updates, or more than {enough} episodes"
+        )

@@ -1,0 +1,80 @@
+"""Task rows in RL2's dataset, and `gem-core export --to rl2`.
+
+In a row, ``extra_info`` holds the whole task.
+
+RL2 0.0.2 passes a copy of ``extra_info`` to ``reset`` for each response of a group; the newer tree passes the
+whole row. RL2 0.0.2 would never reset a row with a ``prompt`` or ``messages``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gem_core._util.files import write_json_lines
+from gem_core.errors import ConfigError
+from gem_core.tasks import TaskRow
+from gem_core.trainers import pack_task, unpack_task
+from gem_core.trainers._tasks import check_tasks, local_tasks
+
+NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
+
+
+def rl2_row(task: TaskRow) -> dict[str, Any]:
+    """Return a row for RL2."""
+    return {"extra_info": pack_task(task)}
+
+
+def write(rows: Iterable[TaskRow], path: str | Path) -> None:
+    """Write rows as JSON Lines, atomically.
+
+    RL2 repeats each row ``responses_per_prompt`` times, so one row per task is enough.
+
+    Raises:
+        ConfigError: RL2 would not recognize the format from the name of the file.
+    """
+    if Path(path).suffix not in (".jsonl", ".json"):
+        raise ConfigError(f"{path}: RL2 recognizes a format by the name of the file; end it with .jsonl")
+    write_json_lines(path, map(rl2_row, rows))
+
+
+def task_of(extra_info: Mapping[str, Any] | None) -> TaskRow:
+    """Return the task of a row.
+
+    Raises:
+        ConfigError: The row names no environment.
+    """
+    return unpack_task(extra_info, "`gem-core export --to rl2`")
+
+
+def check_file(path: str, *, for_training: bool = False) -> None:
+    """Check the rows of a JSON Lines file before anything is loaded; other files are not read.
+
+    Args:
+        path: Path as in a config of RL2, which may begin with a split and ``@``.
+        for_training: Whether to reject rows whose item is for evaluation only.
+
+    Raises:
+        ConfigError: A row names no environment, has its own prompt, or is rejected; or an environment cannot
+            be built. The message names the line.
+    """
+    check_tasks(tasks_of(path), no_images=NO_IMAGES, for_training=for_training)
+
+
+def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
+    """Return the location and the task of each row of a local JSON Lines file; other files yield none.
+
+    Args:
+        path: As in `check_file`.
+
+    Raises:
+        ConfigError: A row names no environment, or has its own prompt.
+    """
+    return local_tasks(path.rpartition("@")[2], _read_row)
+
+
+def _read_row(row: dict[str, Any]) -> TaskRow:
+    for key in {"prompt", "messages"} & row.keys():
+        raise ConfigError(f"the row has a {key!r}, but the environment writes the first prompt")
+    return task_of(row.get("extra_info"))

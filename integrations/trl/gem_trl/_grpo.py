@@ -1,0 +1,147 @@
+"""TRL's own GRPO script with GEM's flags: ``accelerate launch -m gem_trl.grpo <TRL's flags> --gem_*``.
+
+GEM's flags are the fields of `GemConfig` and `TaskFlags`, each with the prefix ``gem_``. A YAML file for
+``--config`` may contain them beside TRL's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Annotated, Any
+
+from gem_core.errors import ConfigError
+from gem_core.trainers import Plan
+from gem_core.trainers._imports import replaced, until_call
+from gem_core.trainers._options import flag_fields
+from gem_core.trainers._plugin import errors_in_one_line
+from gem_trl import _SUPPORTED
+from gem_trl._config import GemConfig
+
+PREFIX = "gem_"
+
+
+@dataclass(frozen=True)
+class TaskFlags:
+    """The tasks of a run, instead of TRL's datasets."""
+
+    env: Annotated[
+        list[str] | None,
+        "environments to train on: ID or 'ID(key=value)', each with =WEIGHT; beside --dataset_name, the "
+        "weight is the number of tasks per row of the dataset",
+    ] = None
+    num_tasks: Annotated[int, "training tasks, without a dataset"] = 10_000
+    eval_env: Annotated[list[str] | None, "environments to evaluate on (default: the training ones)"] = None
+    num_eval_tasks: Annotated[
+        int, "evaluation tasks, without a dataset, shared evenly by the environments"
+    ] = 256
+
+
+def flags() -> type[Any]:
+    """Return a dataclass with the flags of GEM, for TRL's parser. Objects are written as JSON."""
+    entries = [
+        (PREFIX + flag.name, flag.kind, field(default=flag.default, metadata={"help": flag.help}))
+        for options in (TaskFlags, GemConfig)
+        for flag in flag_fields(options)
+    ]
+    return make_dataclass("GemFlags", entries)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run TRL's script.
+
+    Args:
+        argv: Flags; None means the flags of the command.
+
+    Raises:
+        SystemExit: A `GemError`, which is printed as one line, with code 2.
+    """
+    with errors_in_one_line(_SUPPORTED):
+        _SUPPORTED.require()
+        _run(argv)
+
+
+def check(arguments: list[str]) -> Plan:
+    """Check the flags of this command and create its tasks, as a run does before TRL loads the model.
+
+    Returns:
+        What the run would do.
+
+    Raises:
+        Exception: A run would reject them.
+    """
+    _SUPPORTED.require()
+    from trl import GRPOTrainer
+
+    from gem_trl._plan import plan_of
+
+    with until_call(GRPOTrainer, "__init__") as calls:
+        _run(arguments)
+    ((trainer,), given) = calls[0]
+    return plan_of(trainer, given)
+
+
+def _run(argv: Sequence[str] | None) -> None:
+    import datasets
+    import trl
+    from trl.scripts import grpo
+
+    from gem_trl._trainer import GemGRPOTrainer
+
+    parsers = (grpo.GRPOScriptArguments, trl.GRPOConfig, trl.ModelConfig, trl.DatasetMixtureConfig, flags())
+    parser = trl.TrlParser(parsers, allow_abbrev=False)
+    script, training, model, mixture, gem_flags = parser.parse_args_and_config(args=argv)
+    values = {item.name.removeprefix(PREFIX): getattr(gem_flags, item.name) for item in fields(gem_flags)}
+    chosen = TaskFlags(**{item.name: values.pop(item.name) for item in fields(TaskFlags)})
+    config = GemConfig.read(values, f"--{PREFIX}").checked(f"--{PREFIX}")
+    trainer, load = functools.partial(GemGRPOTrainer, gem=config), datasets.load_dataset
+    get = trl.get_dataset
+    if script.dataset_name or mixture.datasets:
+        load, get = _with_envs(load, chosen, script, training), _with_envs(get, chosen, script, training)
+    elif chosen.env is not None:
+        script.dataset_name, splits = "gem", _splits(chosen, script, training)
+        load = lambda *args, **kwargs: splits  # noqa: E731
+    with (
+        replaced(trl, "GRPOTrainer", trainer),
+        replaced(trl, "get_dataset", get),
+        replaced(datasets, "load_dataset", load),
+    ):
+        grpo.main(script, training, model, mixture)
+
+
+def _with_envs(load: Callable[..., Any], chosen: TaskFlags, script: Any, training: Any) -> Callable[..., Any]:
+    """Return a function that loads the user's datasets and adds the environments to each; see `mix`.
+
+    Raises:
+        ConfigError: A number of tasks is given, but the weights of the environments determine it.
+    """
+    if chosen.env is None and chosen.eval_env is None:
+        return load
+    for name in ("num_tasks", "num_eval_tasks"):
+        if getattr(chosen, name) != getattr(TaskFlags, name):
+            raise ConfigError(
+                f"--{PREFIX}{name}: beside a dataset, the weight of an environment is its number of tasks "
+                f"per row of the dataset; omit it, and write --{PREFIX}env ID=WEIGHT"
+            )
+
+    def loaded(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        splits = load(*args, **kwargs)
+        mixes = {script.dataset_train_split: [splits[script.dataset_train_split], *(chosen.env or ())]}
+        if training.eval_strategy != "no":
+            envs = chosen.env if chosen.eval_env is None else chosen.eval_env
+            mixes[script.dataset_test_split] = [splits[script.dataset_test_split], *(envs or ())]
+        return mixes
+
+    return loaded
+
+
+def _splits(chosen: TaskFlags, script: Any, training: Any) -> Mapping[str, Any]:
+    from gem_trl._dataset import tasks
+
+    envs = chosen.env or []
+    splits = {script.dataset_train_split: tasks(envs, chosen.num_tasks, seed=training.seed)}
+    if training.eval_strategy != "no":
+        eval_tasks = tasks(chosen.eval_env or envs, chosen.num_eval_tasks, split="eval")
+        splits[script.dataset_test_split] = eval_tasks
+    return splits

@@ -1,0 +1,50 @@
+"""Checks of a verl command for ``gem-core doctor --trainer verl -- ARGUMENTS``, without Ray or a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import verl.trainer
+from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_reference_policy
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.utils.config import validate_config
+
+from gem_core.trainers import Plan
+from gem_core.trainers._options import compose_command
+from gem_verl._dataset import explained
+from gem_verl._options import check_config
+from gem_verl._plan import make_plan
+
+
+def check(arguments: list[str]) -> Plan:
+    """Check the arguments of ``python -m verl.trainer.main_ppo``, and the rows of its data.
+
+    Raises:
+        Exception: A run would reject them, or lose rows.
+    """
+    folder = Path(verl.trainer.__file__).parent / "config"
+    return check_composed(compose_command(folder, "ppo_trainer", arguments))
+
+
+def check_composed(config: Any) -> Plan:
+    """Check a whole verl config without interpolations, as `check` does."""
+    validate_config(config, need_reference_policy(config), need_critic(config))
+    get_trainer_cls(config.trainer.v1.trainer_mode)
+    check_config(config)
+    data = config.data
+    filters, data.filter_overlong_prompts = data.filter_overlong_prompts, False  # it would need the tokenizer
+    with explained():
+        train, val = (
+            create_rl_dataset(
+                data[f"{split}_files"],
+                data,
+                None,
+                None,
+                split == "train",
+                data.get(f"{split}_max_samples", -1),
+            )
+            for split in ("train", "val")
+        )
+    data.filter_overlong_prompts = filters
+    return make_plan(config, train, val)
