@@ -22,7 +22,7 @@ from gem_lab.exam._store import Store
 from gem_lab.exam._tasks import get_task
 from tests.advantages.builtin import BUILTIN
 
-run_module = sys.modules["gem_lab.exam.run"]  # the attribute of the package is the function
+run_module = sys.modules["gem_lab.exam._run"]  # the attribute of the package is the function
 SMALL = {"tasks": ["stop", "tool"], "stages": ["initial"], "batch_sizes": [64, 256], "budget": 20_000}
 
 VERDICTS = {
