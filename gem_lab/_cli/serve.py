@@ -122,9 +122,10 @@ def serve_mcp(args: argparse.Namespace) -> int:
     Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
     id, kwargs, wrappers = parse_env(args.id, args.kwargs, args.wrappers)
     build_env(id, kwargs, wrappers).close()  # report wrong arguments early
-    from gem_envs.tools.mcp import _env_server, _sdk
+    from gem_envs.tools.mcp import _sdk
+    from gem_envs.tools.mcp._env_server import env_server
 
-    server, episodes = _env_server(lambda: build_env(id, kwargs, wrappers), id, spec(id).description)
+    server, episodes = env_server(lambda: build_env(id, kwargs, wrappers), id, spec(id).description)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             if args.port is None:
