@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gem_chat._histories import ChatMessage
+from gem_core._util.foreign_json import read_json
 from gem_core.rollout._turn import FinishReason
 from gem_core.tools import ToolCall
 
@@ -125,7 +126,7 @@ def requested_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     value = arguments
     if isinstance(arguments, str):
         try:
-            value = json.loads(arguments or "{}")
+            value = read_json(arguments or "{}")
         except ValueError:
             value = None
     if not isinstance(value, dict):

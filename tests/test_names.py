@@ -20,7 +20,7 @@ IN_SEVERAL_MODULES = {
     "absolute", "arithmetic", "as_text", "best_guess", "build_env", "cancel", "change", "common_length",
     "compare", "describe", "direction", "distances", "draw", "entries_of", "evaluate", "exchange",
     "expect_same", "find", "fingerprint", "flags", "follow", "head", "importable", "integers", "json_value",
-    "list_tools", "listed", "load_tokenizer", "measure", "named", "names", "normalize", "number",
+    "list_tools", "listed", "load_tokenizer", "measure", "named", "names", "number",
     "observation_text", "open_streams", "pack", "plain", "play", "protect", "read", "read_config",
     "read_json", "read_task", "reading", "resolved", "runs", "same", "send", "serve", "shop", "show",
     "solutions", "solve", "table", "text_of", "tool", "turned", "unpack", "value", "value_of", "warm_up",

@@ -13,9 +13,9 @@ from gem_chat._calls.reading import json_call
 from gem_core import EnvSpec
 from gem_core._util.files import read_json_lines
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
+from gem_core.rollout._options import read_object
 from gem_core.tasks import read_task
 from gem_core.trainers import read_tasks
-from gem_core.trainers._options import read_object
 from gem_envs._databases.folder import _task
 from gem_envs._terminal.folder import _rewards
 from gem_envs.data._columns import _decoded
@@ -114,7 +114,8 @@ def test_files_of_json_are_read_with_the_bounded_reader():
     """Each `json.loads` of the package is listed here with the reason why its text is not from outside."""
     own = {
         "gem_core/_util/foreign_json.py", "gem_core/trainers/_failures.py", "gem_core/trainers/_plugin.py",
-        "gem_chat/_tool_turns.py", "gem_envs/_rg", "gem_envs/_service", "gem_envs/_terminal/tasks",
+        "gem_chat/_histories.py", "gem_chat/_tool_turns.py",
+        "gem_envs/_rg", "gem_envs/_service", "gem_envs/_terminal/tasks",
         "gem_envs/_terminal/pytest_verdict.py", "gem_envs/graders", "gem_envs/sandbox", "gem_envs/serving",
         "gem_envs/tools/mcp/_session.py", "gem_envs/tools/mcp/_transport.py",
         "gem_envs/tools/mcp/_env_server.py", "gem_envs/tools/mcp/_limited.py",
