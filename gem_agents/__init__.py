@@ -22,10 +22,10 @@ __all__ = [
 
 def register() -> None:
     """Register what plays episodes with a harness."""
-    register_runner(_run)
+    register_runner(_play)
 
 
-async def _run(*args: Any, **kwargs: Any) -> Episode:
+async def _play(*args: Any, **kwargs: Any) -> Episode:
     from gem_agents._run import run_harness
 
     return await run_harness(*args, **kwargs)

@@ -54,7 +54,7 @@ def test_a_machine_without_shared_semaphores_is_named(monkeypatch, error):
     def fails(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr(sys.modules["gem_lab.exam.run"], "ProcessPoolExecutor", fails)
+    monkeypatch.setattr(sys.modules["gem_lab.exam._run"], "ProcessPoolExecutor", fails)
     with pytest.raises(ConfigError, match=r"workers=2: .*/dev/shm must be writable .*; use workers=1"):
         exam.run(["reinforce"], workers=2, **SETTINGS)
 
