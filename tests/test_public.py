@@ -86,7 +86,7 @@ def test_no_page_imports_an_internal_module(page: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["from gem_core._core import Env", "import gem_lab._cli.check", "from gem_core import Env, _core"],
+    ["from gem_core._x import Env", "import gem_lab._cli.check", "from gem_core import Env, _core"],
 )
 def test_an_internal_import_is_noticed(line: str) -> None:
     assert PRIVATE.search(line)

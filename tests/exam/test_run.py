@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import runpy
-import sys
 
 import numpy as np
 import pytest
 
 from gem_core.advantages import rebn, returns
 from gem_core.errors import ConfigError, UnknownName
-from gem_lab.exam import Exam, run
+from gem_lab.exam import Exam, _run, run
 from gem_lab.exam._bias import compare
 from gem_lab.exam._certificates import BIASED, LARGEST, REASONS, UNBIASED, UNDECIDED, VANISHING
 from gem_lab.exam._exact import gradient
@@ -22,7 +21,6 @@ from gem_lab.exam._store import Store
 from gem_lab.exam._tasks import get_task
 from tests.advantages.builtin import BUILTIN
 
-run_module = sys.modules["gem_lab.exam._run"]  # the attribute of the package is the function
 SMALL = {"tasks": ["stop", "tool"], "stages": ["initial"], "batch_sizes": [64, 256], "budget": 20_000}
 
 VERDICTS = {
@@ -153,7 +151,7 @@ def test_workers_do_not_change_the_results() -> None:
 def test_an_interrupted_exam_continues_from_its_finished_parts(tmp_path, monkeypatch) -> None:
     settings = {"tasks": ["stop"], "stages": ["initial"], "batch_sizes": [8, 64], "budget": 2000}
     whole = run(["rebn", "grpo"], **settings)
-    measure, calls = run_module._measure, []
+    measure, calls = _run._measure, []
 
     def interrupted(job):
         calls.append(job)
@@ -161,7 +159,7 @@ def test_an_interrupted_exam_continues_from_its_finished_parts(tmp_path, monkeyp
             raise KeyboardInterrupt
         return measure(job)
 
-    monkeypatch.setattr(run_module, "_measure", interrupted)
+    monkeypatch.setattr(_run, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(["rebn", "grpo"], resume=tmp_path, **settings)
     assert len(list(tmp_path.glob("*.npz"))) == 2

@@ -146,7 +146,7 @@ def test_an_abandoned_thread_closes_its_environment_when_it_comes_back() -> None
 @pytest.mark.parametrize("backend", ["thread", "process"])
 def test_close_wakes_a_recv_in_another_thread(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = {"thread": "threads", "process": "slices"}[backend]
-    monkeypatch.setattr(f"gem_core.vector.{module}.GRACE", 0.1)
+    monkeypatch.setattr(f"gem_core.vector._{module}.GRACE", 0.1)
     envs = obedient(1, backend=backend)
     envs.reset()
     envs.send({0: "hang"})

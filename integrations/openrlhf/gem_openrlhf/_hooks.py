@@ -22,17 +22,19 @@ from gem_openrlhf import _SUPPORTED
 
 WRAPPERS = {
     "openrlhf.trainer.ppo_trainer": {
-        "RemoteExperienceMaker": "experience_maker:GemExperienceMaker",
-        "compute_eval_metrics": "failures:eval_metrics",
-        "prepare_datasets": "dataset:prepare_datasets",
-        "BasePPOTrainer._compute_rollout_stats": "failures:rollout_stats",
+        "RemoteExperienceMaker": "gem_openrlhf._experience_maker:GemExperienceMaker",
+        "compute_eval_metrics": "gem_openrlhf._failures:eval_metrics",
+        "prepare_datasets": "gem_openrlhf._dataset:prepare_datasets",
+        "BasePPOTrainer._compute_rollout_stats": "gem_openrlhf._failures:rollout_stats",
     },
     "openrlhf.trainer.ppo_utils.samples_generator": {
-        "SamplesGenerator._generate_vllm": "failures:generate",
-        "SamplesGenerator._process_response_into_experience": "failures:process_response",
+        "SamplesGenerator._generate_vllm": "gem_openrlhf._failures:generate",
+        "SamplesGenerator._process_response_into_experience": "gem_openrlhf._failures:process_response",
     },
-    "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "failures:actor_step"},
-    "openrlhf.trainer.ray.ppo_critic": {"CriticPPOTrainer.training_step": "failures:critic_step"},
+    "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "gem_openrlhf._failures:actor_step"},
+    "openrlhf.trainer.ray.ppo_critic": {
+        "CriticPPOTrainer.training_step": "gem_openrlhf._failures:critic_step"
+    },
 }
 """Replacements in each module of OpenRLHF: for a class, a subclass from this package; for a function, the
 result of a function of this package that takes the original."""
@@ -69,7 +71,7 @@ def install(module: ModuleType) -> None:
 def _replacements(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the path and the replacement of each function, after checking its parameters."""
     for path, wrapper in WRAPPERS[module.__name__].items():
-        loaded = load_attribute("gem_openrlhf", f"gem_openrlhf.{wrapper}")
+        loaded = load_attribute("gem_openrlhf", wrapper)
         replacement = loaded if isinstance(loaded, type) else loaded(find(module, path))
         expect_same(_SUPPORTED, module, path, replacement)
         yield path, replacement
