@@ -28,6 +28,7 @@ from typing import Any
 import records
 
 import gem_core
+from gem_core.errors import GemError
 
 HONEST = 64
 SERVED = "game:GuessTheNumber-v0"
@@ -137,7 +138,7 @@ class Soak:
                 seed, wrong = choices.randrange(4), not served and choices.random() < 0.3
                 try:
                     earned = play_served(env, seed) if served else play(env, seed, wrong, label)
-                except gem_core.GemError as error:
+                except GemError as error:
                     self.errors[f"{label}: {error}"] += 1
                     continue
                 expected = self._expected["served" if served else label, seed, wrong]
@@ -197,7 +198,7 @@ class Soak:
                 earned += max(float(reward), 0.0)
                 if terminated or truncated:
                     break
-        except gem_core.GemError as error:
+        except GemError as error:
             self.counts[f"{kind}: {type(error).__name__}"] += 1
         self.counts[kind] += 1
         return earned

@@ -51,7 +51,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
             name: (folder / "data" / f"{name}.json").read_text(encoding="utf-8")
             for name in ("orders", "products", "users")
         }
-        records = {"tau_bench.types": {"Action": _Fields, "ServiceTask": _Fields}}
+        records = {"tau_bench.types": {"Action": _Fields, "Task": _Fields}}
         with importable(Path(root), _PACKAGES, records):
             tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")

@@ -6,6 +6,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -52,12 +53,14 @@ def exact_match(answer: str, references: Iterable[str]) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def _plain_form(letter: str) -> str:
     if letter.isascii() or unicodedata.decomposition(letter).startswith(_KEPT_FORMS):
         return letter
     return unicodedata.normalize("NFKC", letter)
 
 
+@lru_cache(maxsize=4096)
 def _counts(letter: str) -> bool:
     if letter in _LIKE_PUNCTUATION:
         return False

@@ -74,7 +74,7 @@ class Recipe(TokenLimit, RolloutOptions, TrainingOptions, AdvantageOptions, RunO
         Bounds(high=1, above=0),
     ] = None
     turns_per_step: Annotated[
-        int | None, "turns per step, for Oat, whose batch size counts turns", Bounds(1)
+        int | None, "turns per step, for a trainer whose batch size counts turns", Bounds(1)
     ] = None
     gpus: Annotated[int, "GPUs of one machine, shared by training and sampling", Bounds(1)] = 1
 

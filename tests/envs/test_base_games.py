@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
+from gem_core.errors import GemError
 from gem_envs import TurnBasedEnv
 
 IDS = gem_core.list_envs("game:*")
@@ -170,7 +171,7 @@ def test_mixed_sizes_are_rejected():
     drawn = [id for id in IDS if id.endswith("-random")]
     assert drawn
     for id in drawn:
-        with pytest.raises(gem_core.GemError, match="or None for all"):
+        with pytest.raises(GemError, match="or None for all"):
             gem_core.make(id, max_turns=3)
 
 

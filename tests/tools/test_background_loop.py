@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from gem_core._util.background import BackgroundLoop
 from gem_envs.tools import _loop
 
 
@@ -20,7 +21,9 @@ def test_a_loop_that_cannot_start_is_tried_again(away: bool, monkeypatch: pytest
     def ask() -> int:
         return asyncio.run(_loop.on_background(answer())) if away else _loop.run(answer())
 
-    monkeypatch.setattr(_loop, "_background", _loop._Background())
+    loop = BackgroundLoop("test-loop")
+    for name, method in {"run": loop.run, "on_background": loop.on}.items():
+        monkeypatch.setattr(_loop, name, method)
     before = threading.stack_size(2**46)  # more than there is
     try:
         with warnings.catch_warnings():
@@ -30,7 +33,7 @@ def test_a_loop_that_cannot_start_is_tried_again(away: bool, monkeypatch: pytest
     finally:
         threading.stack_size(before)
     assert ask() == 3
-    made = _loop._background.loop
+    made = loop._loop
     assert made is not None
     made.call_soon_threadsafe(made.stop)
     while made.is_running():

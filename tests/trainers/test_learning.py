@@ -79,6 +79,8 @@ def test_the_fault_reaches_the_update(monkeypatch: pytest.MonkeyPatch, tmp_path:
     env = EnvChoice.parse(given.budget.env).make()
     player = RandomPlayer(env, learner.tokenizer, learner.tokenizer.eos_token_id)
     episodes = [asyncio.run(run_episode(env, player, learner.context, seed=seed)) for seed in range(4)]
+    for episode in episodes:
+        episode.metadata["group"] = 0
     updates: list[Batch] = []
     monkeypatch.setattr(Learner, "_update", lambda self, step, batch, targets: updates.append(batch) or {})
     learner.learn(1, episodes)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gem_core
+from gem_core.errors import GemError
 from gem_envs.multiagent import _bargaining as bargaining
 from gem_envs.multiagent import _kuhn_poker, _tic_tac_toe
 from gem_envs.multiagent._turn_game import PLAYERS
@@ -287,5 +288,5 @@ def test_a_deal_and_no_deal():
     assert all(truncated.values())
     assert not any(terminated.values())
     assert infos["player_1"]["success"] is False
-    with pytest.raises(gem_core.GemError, match="max_turns=1: expected a whole number of at least 2"):
+    with pytest.raises(GemError, match="max_turns=1: expected a whole number of at least 2"):
         gem_core.make("multi:Bargaining-v0", max_turns=1)

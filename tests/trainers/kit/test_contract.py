@@ -81,13 +81,13 @@ def test_the_plugin_of_roll_accepts_the_frozen_interface(roll: dict[str, Any]) -
             "roll.distributed.scheduler.rollout_scheduler",
             "GroupQueueManager",
             "get_episode_id",
-            "gem_roll._managers",
+            "managers",
         ),
         (
             "roll.distributed.scheduler.rollout_scheduler",
             "RolloutScheduler",
             "_get_batch",
-            "gem_roll._pipeline",
+            "pipeline",
         ),
     ],
 )
