@@ -128,6 +128,7 @@ def test_a_mistake_in_the_options_of_tiny_is_reported_in_one_line(words, said, t
 
 
 def test_a_negative_number_of_steps_is_a_mistake_of_usage(tmp_path, capsys):
+    pytest.importorskip("torch", reason="needs the extra 'train'")
     assert main(["tiny", f"--out={tmp_path / 'a'}", "--warm-start-steps", "-1"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("gem-core: error: warm_start_steps=-1: expected a whole number of at least 0")
