@@ -125,12 +125,12 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
     def _get_required_batch_multiple(self, dp_size: int) -> int:
         self._ranks = dp_size
         per_prompt = self.config.actor_rollout_ref.rollout.n
-        unit = math.lcm(per_prompt, *self._micro_batches()) * dp_size
         for section, own in self._mini_batches:
             size = own
             if self._rows > self._sessions:
                 # verl counts mini-batches in rows. This makes as many updates as one row per episode would:
                 prompts = self.config.data.train_batch_size / self.parameter_sync_step
+                unit = math.lcm(per_prompt, *self._micro_batches()) * dp_size
                 size = math.ceil(self._rows / max(prompts / own, 1) / unit) * unit // per_prompt
             with open_dict(section):
                 section.ppo_mini_batch_size = size
