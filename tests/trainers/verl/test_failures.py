@@ -229,6 +229,7 @@ def test_no_mini_batch_consists_of_rows_that_fill_the_batch(
 
     trainer = make_trainer("actor_rollout_ref.actor.ppo_mini_batch_size=2", "actor_rollout_ref.rollout.n=2")
     trainer.use_critic, trainer.tokenizer = False, TOKENIZER
+    trainer._mini_batches = [(trainer.config.actor_rollout_ref.actor, 2)]
     mapping = {"actor": list(range(ranks))}
     trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info=mapping)
     texts = {seed: ["3", "break"] if seed % 2 else ["4", "5"] for seed in range(1, 7)}
