@@ -99,6 +99,8 @@ async def run_harness(
                 "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the "
                 "three"
             )
+        if limits.thoughts == "keep":
+            raise ConfigError("thoughts=keep has no effect on a harness, which gets the answer only; omit it")
         if env.shows_images:
             raise ConfigError("a harness takes text only, but this environment shows images")
         spec = env.spec

@@ -134,6 +134,24 @@ class Episode:
             return [] if pad_id is None else [masked_row(pad_id)]
         return lay_out(self._with_tokens(), split, self.images)
 
+    def only_row(self, pad_id: int) -> Row:
+        """Return the row of the episode, for trainers that take one row per episode.
+
+        Args:
+            pad_id: As in `rows`.
+
+        Raises:
+            ConfigError: The episode has several rows, of which such a trainer would lose all but one, or it
+                holds messages instead of tokens.
+        """
+        rows = self.rows(pad_id=pad_id)
+        if len(rows) != 1:
+            raise ConfigError(
+                f"an episode of {self.env_id} has {len(rows)} rows, because its history was rewritten, but "
+                "this trainer takes one row per episode; use an agent that only appends messages, or another trainer"
+            )
+        return rows[0]
+
     def prompts(self) -> list[list[int]]:
         """Return the whole prompt of each turn.
 

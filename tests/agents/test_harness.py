@@ -94,6 +94,11 @@ def test_a_program_plays_the_episodes_of_the_own_loop(limits: EpisodeLimits, arg
     assert len(ends) > 1
 
 
+def test_thoughts_that_would_be_dropped_are_refused() -> None:
+    with pytest.raises(ConfigError, match="thoughts=keep has no effect on a harness"):
+        play(guesser, 0, replace(LIMITS, thoughts="keep"))
+
+
 def test_an_agent_that_forgets_has_a_row_for_each_call() -> None:
     episode = play(forgetful, 0)
     assert episode.context_mode == "rebuild"

@@ -55,6 +55,16 @@ def test_a_turn_that_continues_no_row_begins_one() -> None:
         rebuilt.rows("episode")  # type: ignore[arg-type]
 
 
+def test_a_trainer_of_one_row_per_episode_loses_none() -> None:
+    assert episode(0.25, 1.0).only_row(0) == episode(0.25, 1.0).rows()[0]
+    rebuilt = episode(0.25, 1.0, mode="rebuild")
+    rebuilt.turns[1].parent = None
+    with pytest.raises(ConfigError, match="has 2 rows, because its history was rewritten"):
+        rebuilt.only_row(0)
+    rebuilt.trainable = False
+    assert rebuilt.only_row(7).token_ids == masked_row(7).token_ids
+
+
 def test_rows_may_take_turns_and_share_a_beginning() -> None:
     """Turn 2 continues turn 0 after another conversation; turn 3 is a second answer to its prompt."""
     forked = episode(1.0, 2.0, 4.0, 8.0)

@@ -177,7 +177,7 @@ def lay_out(
         image_processor: Turns images into inputs of the model; None for a model without images.
         needs: What the estimator needs.
     """
-    (row,) = episode.rows(pad_id=pad_id)
+    row = episode.only_row(pad_id)
     total = episode.total_reward if episode.trainable else 0.0
     features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)

@@ -95,7 +95,7 @@ def _number(value: Any) -> float | None:
 
 def _lost(sample: dict[str, Any], source: str, pad_id: int, cause: str) -> dict[str, Any]:
     episode = Episode(f"a row of {source}", None, [], False, True, "env_error", error=cause, trainable=False)
-    (row,) = episode.rows(pad_id=pad_id)
+    row = episode.only_row(pad_id)
     return {
         **sample,
         "label": played_label(source, episode, row.spans),

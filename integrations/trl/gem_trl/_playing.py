@@ -141,7 +141,7 @@ async def answer(policy: Policy, prompt_ids: list[int], max_tokens: float, reque
 
 def columns(episodes: Sequence[Episode], pad_id: int) -> dict[str, list[Any]]:
     """Return the columns of a rollout function, with one row per episode."""
-    rows = [episode.rows(pad_id=pad_id)[0] for episode in episodes]
+    rows = [episode.only_row(pad_id) for episode in episodes]
     return {
         "prompt_ids": [row.prompt_ids for row in rows],
         "completion_ids": [row.response_ids for row in rows],

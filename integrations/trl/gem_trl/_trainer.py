@@ -301,7 +301,7 @@ def _turn_ids(episodes: Sequence[Episode], mask: torch.Tensor) -> torch.Tensor:
     Raises:
         ConfigError: The mask of the loss does not cover exactly the responses.
     """
-    rows = [episode.rows(pad_id=0)[0] for episode in episodes]
+    rows = [episode.only_row(0) for episode in episodes]
     turn_ids = [row.turn_ids[row.prompt_length :] for row in rows]
     ids = torch.tensor([of_row + [-1] * (mask.shape[1] - len(of_row)) for of_row in turn_ids])
     if not torch.equal(ids >= 0, mask.cpu() != 0):
