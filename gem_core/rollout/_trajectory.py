@@ -148,7 +148,8 @@ class Episode:
         if len(rows) != 1:
             raise ConfigError(
                 f"an episode of {self.env_id} has {len(rows)} rows, because its history was rewritten, but "
-                "this trainer takes one row per episode; use an agent that only appends messages, or another trainer"
+                "this trainer takes one row per episode; use an agent that only appends messages, or "
+                "another trainer"
             )
         return rows[0]
 
