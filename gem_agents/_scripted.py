@@ -47,7 +47,7 @@ class ScriptedPolicy:
         """Return the next response of the script."""
         prompt = self._tokenizer.decode(list(prompt_ids))
         end = self._tokenizer.encode("<|im_end|>", add_special_tokens=False)
-        ids = [*self.encode(answer_to(prompt)), *end][:max_tokens]
+        ids = [*self.encode(next_answer(prompt)), *end][:max_tokens]
         self.samples.append((list(prompt_ids), ids))
         return Generation(ids, [-0.1] * len(ids), "stop")
 
@@ -56,7 +56,7 @@ class ScriptedPolicy:
         return [*self._tokenizer.encode(text, add_special_tokens=False)]
 
 
-def answer_to(prompt: str) -> str:
+def next_answer(prompt: str) -> str:
     """Return the response of the script to a prompt; how far it is follows from the number of answers."""
     _, _, shown = prompt.rpartition("<tools>\n")
     lines = shown.partition("\n</tools>")[0].splitlines() if shown != prompt else []

@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _console.print_json({"ok": report.ok, **asdict(report)})
     else:
-        for line in page(report):
+        for line in report_lines(report):
             _console.print_text(line)
     return int(not report.ok)
 
 
-def page(report: HarnessReport) -> list[str]:
+def report_lines(report: HarnessReport) -> list[str]:
     """Return the report as lines of at most 80 columns."""
     of = report.recognized + report.spliced + sum(report.foreign.values())
     spliced = f", {report.spliced} of them in a rewritten history" if report.spliced else ""
