@@ -109,7 +109,8 @@ def test_the_documentation_has_a_row_for_each_ready_harness() -> None:
     for name, found in versions.items():  # those of the table are those of the files
         (version,) = found
         module = importlib.util.find_spec(READY[name].partition(":")[0])
-        assert module is not None and module.origin is not None
+        assert module is not None
+        assert module.origin is not None
         assert re.search(rf"tried with \S* ?{re.escape(version)}\.", Path(module.origin).read_text())
 
 

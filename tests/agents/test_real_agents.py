@@ -32,6 +32,8 @@ PREAMBLE = {"qwen-code": "Got it. Thanks for the context!"}
 ROWS = {"opencode": 2, "langgraph_summaries": 9}
 """Number of rows of agents that keep what the model said: opencode asks for a title first, and a summary is a
 conversation of its own, as is what follows it."""
+NO_ACTIONS = {"mini-swe-agent", "pi", "qwen-code", "smolagents_code"}
+"""They play in their folder or in Python: Qwen Code shows tools of MCP servers after a search only."""
 WITH_TOOLS = (
     "openai_agents_responses", "pydantic_ai_responses", "pydantic_ai_anthropic", "langgraph_stream",
     "langgraph_responses", "langgraph_anthropic", "langgraph_summaries", "smolagents_code",
@@ -60,6 +62,7 @@ def checked(name: str) -> HarnessReport:
 def assert_recognized(name: str, report: HarnessReport) -> None:
     assert report.error is None
     assert report.exact
+    assert (report.actions > 0) == (name not in NO_ACTIONS)
     if name in REWRITES:
         assert (report.recognized, report.spliced) == (0, 0)
         return
