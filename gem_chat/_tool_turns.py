@@ -20,8 +20,8 @@ from gem_chat._encoding import PromptTexts
 from gem_chat._native_tools import CallResult
 from gem_chat._openings import common_prefix
 from gem_chat._template import Messages, Render
+from gem_chat.tools import Tool, ToolCall
 from gem_core.errors import UnknownName, UnsupportedTemplate
-from gem_core.tools import Tool, ToolCall
 
 _QUESTION = {"role": "user", "content": "first neutral question"}
 _RESULTS = ("Neutral-Result", "two lines,\n\nof which one ends here.\n", '{{ x }} 12 <b> "quoted"')

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core._util.files import append_line, claimed, is_claimed, read_json_lines, write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.errors import ConfigError, DataError
+from gem_lab._run_folders import append_line, claimed, is_claimed, read_json_lines
 
 
 def test_text_and_bytes_in_a_new_folder(tmp_path):
