@@ -32,9 +32,11 @@ RecipeWriter: TypeAlias = "Callable[[Any, Path], list[str]]"
 """Function of a `gem_lab.repro.Recipe` and a folder; see `TrainerPlugin`."""
 Recorder: TypeAlias = "Callable[[Path], None]"
 Preflight: TypeAlias = "Callable[[list[str]], Plan | None]"
-Part: TypeAlias = Literal["exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight"]
+PluginFunction: TypeAlias = Literal[
+    "exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight"
+]
 
-_PARTS: dict[Part, str] = {
+_PARTS: dict[PluginFunction, str] = {
     "exporter": "exporter; `--to tasks` writes the same rows as JSON Lines",
     "recipe_writer": "recipe writer",
     "step_recorder": "recorder of a step",
@@ -251,7 +253,7 @@ class TrainerPlugin:
     files: Mapping[str, str] = field(default_factory=dict)
     preflight: str | Preflight | None = None
 
-    def load(self, part: Part) -> Callable[..., Any]:
+    def load(self, part: PluginFunction) -> Callable[..., Any]:
         """Return the function of one of the attributes above, such as "exporter".
 
         Raises:

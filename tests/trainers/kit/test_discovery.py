@@ -11,7 +11,7 @@ import pytest
 
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
 from gem_core.trainers import SupportedTrainer, TrainerPlugin
-from gem_core.trainers._plugin import Part, errors_in_one_line
+from gem_core.trainers._plugin import PluginFunction, errors_in_one_line
 from gem_lab import _discovery
 
 
@@ -91,7 +91,7 @@ def test_a_function_that_a_plugin_does_not_have_is_named() -> None:
             learning_recorder="json:load", preflight="json:loads",
         ),
     )  # fmt: skip
-    functions: dict[Part, tuple[str, Any]] = {
+    functions: dict[PluginFunction, tuple[str, Any]] = {
         "exporter": ("exporter; `--to tasks`", json.dumps),
         "recipe_writer": ("recipe writer", json.dumps),
         "step_recorder": ("recorder of a step", json.dump),
