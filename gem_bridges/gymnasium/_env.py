@@ -25,7 +25,7 @@ from gem_bridges._foreign import ForeignEnv, json_value
 from gem_bridges.gymnasium._spaces import action_schema, from_json, observation_text
 from gem_core import Info
 from gem_core._core import ResetResult, StepResult
-from gem_core._util.checks import check_dict, check_number
+from gem_core._util.checks import check_number
 from gem_core._util.entry_points import load_attribute
 from gem_core.errors import ConfigError
 
@@ -85,7 +85,7 @@ class GymnasiumEnv(ForeignEnv):
         to_action: str | ToAction | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.env = _make(env_id, check_dict("settings", settings))
+        self.env = _make(env_id("settings", settings))
         spec = self.env.spec
         own_limit = None if spec is None else spec.max_episode_steps
         super().__init__(

@@ -44,12 +44,12 @@ from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.advantages import returns
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, episode_metrics, trainable_turn_rewards
-from gem_core.rollout._budgets import CutTurns
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow
+from gem_lab._cut_turns import CutTurns
 from gem_lab._engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.train._batches import Batch, make_batch, score_tokens
