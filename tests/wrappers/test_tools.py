@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 import gem_core
+from gem_chat import _tools as base
 from gem_chat.tools import Tool, ToolResult, register_tool
-from gem_core import _tools as base
 from gem_core.errors import ConfigError, ResetNeeded, UnknownName
 from gem_envs.tools import Tools
 from gem_envs.tools._wrapper import LAST_USE
