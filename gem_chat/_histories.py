@@ -2,8 +2,8 @@
 
 An agent sends all of its messages in each request. `Conversations.tail` returns the tokens between a response
 that was sampled and the next one, so a prompt is what the model saw and sampled before, and these tokens.
-Where the history was rewritten, `Conversations.whole` renders it anew, with the tokens of the responses that
-are still in it.
+Where the history was rewritten, `Conversations.whole` renders it from scratch, with the tokens of the
+responses that are still in it.
 """
 
 from __future__ import annotations

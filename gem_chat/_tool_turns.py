@@ -236,8 +236,8 @@ class ToolTurns:
     def _history(self, results: Sequence[CallResult]) -> list[dict[str, Any]]:
         """Return a question and an assistant's message with calls."""
         calls = [
-            ToolCall(result.name, {"key": _ARGUMENT, "count": number}, id=self._id(result, number))
-            for number, result in enumerate(results)
+            ToolCall(result.name, {"key": _ARGUMENT, "count": index}, id=self._id(result, index))
+            for index, result in enumerate(results)
         ]
         return [*self._system, _QUESTION, self.native.message(calls)]
 
@@ -246,10 +246,10 @@ class ToolTurns:
             {
                 "role": "tool",
                 "name": result.name,
-                "tool_call_id": self._id(result, number),
+                "tool_call_id": self._id(result, index),
                 "content": result.text,
             }
-            for number, result in enumerate(results)
+            for index, result in enumerate(results)
         ]
 
     def _after_calls(

@@ -97,7 +97,7 @@ async def run_agents(
         name = arguments.get("request_id")
         metadata = arguments.get("metadata") or {}
         table = _Table(env, limits.step_timeout)
-        of_seat = replace(limits, step_timeout=None)  # a seat waits for the other agents
+        seat_limits = replace(limits, step_timeout=None)  # a seat waits for the other agents
 
         async def play(agent: str) -> Episode:
             policy = policy_of[agent]
@@ -115,7 +115,7 @@ async def run_agents(
                     context_mode=context_of[agent].mode, metadata=about,
                 )  # fmt: skip
             seat = wrap(_Seat(table, agent), wrappers)
-            episode = await run_episode(seat, policy, context_of[agent], of_seat, seed=seed, **own)
+            episode = await run_episode(seat, policy, context_of[agent], seat_limits, seed=seed, **own)
             if (
                 isinstance(seat, Wrapper) and episode.stop_reason != "env_error"
             ):  # otherwise it is closed already
