@@ -36,6 +36,11 @@ PluginFunction: TypeAlias = Literal[
     "exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight"
 ]
 
+EPISODE_SUPPLIES: tuple[Supply, ...] = (
+    "group_ids", "lengths", "env_ids", "agent_ids", "state_keys", "reward_components", "truncated",
+)  # fmt: skip
+"""What a trainer supplies whose rows carry the facts of their episodes."""
+
 _PARTS: dict[PluginFunction, str] = {
     "exporter": "exporter; `--to tasks` writes the same rows as JSON Lines",
     "recipe_writer": "recipe writer",
