@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from gem_chat._native_tools import SILENCE, NativeTools, hide_instructions, notes_of
 from gem_chat._special_tokens import Nested, count_known, map_texts, separate_known
 from gem_core import Env, Observation
-from gem_core._observations import encodable
+from gem_core._observations import encodable, readable_text
 from gem_core._util.checks import check_choice
 from gem_core._util.seeds import derive_seed, seed_bytes
 from gem_core.errors import ConfigError
@@ -180,10 +180,3 @@ class MessageDialogue:
             added = self._context.extend(observation, self._last_action)
         self._messages += added
         return True
-
-
-def readable_text(observation: Observation) -> str:
-    """Return an observation as text for people, with ``[image]`` for each image."""
-    if isinstance(observation, str):
-        return observation
-    return "\n".join(part["text"] if part.get("type") == "text" else "[image]" for part in observation)

@@ -43,6 +43,13 @@ def observation_text(observation: Observation) -> str:
     return "\n".join(part["text"] for part in observation)
 
 
+def readable_text(observation: Observation) -> str:
+    """Return an observation as text for people, with ``[image]`` for each image."""
+    if isinstance(observation, str):
+        return observation
+    return "\n".join(part["text"] if part.get("type") == "text" else "[image]" for part in observation)
+
+
 def encodable(text: str) -> str:
     """Return `text` without surrogates, which JSON escapes can introduce and UTF-8 cannot encode.
 

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import torch
 
 from gem_chat import AppendContext
+from gem_chat._concurrency import play_tasks
 from gem_core import rollout
-from gem_core.rollout._concurrency import play_tasks
 from gem_envs._one_agent import random_player
 from gem_envs.multiagent import OneAgent
 from gem_envs.multiagent._kuhn_poker import ACTIONS, CARDS, KuhnPoker

@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium import spaces
 
 from gem_bridges._actions import Action, ActionGrammar
-from gem_bridges._foreign import ForeignEnv, json_value
+from gem_bridges._foreign import ForeignEnv, check_dict, json_value
 from gem_bridges.gymnasium._spaces import action_schema, from_json, observation_text
 from gem_core import Info
 from gem_core._core import ResetResult, StepResult
@@ -85,7 +85,7 @@ class GymnasiumEnv(ForeignEnv):
         to_action: str | ToAction | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.env = _make(env_id("settings", settings))
+        self.env = _make(env_id, check_dict("settings", settings))
         spec = self.env.spec
         own_limit = None if spec is None else spec.max_episode_steps
         super().__init__(

@@ -164,7 +164,7 @@ def _read(prompt: str) -> str | None:
 
 
 def _show(observation: Observation, info: Info) -> None:
-    from gem_chat._messages import readable_text
+    from gem_core._observations import readable_text
 
     shown = render_observation(observation, info)
     _console.print_text(readable_text(shown))

@@ -19,10 +19,10 @@ from typing import Any
 
 import gem_core
 from gem_chat import MessagesContext
+from gem_chat._concurrency import play_tasks
 from gem_core._tasks import evaluation_tasks
 from gem_core.errors import ConfigError
 from gem_core.rollout import ChatReply, ContextFull, EnvPool, Episode, EpisodeLimits, TraceWriter, Turn
-from gem_core.rollout._concurrency import play_tasks
 from gem_core.rollout._messages import Message
 from gem_core.tasks import EnvChoice, TaskRow
 from gem_lab._run_folders import claimed

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_chat import EnvPlayer
+from gem_chat._concurrency import play_tasks
 from gem_core._tasks import evaluation_tasks
 from gem_core.rollout import EnvPool, Episode, TraceWriter
-from gem_core.rollout._concurrency import play_tasks
 from gem_core.tasks import TaskRow
 from gem_lab._cut_turns import CutTurns
 from gem_lab._run_folders import claimed

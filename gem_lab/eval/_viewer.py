@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from gem_chat._messages import readable_text
 from gem_core import Observation
+from gem_core._observations import readable_text
 from gem_core._util.files import write_atomically
 from gem_core._util.urls import data_without_secrets, without_secrets
 from gem_core._util.visible import visible

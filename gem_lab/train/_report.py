@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gem_chat._messages import readable_text
+from gem_core._observations import readable_text
 from gem_core._util.files import write_atomically
 from gem_core.errors import MissingDependency
 from gem_core.rollout import Episode

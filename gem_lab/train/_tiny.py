@@ -27,9 +27,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
 from gem_chat import AppendContext, RebuildContext
-from gem_chat._messages import readable_text
 from gem_chat._vision import is_processor, tokenizer_of
 from gem_core import Env, Wrapper
+from gem_core._observations import readable_text
 from gem_core._tasks import TRAIN_SEEDS, count_items
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.errors import ConfigError

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gem_chat._messages import readable_text
+from gem_core._observations import readable_text
 from gem_core.images import image_part, image_urls
 from gem_lab.eval._viewer import write_page
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
