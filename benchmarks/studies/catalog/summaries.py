@@ -2,7 +2,7 @@
 
 from studies import Study, Task
 
-_GAME = "game:Passcode-v0(rooms=4, codes=3, wrappers={!r})"
+_GAME = "game:Passcode-v0(rooms=3, codes=2, wrappers={!r})"
 
 
 def _task(wrappers: str, note: str) -> Task:
@@ -15,12 +15,12 @@ STUDY = Study(
     question="Does a policy learn to write down what it will need, if its history does not fit?",
     tasks={
         "summaries": _task(
-            "summarize(max_chars=460, max_summary=40)",
+            "summarize(max_chars=400, max_summary=40)",
             "The history is summarized at the door, after the sign with the code is out of view.",
         ),
         "no summaries": _task(
             "concat_with_action(max_history=1)",
-            "The control: the same room in the prompt, but nothing to write on. Luck is right in 1 of 3.",
+            "The control: the same room in the prompt, but nothing to write on. Luck is right half the time.",
         ),
         "whole history": _task("concat_with_action", "Everything fits; there is nothing to write down."),
     },
@@ -29,14 +29,14 @@ STUDY = Study(
         "context": "rebuild",
         "gamma": 1.0,
         "kl": 0.0,
-        "learning_rate": 0.003,
+        "learning_rate": 0.005,
         "steps": 40,
         "episodes_per_step": 256,
         "warmup_steps": 3,
-        "eval_episodes": 500,
+        "eval_episodes": 300,
         "eval_every": 10,
     },
-    seeds=range(100, 105),
+    seeds=range(100, 104),
     models=(0,),
     more_metrics=("gem/turns",),
     notes=(
