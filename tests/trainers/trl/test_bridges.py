@@ -22,7 +22,7 @@ def assert_three_steps_are_right(folder: Path, spy: Path, tokenizer: Any, model:
 
 
 def test_three_steps_on_an_openenv_server(tmp_path: Path, spy: Path, tokenizer: Any, model: Any) -> None:
-    with serving(harness.OTHER) as running:
+    with serving(harness.GAME) as running:
         assert_three_steps_are_right(tmp_path, spy, tokenizer, model, f"openenv:{running.url}")
         assert running.server.state.metrics.events["reset"] == 24
 
