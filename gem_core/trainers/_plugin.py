@@ -244,6 +244,8 @@ class TrainerPlugin:
             for `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
             loading a model. It raises an error if a run would be rejected, and otherwise returns what the
             run would do; see `gem_core.trainers._plan`.
+        conform: ``() -> Mapping[str, Estimator]``, which returns estimators of the trainer and of gem-core in
+            it for `gem-core conform --trainer`; see `gem_lab.conform`.
     """
 
     supported: SupportedTrainer
@@ -253,6 +255,7 @@ class TrainerPlugin:
     learning_recorder: str | Recorder | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     preflight: str | Preflight | None = None
+    conform: str | Callable[[], Mapping[str, Any]] | None = None
 
     def load_exporter(self) -> Exporter:
         """Return the function that writes task rows.
@@ -293,6 +296,15 @@ class TrainerPlugin:
         """
         preflight: Preflight = self._load(self.preflight, "check of the trainer's arguments")
         return preflight
+
+    def load_conform(self) -> Callable[[], Mapping[str, Any]]:
+        """Return the function that returns estimators to grade.
+
+        Raises:
+            ConfigError: The plugin has no such function.
+        """
+        estimators: Callable[[], Mapping[str, Any]] = self._load(self.conform, "estimators to grade")
+        return estimators
 
     def file_path(self, name: str) -> Path:
         """Return the path at which one of the `files` is installed.

@@ -24,9 +24,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: TRL has no equivalent of an option.
     """
-    one_row = "TRL trains on one row per episode, and a rebuilt context may need several"
-    reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
-    reasons |= recipe.images("gem_trl trains on text only") | recipe.critic()
+    reasons = recipe.images("gem_trl trains on text only") | recipe.critic()
     if recipe.group_size < 2:
         reasons["group_size"] = "TRL needs at least 2 episodes per task, with any estimator"
     reject_unsupported("TRL", reasons)

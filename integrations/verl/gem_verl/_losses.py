@@ -98,7 +98,8 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
 
     lengths = [length for of_row in _LENGTHS for length in of_row]
     of_tokens, ones = torch.tensor(lengths), [1.0] * len(lengths)
-    for average in get_args(RowAverage):
+    averages: tuple[RowAverage, ...] = get_args(RowAverage)
+    for average in averages:
         factors = row_factors(average, lengths, [turn // 2 for turn in range(len(lengths))])
         scaled = gradient(ones, True) * torch.tensor(factors).repeat_interleave(of_tokens)
         pairs = [(gradient(factors, ratios), gradient(None, ratios)), (gradient(factors, True), scaled)]

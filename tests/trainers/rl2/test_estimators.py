@@ -240,8 +240,8 @@ def test_more_updates_than_episodes_that_did_not_fail_is_an_error() -> None:
     run([FAILED, FAILED, [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]], **options)  # each update has one
 
 
-@pytest.mark.parametrize("estimator", ["adv.estimator=rebn", "adv.estimator=reinforce"])
-def test_a_mean_over_rows_weighs_a_split_trajectory_as_a_whole_one(estimator: str) -> None:
+@pytest.mark.parametrize("words", ["adv.estimator=rebn", "adv.estimator=reinforce adv.global_norm=true"])
+def test_a_mean_over_rows_weighs_a_split_trajectory_as_a_whole_one(words: str) -> None:
     """With ``avg_level=sequence``, for trajectories of 2, 1, 3, and 1 rows, one of which failed."""
     turn, failed = (2, 3, 1.0), (1, 2, float("nan"))
     split: list[Rows] = [
@@ -253,7 +253,7 @@ def test_a_mean_over_rows_weighs_a_split_trajectory_as_a_whole_one(estimator: st
     whole = [[[turn for row in rows for turn in row]] for rows in split]
 
     def weights(made: list[Rows], **options: Any) -> list[torch.Tensor]:
-        tensors = run(made, estimator, failures_are_nan=True, **options)
+        tensors = run(made, *words.split(), failures_are_nan=True, **options)
         logps = torch.zeros_like(tensors["advantages"], requires_grad=True)
         losses = -tensors["advantages"] * logps.exp() * tensors["action_mask"]
         loss = aggregate_values(losses, tensors["action_mask"], "sequence", 1, int(tensors["eos_mask"].sum()))
