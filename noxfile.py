@@ -258,7 +258,11 @@ def lowest(session: nox.Session) -> None:
 @nox.session(python="3.11")
 def mutants(session: nox.Session) -> None:
     """Change the product in one place at a time, and list the changes that no test notices."""
-    install(session, "cosmic-ray>=8.7,<9", "coverage>=7.10,<8")
+    coverage = "coverage>=7.10,<8"
+    install(session, "cosmic-ray>=8.7,<9", coverage)
+    beside = str(Path(session.virtualenv.location).resolve() / "pytest-cov")  # for trainers' environments
+    install(session, "--no-deps", "--upgrade", "--target", beside, "pytest-cov>=7,<8", coverage)
+    session.env["PYTHONPATH"] = beside
     session.run("python", "tools/mutants.py", "--python", sys.executable, *session.posargs)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gem_agents._ready import READY
 from gem_core._util.lazy import lazy_names
-from gem_core.rollout._harness import register_runner
+from gem_core.rollout._harness import register_harness, register_runner
 
 if TYPE_CHECKING:
     from gem_agents._harness import AgentTask, Command
@@ -16,13 +17,16 @@ __all__ = [
     "AgentTask",
     "Command",
     "register",
+    "register_harness",
     "run_harness",
 ]
 
 
 def register() -> None:
-    """Register what plays episodes with a harness."""
+    """Register the ready harnesses, and what plays episodes with one."""
     register_runner(_play)
+    for name, entry_point in READY.items():
+        register_harness(name, entry_point)
 
 
 async def _play(*args: Any, **kwargs: Any) -> Episode:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 from gem_agents._processes import run_command
 from gem_core._util.entry_points import load_attribute
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, MissingDependency
 from gem_core.rollout._harness import find_harness, list_harnesses
 
 
@@ -77,11 +77,28 @@ class Command:
             ``{step_url}``, and ``{model}`` are replaced.
         variables: Further environment variables, in which the same is replaced.
         files: Texts of files in its folder by path, in which the same is replaced.
+        install: How to install the program, for the error if it is missing.
     """
 
     command: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    install: str = ""
+
+    def require_program(self, name: str) -> None:
+        """Check that the program can be found.
+
+        Args:
+            name: Name of the harness, for the message.
+
+        Raises:
+            MissingDependency: It is not on the PATH.
+        """
+        if shutil.which(self.command[0]) is None:
+            how = f": {self.install}" if self.install else ""
+            raise MissingDependency(
+                f"harness {name!r} needs the program {self.command[0]!r}, which is not on the PATH{how}"
+            )
 
     async def __call__(self, task: AgentTask) -> None:
         """Run the program.
@@ -127,6 +144,7 @@ def resolve_harness(harness: str | Harness) -> Harness:
 
     Raises:
         ConfigError: There is no such harness or program.
+        MissingDependency: The agent of a harness is not installed.
     """
     if not isinstance(harness, str):
         return harness
@@ -140,6 +158,8 @@ def resolve_harness(harness: str | Harness) -> Harness:
             found = load_attribute(f"harness {harness!r}", entry_point)
         if not callable(found):
             raise ConfigError(f"harness {harness!r} is {found!r:.100}: expected a coroutine function")
+        if isinstance(found, Command):
+            found.require_program(harness)
         return found  # type: ignore[no-any-return]
     words = shlex.split(harness)
     if not words or shutil.which(words[0]) is None:

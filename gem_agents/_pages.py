@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import math
@@ -91,7 +92,7 @@ class GatewayPages:
                 "responses": session.responses,
             }
             if page in endpoints:
-                return await self._call(request, session, endpoints[page])
+                return await self._call(request, session, page, endpoints[page])
             if page == "step" and session.steps is not None:
                 return await self._step(request, session, session.steps)
         raise Refused(404, "not_found", f"there is no page {page[:80]!r} for {request.method}")
@@ -110,11 +111,13 @@ class GatewayPages:
         return body
 
     async def _call(
-        self, request: web.BaseRequest, session: Session, endpoint: EndpointFormat
+        self, request: web.BaseRequest, session: Session, page: str, endpoint: EndpointFormat
     ) -> web.StreamResponse:
         """Answer a model call; if the connection breaks, the response is kept for the agent's next try."""
         wanted = _read(endpoint, await self._body(request))
         _report(wanted.unserved)
+        if session.on_request is not None:
+            session.on_request(page, request.headers, wanted)
         marked = request.headers.get("x-stainless-retry-count", "0") not in ("", "0")
         exchange = session.exchange(wanted, marked)
         try:
@@ -154,7 +157,8 @@ class GatewayPages:
         else:
             exchange.deliver()  # before the agent can act on it
             await _write(request, answer, endpoint.rest(wanted, exchange.id, replies))
-        await answer.write_eof()
+        with contextlib.suppress(ConnectionError):  # Codex hangs up after the last event, which it has got
+            await answer.write_eof()
         return answer
 
     async def _step(self, request: web.BaseRequest, session: Session, steps: Steps) -> web.StreamResponse:

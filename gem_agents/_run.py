@@ -127,7 +127,7 @@ async def run_harness(
                 steps.failure = error
             else:
                 task = AgentTask(observation_text(first), GATEWAY.address(session))
-                failed = await AGENTS.on(_played(play(task), session, limits.harness_timeout))
+                failed = await AGENTS.on(play_agent(play(task), session, limits.harness_timeout))
                 if failed is not None:
                     episode.metadata["harness_error"] = failed
                     logger.info("the agent of %s failed: %s", episode.env_id or type(env).__name__, failed)
@@ -176,7 +176,7 @@ def _end(episode: Episode, reason: StopReason, error: str | None) -> None:
     episode.truncated = not episode.terminated
 
 
-async def _played(work: Any, session: Session, timeout: float | None) -> str | None:
+async def play_agent(work: Any, session: Session, timeout: float | None) -> str | None:
     """Run an agent until it ends, its episode is over, or it takes too long; return its error, if any.
 
     Time in which the model samples does not count, so a slow engine ends no agent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,6 +91,7 @@ class Session:
         open_calls: Number of responses that are being sampled.
         steps: The environment; None if the agent does not act through the gateway.
         responses: The Responses endpoint.
+        on_request: Called with the page, the headers, and the body of each model call; None if nobody asks.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Session:
         self.full = self.empty = False
         self.steps: Steps | None = None
         self.responses = Responses()
+        self.on_request: Callable[[str, Mapping[str, str], Request], None] | None = None
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -164,7 +166,11 @@ class Session:
 
     def count(self, request: Request) -> int:
         """Return the number of tokens in the prompt of a request."""
-        return len(self._prompt(request, self._history.find(request.messages, request.schemas))[0])
+        return len(self._prompt(request, self.find(request))[0])
+
+    def find(self, request: Request) -> Found[ModelCall]:
+        """Return what is recognized of the conversation of a request."""
+        return self._history.find(request.messages, request.schemas)
 
     def end(self, reason: str) -> None:
         """End the episode; open calls are answered, and add no turn."""
@@ -256,7 +262,7 @@ class Session:
         if self.started + request.count > self._limits.calls:
             self.end(f"it has had {self._limits.calls} calls, the maximum")
             raise self._ended()
-        found = self._history.find(request.messages, request.schemas)
+        found = self.find(request)
         prompt_ids, parent, start = self._prompt(request, found)
         self._note(request, found)
         drafts = []
@@ -281,6 +287,8 @@ class Session:
 
     def _note(self, request: Request, found: Found[ModelCall]) -> None:
         on_path = sum(message.role == "assistant" for message in request.messages[: found.start])
+        for call in found.known.values():
+            call.delivered = True  # also if its connection broke
         self.counts.recognized += on_path
         self.counts.spliced += max(len(found.known) - on_path, 0)
         self.counts.foreign += found.foreign

@@ -9,7 +9,8 @@ counts as unnoticed. Lines that run on import, or that no test ran in its own pr
 package. Places are drawn by seed, at most one per line. cosmic-ray makes most of the changes; the operators
 below drop what the code passes on or does.
 
-The tests of a plugin run in the environment of its trainer's session, which needs pytest-cov for that.
+The tests of a plugin run in the environment of its trainer's session; the nox session puts pytest-cov, which
+they need for that, on the import path.
 """
 
 from __future__ import annotations
@@ -318,7 +319,8 @@ def main() -> None:
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
             tar.extractall(base, filter="data")
-        paths = [base, *sorted((base / "integrations").iterdir())]
+        inherited = filter(None, [os.environ.get("PYTHONPATH")])
+        paths = [base, *sorted((base / "integrations").iterdir()), *inherited]
         os.environ |= {"PYTHONPATH": os.pathsep.join(map(str, paths)), "OMP_NUM_THREADS": "1"}
         os.chdir(base)
         own = [name for name, (package, _) in TARGETS.items() if not package.startswith("integrations")]

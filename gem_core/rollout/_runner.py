@@ -26,7 +26,7 @@ from gem_core.rollout._messages import ChatPolicy
 from gem_core.rollout._policy import EnvPolicy, Policy
 from gem_core.rollout._telemetry import Stepping, start_spans
 from gem_core.rollout._trajectory import Episode, StopReason
-from gem_core.rollout._turn import Turn
+from gem_core.rollout._turn import Thread, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -220,6 +220,7 @@ async def _play(
                 parent=answer.parent,
             )
         )
+        _set_thread(episode)
         if on_turn is not None:
             on_turn(episode.turns[-1])
         observation = result.observation
@@ -240,6 +241,24 @@ async def _play(
             _end(episode, "token_budget")
         info["final_obs"] = jsonable(observation)
         return
+
+
+def _set_thread(episode: Episode) -> None:
+    """Put the newest turn in a thread of its own if the environment calls it a side turn.
+
+    The thread belongs to the main turn before it, and the next main turn depends on its result.
+    """
+    *before, newest = episode.turns
+    index, threads = len(before), episode.threads
+    if newest.info.get("side_turn"):
+        newest.thread = len(threads) + 1
+        main = (i for i in reversed(range(index)) if before[i].thread == 0)
+        threads[newest.thread] = Thread(next(main, None), None)
+        return
+    for turn in reversed(before):
+        if turn.thread == 0:
+            break
+        threads[turn.thread] = threads[turn.thread]._replace(returns_to=index)
 
 
 def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:

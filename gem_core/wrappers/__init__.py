@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from gem_core.wrappers._episode import EpisodeStatistics, TimeLimit
     from gem_core.wrappers._observation import Concat, ConcatWithAction
     from gem_core.wrappers._retry import Retry
+    from gem_core.wrappers._summary import Summarize
 
 __all__ = [
     "Concat",
     "ConcatWithAction",
     "EpisodeStatistics",
     "Retry",
+    "Summarize",
     "TimeLimit",
     "register",
 ]
@@ -32,6 +34,7 @@ _WRAPPERS = {
     "episode_statistics": "gem_core.wrappers._episode:EpisodeStatistics",
     "episode_tracking": "gem_core.wrappers._episode:EpisodeStatistics",  # GEM's name
     "retry": "gem_core.wrappers._retry:Retry",
+    "summarize": "gem_core.wrappers._summary:Summarize",
     "time_limit": "gem_core.wrappers._episode:TimeLimit",
 }
 
@@ -48,5 +51,6 @@ __getattr__, __dir__ = lazy_names(
         "gem_core.wrappers._episode": ["EpisodeStatistics", "TimeLimit"],
         "gem_core.wrappers._observation": ["Concat", "ConcatWithAction"],
         "gem_core.wrappers._retry": ["Retry"],
+        "gem_core.wrappers._summary": ["Summarize"],
     },
 )

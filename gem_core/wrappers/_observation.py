@@ -28,7 +28,7 @@ class History(Wrapper):
             everything.
     """
 
-    state_fields = ("history",)
+    state_fields: ClassVar[tuple[str, ...]] = ("history",)
     keeps_actions: ClassVar[bool] = True
     """Whether the actions are part of the history."""
 

@@ -13,6 +13,7 @@ _GUESS = "gem_envs._games.guess_the_number:GuessTheNumber"
 _HANGMAN = "gem_envs._games.hangman:Hangman"
 _MASTERMIND = "gem_envs._games.mastermind:Mastermind"
 _MINESWEEPER = "gem_envs._games.minesweeper:Minesweeper"
+_PASSCODE = "gem_envs._games.passcode:Passcode"
 _SOKOBAN = "gem_envs._games.sokoban:Sokoban"
 _SUDOKU = "gem_envs._games.sudoku:Sudoku"
 _WORDLE = "gem_envs._games.wordle:Wordle"
@@ -81,6 +82,14 @@ _TABLE: tuple[tuple[str, str, dict[str, Any], str], ...] = (
      "Get as close to a tile of 2048 as possible in 100 turns"),
     ("game:Game2048-v0-random", _2048, {"target_tile": None, "max_turns": None},
      "Make a tile; which one is drawn at reset"),
+    ("game:Passcode-v0", _PASSCODE, {"rooms": 20, "codes": 100},
+     "Remember a code of 1 to 100 through 20 rooms"),
+    ("game:Passcode-v0-easy", _PASSCODE, {"rooms": 6, "codes": 4},
+     "Remember a code of 1 to 4 through 6 rooms"),
+    ("game:Passcode-v0-hard", _PASSCODE, {"rooms": 60, "codes": 10000},
+     "Remember a code of 1 to 10000 through 60 rooms"),
+    ("game:Passcode-v0-random", _PASSCODE, {"rooms": None, "codes": None},
+     "Remember a code; its size and the number of rooms are drawn at reset"),
     ("game:Sokoban-v0", _SOKOBAN, {"dim_room": [6, 6], "num_boxes": 3, "max_turns": 50},
      "Push 3 boxes to targets in a 6x6 room in 50 turns"),
     ("game:Sokoban-v0-easy", _SOKOBAN, {"dim_room": [6, 6], "num_boxes": 2, "max_turns": 20},

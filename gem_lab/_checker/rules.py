@@ -394,6 +394,7 @@ _INFO_TYPES: dict[str, type] = {
     "success": bool,
     "metrics": dict,
     "use_tool": bool,
+    "side_turn": bool,
     "tool_error": str,
     "parsed_action": str,
     "error": str,

@@ -34,7 +34,7 @@ class Rows:
         turns: Indices within the episode of the turns of each row.
         groups: Group of each row.
         threads: Threads of the episode of each row; None for the main thread only.
-        group_size: Size of the largest group, for estimators that take groups by position.
+        group_sizes: Number of episodes of each group, failed ones included.
     """
 
     def __init__(self, batch: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class Rows:
         self.mask = (self.turn_ids >= 0).float()
         self.rewards = torch.tensor([of_row + [0.0] * (width - len(of_row)) for of_row in rewards])
         members = [episode["group"] for episode in batch["episodes"]]
-        self.group_size = max(map(members.count, members))
+        self.group_sizes = [members.count(group) for group in dict.fromkeys(members)]
 
     def scores(self) -> torch.Tensor:
         """Return the score of the episode on the last response token of each row, float32 (rows, tokens).

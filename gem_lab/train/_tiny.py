@@ -26,7 +26,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import gem_core
-from gem_chat import AppendContext
+from gem_chat import AppendContext, RebuildContext
 from gem_chat._vision import is_processor, tokenizer_of
 from gem_core import Env, Wrapper
 from gem_core._observations import readable_text
@@ -198,6 +198,7 @@ async def random_play(
     episodes: int = 0,
     tokens: float = 0,
     max_total_tokens: int | None = None,
+    rebuild: bool = False,
 ) -> list[Episode]:
     """Return random legal play on training items and a separate stream of seeds.
 
@@ -208,8 +209,10 @@ async def random_play(
         episodes: Minimum number of episodes.
         tokens: Minimum number of tokens of all episodes.
         max_total_tokens: Maximum number of tokens of an episode; None means no limit.
+        rebuild: Whether each observation is the whole prompt of its turn.
     """
-    context, tokenizer = AppendContext(processor), tokenizer_of(processor)
+    context = RebuildContext(processor) if rebuild else AppendContext(processor)
+    tokenizer = tokenizer_of(processor)
     player = RandomPlayer(env, tokenizer, tokenizer.eos_token_id)
     random = Random(stream)
     items = env.items("train")
@@ -337,6 +340,7 @@ def _warm_start(
             derive_seed(options.seed, "warm start", sep="/"),
             tokens=tokens / len(envs),
             max_total_tokens=options.max_positions,
+            rebuild=options.context == "rebuild",
         )
         episodes += asyncio.run(play)
     image_processor = AppendContext(processor).image_processor

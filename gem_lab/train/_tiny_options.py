@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from gem_core._util.checks import expected
 from gem_core._util.options import Bounds, check_options
@@ -26,6 +26,9 @@ class TinyOptions:
         tuple[str, ...],
         "environments that the model will play, whose texts and format it learns: ids, or 'ID(key=value)'",
     ] = ("game:GuessTheNumber-v0-easy",)
+    context: Annotated[
+        Literal["append", "rebuild"], "prompts of the random play, as in the options of a rollout"
+    ] = "append"
     hidden_size: Annotated[int, "width, a multiple of 32, the size of a head", Bounds(32)] = 64
     layers: Annotated[int, "number of decoder layers", Bounds(1)] = 2
     vocab_size: Annotated[int, "most tokens in the vocabulary; 261 for one per byte", Bounds(261)] = 2048

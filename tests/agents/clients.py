@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -62,3 +64,34 @@ async def crashing(task: AgentTask) -> None:
     """Answer once, and fail."""
     await single(task)
     raise RuntimeError("no such key: 'x'")
+
+
+async def acting(task: AgentTask) -> None:
+    """Act with the tool ``act`` of the environment until an answer holds no call."""
+    await _act(task, lambda message: message)
+
+
+async def rewriting(task: AgentTask) -> None:
+    """Like `acting`, but write what the model said in other words."""
+    await _act(task, lambda message: {**message, "content": f"I said: {message['content']}"})
+
+
+async def _act(task: AgentTask, kept: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    shape = {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]}
+    tool = {"type": "function", "function": {"name": "act", "description": "Acts.", "parameters": shape}}
+    messages: list[dict[str, Any]] = [{"role": "user", "content": task.prompt}]
+    async with aiohttp.ClientSession(headers={"X-Agent": "7"}) as http:
+        while True:
+            body = {"model": "m", "messages": messages, "tools": [tool], "temperature": 0}
+            async with http.post(f"{task.openai_url}/chat/completions", json=body) as answer:
+                said = (await answer.json())["choices"][0]["message"]
+            messages.append(
+                kept({name: said[name] for name in ("role", "content", "tool_calls") if name in said})
+            )
+            if not said.get("tool_calls"):
+                return
+            for call in said["tool_calls"]:
+                action = {**json.loads(call["function"]["arguments"]), "call_id": call["id"]}
+                async with http.post(task.step_url, json=action) as result:
+                    seen = (await result.json())["observation"]
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": seen})

@@ -118,6 +118,36 @@ def test_a_marked_request_gets_the_answer_again() -> None:
     asyncio.run(main())
 
 
+def test_an_agent_that_hangs_up_after_the_last_event_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hung_up(self: Any) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def main() -> None:
+        async with stage(["first"]) as at:
+            with monkeypatch.context() as patch:
+                patch.setattr(aiohttp.web.StreamResponse, "write_eof", hung_up)
+                with pytest.raises(aiohttp.ClientPayloadError):  # there is no end of the body
+                    await text_of(at, "v1/responses", {"model": "m", "input": "hi", "stream": True})
+            await settle()
+            assert [turn.action for turn in at.episode().turns] == ["first"]
+            assert at.session.counts.lost == 0
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_the_agent_sends_back_was_delivered_whatever_its_connection_did() -> None:
+    async def main() -> None:
+        async with stage(["first", "second"]) as at:
+            first = await ask(at, TASK)
+            await settle()
+            at.session.calls[0].delivered = False
+            await ask(at, TASK, first, {"role": "user", "content": "Go on."})
+            await settle()
+            assert [turn.action for turn in at.episode().turns] == ["first", "second"]
+
+    asyncio.run(main())
+
+
 def test_an_answer_that_nobody_got_is_no_turn_and_opens_no_row() -> None:
     async def main() -> None:
         async with stage(["first", "never read", "second"], seconds=0.2) as at:

@@ -88,6 +88,18 @@ def test_our_own_logs_keep_the_episodes(run, tmp_path):  # noqa: F811
     assert in_order(read) == in_order(run.episodes)
 
 
+def test_images_of_a_message_are_kept(tmp_path):
+    image = {"type": "image", "image": "data:image/png;base64,AA"}
+    content = [{"type": "text", "text": "What is it?"}, image, {"type": "audio"}]
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "A dog."}]
+    (episode,) = read_inspect_log(as_json(tmp_path / "log", [sample(messages=messages)]))
+    assert episode.turns[0].observation == [
+        {"type": "text", "text": "What is it?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
+        {"type": "text", "text": "[audio]"},
+    ]
+
+
 def test_failed_samples_and_samples_without_a_score(tmp_path):
     error = {"message": "it broke", "traceback": ""}
     failed, silent = read_inspect_log(

@@ -121,6 +121,7 @@ def test_unrelated_files_are_reported_in_one_line(runs, tmp_path, capsys):
             {"config.json": "{}"},
             "config.json is damaged or was not written by `gem-core eval`: it lacks model",
         ),
+        ({"summary.json": "[]"}, "summary.json is damaged: expected an object"),
         ({"summary.json": "{}"}, "summary.json is damaged or was not written by `gem-core eval`: it lacks"),
         ({"summary.json": '{"envs": {"a": {}}, "overall": {}}'}, "summary.json is damaged (KeyError"),
         (

@@ -16,7 +16,7 @@ import pytest
 from gem_chat import MessagesContext
 from gem_core import list_envs
 from gem_core._util.files import claimed
-from gem_core.errors import ConfigError, TraceError
+from gem_core.errors import ConfigError, GemError, TraceError
 from gem_core.rollout import ChatReply
 from gem_lab import main
 from gem_lab.eval import EvalConfig, PolicySetup, evaluate
@@ -203,6 +203,13 @@ def test_a_run_that_finished_nothing_does_not_keep_its_folder(tmp_path):
     outcome = evaluate(config(tmp_path, seed=1), setup=PolicySetup(Guesser(), MessagesContext()))
     assert outcome.played == 12
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
+
+
+def test_wrappers_that_cannot_be_built_are_reported_before_anything_is_written(tmp_path):
+    wrong = config(tmp_path / "out", wrappers="time_limit(max_turns=0)")
+    with pytest.raises(GemError, match="max_turns=0"):
+        evaluate(wrong, setup=PolicySetup(Guesser(), MessagesContext()))
+    assert not (tmp_path / "out").exists()
 
 
 def test_one_run_at_a_time(tmp_path):

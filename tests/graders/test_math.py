@@ -56,6 +56,12 @@ def test_a_verdict_is_true_only_for_a_right_answer():
 def test_an_undefined_answer_is_wrong_and_a_number_too_large_is_undecided():
     assert judge(r"\frac{1}{0}", "5") == MathVerdict(False, "tree")
     assert judge(r"(10^{400})!x", "x") == MathVerdict(False, "undecided")
+    assert judge(r"(10^{200})^{60}x", "10^{12000}x", symbolic=False) == MathVerdict(False, "undecided")
+
+
+def test_conditions_that_no_number_meets_together_are_no_union_of_intervals():
+    verdict = judge(r"x<1 \text{ and } x>3", r"(-\infty,1)\cup(3,\infty)", symbolic=False)
+    assert verdict == MathVerdict(False, "undecided")
 
 
 @pytest.mark.parametrize(("answer", "reference", "right"), [p for p in PAIRS if p[2]])

@@ -10,6 +10,7 @@ import torch.distributed as dist
 import wandb
 from omegaconf import OmegaConf
 
+from gem_core.errors import ConfigError
 from gem_core.trainers._imports import replaced
 from gem_lab.conform import Estimator, Rows
 from gem_rl2._estimators import AdvantageHook
@@ -27,10 +28,12 @@ def estimators() -> dict[str, Estimator]:
 
 
 def _compute(upstream: Upstream, name: str, gamma: float, rows: Rows) -> torch.Tensor:
+    if len({*rows.group_sizes}) > 1:
+        raise ConfigError("the groups of RL2 have one size, responses_per_prompt")
     bounds = [n for n, index in enumerate(rows.indices) if index == 0]
     adv = {
         "estimator": name, "gamma": gamma, "lamda": 1.0, "global_norm": False, "norm_var": False,
-        "responses_per_prompt": rows.group_size,
+        "responses_per_prompt": max(rows.group_sizes),
     }  # fmt: skip
     config = OmegaConf.create(adv if upstream.is_index else {"adv": adv, "actor": {"kl": {"coef": 0.0}}})
     tensors = {

@@ -18,10 +18,11 @@ from gem_core.rollout import Episode, Policy, Row, Turn
 from gem_core.rollout._concurrency import EpisodeLoop, play_tasks
 from gem_core.rollout._rows import masked_row
 from gem_core.tasks import TaskRow
+from gem_core.trainers._tasks import check_tasks
 from gem_lab._engines.loading import context_limit
 from gem_trl import _upstream
 from gem_trl._config import GemConfig
-from gem_trl._dataset import is_task, prompt_task
+from gem_trl._dataset import NO_IMAGES, is_task, prompt_task
 from gem_trl._policies import open_policy
 
 _upstream.check()
@@ -79,13 +80,19 @@ class Rollout:
         row; its ``gem_return`` is None.
 
         Raises:
-            ConfigError: A prompt is not a task, or the trainer is not a `GRPOTrainer`.
+            ConfigError: A prompt is not a task, its item is for evaluation only, though the trainer trains on
+                it, or the trainer is not a `GRPOTrainer`.
+            GemError: An environment of the training data cannot be built.
         """
         if not isinstance(trainer, GRPOTrainer):
             raise ConfigError(f"gem_trl.rollout: {type(trainer).__name__} is not a GRPOTrainer")
         self.tasks = [
             None if self._own_rows and not is_task(prompt) else prompt_task(prompt) for prompt in prompts
         ]
+        split = "train" if trainer.model.training else "eval"
+        if split == "train":  # the rows of a stream have not been checked before
+            rows = (("a row of the training data", task) for task in self.tasks if task is not None)
+            check_tasks(rows, self._gem.wrappers, no_images=NO_IMAGES, for_training=True)
         own = [prompt for prompt, task in zip(prompts, self.tasks, strict=True) if task is None]
         own_ids = iter(trainer._tokenize_prompts(own)[0] if own else ())
         prompt_ids = [next(own_ids) if task is None else [] for task in self.tasks]
@@ -93,7 +100,6 @@ class Rollout:
         if self._player is None:
             kwargs = trainer.args.chat_template_kwargs
             self._player = EpisodePlayer(self._gem, tokenizer, template_kwargs=kwargs)
-        split = "train" if trainer.model.training else "eval"
         if step != self._step:  # the names of requests must not depend on when a run was resumed
             self._step, self._calls = step, Counter()
         self._calls[split] += 1

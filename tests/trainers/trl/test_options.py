@@ -10,6 +10,7 @@ from typing import Any
 
 import gem_trl
 import pytest
+from datasets import Dataset
 from gem_trl import GemConfig, GemGRPOTrainer, _policies, episode_return, rollout, tasks
 from gem_trl import _trainer as gem_trainer
 from gem_trl._config import check_args
@@ -204,6 +205,18 @@ def test_a_task_in_a_stream_is_checked_when_it_is_played(tmp_path: Path) -> None
     played = rollout(harness.gem())
     with pytest.raises(ConfigError, match=r"'hello' is not a task .*; make the rows with gem_trl.tasks"):
         played(["hello"], GRPOTrainer.__new__(GRPOTrainer))
+
+
+def test_evaluation_items_in_a_stream_are_not_trained_on(tmp_path: Path) -> None:
+    env = source_of("service", tmp_path).text
+    rows = [tasks(env, 8)[0], *tasks(env, 7, split="eval")]
+    stream = Dataset.from_list(rows).to_iterable_dataset()
+    args = harness.config(tmp_path, max_steps=1)
+    trainer = GemGRPOTrainer(harness.MODEL, args=args, train_dataset=stream, gem=harness.gem())
+    with pytest.raises(
+        ConfigError, match=r"a row of the training data: item \d+ of service:Shop-v0 is for evaluation"
+    ):
+        trainer.train()
 
 
 def test_liger_with_the_loss_of_older_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import ray._private.utils
 from ray.cluster_utils import Cluster
 
 TEMP_DIR = "+ray_kwargs.ray_init._temp_dir="
-ARGUMENTS = {"num_cpus": 4, "num_gpus": 1, "object_store_memory": 400_000_000}
+ARGUMENTS = {"num_cpus": 8, "num_gpus": 1, "object_store_memory": 400_000_000}
 
 
 def main() -> None:

@@ -1,0 +1,24 @@
+"""Claude Code in its folder; tried with 2.1.197."""
+
+from __future__ import annotations
+
+from gem_agents._harness import Command
+
+_WEEK = "604800000"
+"""Milliseconds: the engine may sample for long."""
+
+HARNESS = Command(
+    ["claude", "-p", "{prompt}", "--dangerously-skip-permissions"],
+    variables={
+        "ANTHROPIC_MODEL": "{model}",
+        "ANTHROPIC_SMALL_FAST_MODEL": "{model}",
+        "API_TIMEOUT_MS": _WEEK,
+        "CLAUDE_STREAM_IDLE_TIMEOUT_MS": _WEEK,
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+        "DISABLE_ERROR_REPORTING": "1",
+        "DISABLE_TELEMETRY": "1",
+        "IS_SANDBOX": "1",
+    },
+    install="npm install -g @anthropic-ai/claude-code",
+)

@@ -1,0 +1,11 @@
+"""Qwen Code in its folder; tried with 0.15.10."""
+
+from __future__ import annotations
+
+from gem_agents._harness import Command
+
+HARNESS = Command(
+    ["qwen", "-p", "{prompt}", "--yolo", "--auth-type", "openai"],
+    variables={"OPENAI_MODEL": "{model}", "QWEN_TELEMETRY_ENABLED": "false"},
+    install="npm install -g @qwen-code/qwen-code",
+)
