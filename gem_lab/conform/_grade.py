@@ -67,7 +67,7 @@ def own_estimators() -> dict[str, Estimator]:
 
 def _compute(name: str, gamma: float, rows: Rows) -> torch.Tensor:
     estimator = get_estimator(name)
-    groups = {"group_ids": rows.groups} if "group_ids" in estimator.needs else {}
+    groups: dict[str, Any] = {"group_ids": rows.groups} if "group_ids" in estimator.needs else {}
     result = by_episode(
         estimator,
         rows.rewards,
