@@ -57,6 +57,14 @@ NPM_TOKENIZERS = (
     "js-tiktoken@1.0.21",
 )
 """Archives with tokenizers of models, for the session `templates`."""
+NPM_AGENTS = (
+    "@anthropic-ai/claude-code@2.1.197",
+    "@mariozechner/pi-coding-agent@0.73.1",
+    "@openai/codex@0.171.0",
+    "@qwen-code/qwen-code@0.15.10",
+    "opencode-ai@1.18.33",
+)
+"""Agents on Node.js, for the session `harness`."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
@@ -246,6 +254,30 @@ def templates(session: nox.Session) -> None:
         session.run(str(verl_python), "tools/verl_builders.py", "--check", str(folder), external=True)
     else:
         session.log("verl's builders are not compared: `nox -s verl` installs verl")
+
+
+@nox.session(python="3.11")
+def harness(session: nox.Session) -> None:
+    """Play real agents offline with a scripted policy, and write the table of the documentation.
+
+    Without npm, the agents on Node.js are skipped.
+    """
+    install(session, "--no-deps", "-r", "constraints/harness.txt")
+    install(session, "--no-deps", "-e", ".")
+    programs = [str(Path(session.virtualenv.bin).resolve())]
+    if shutil.which("npm"):
+        node = Path(session.virtualenv.location).resolve() / "node"
+        quiet = ("--silent", "--no-audit", "--no-fund", "--prefix", str(node))
+        session.run("npm", "install", *quiet, *NPM_AGENTS, external=True)
+        programs.append(str(node / "node_modules" / ".bin"))
+    folder = Path(session.create_tmp()).resolve() / "reports"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    session.env["PATH"] = os.pathsep.join([*programs, os.environ["PATH"]])
+    session.env["GEM_CORE_HARNESS"] = str(folder)
+    names = ("test_endpoints", "test_mcp", "test_harness", "test_real_agents")
+    pytest(session, "-rs", *(f"tests/agents/{name}.py" for name in names))
+    session.run("python", "tools/harness_table.py", str(folder))
 
 
 @nox.session(python="3.11")

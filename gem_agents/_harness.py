@@ -29,7 +29,7 @@ class AgentTask:
 
     Attributes:
         prompt: The first observation of the environment.
-        url: Base address for Anthropic's SDK; model calls, ``/step``, and nothing else.
+        url: Base address for Anthropic's SDK; model calls, ``/step``, ``/mcp``, and nothing else.
         model: Name of the model; any other name is the same model.
         api_key: Text for SDKs that want a key. The key of the episode is in the address.
     """
@@ -49,6 +49,11 @@ class AgentTask:
         """Address for actions: ``POST {"action": ..., "call_id": ...}`` returns the observation."""
         return f"{self.url}/step"
 
+    @property
+    def mcp_url(self) -> str:
+        """Address of the environment as an MCP server with the tool ``act``, over streamable HTTP."""
+        return f"{self.url}/mcp"
+
     def variables(self) -> dict[str, str]:
         """Return environment variables that most agents read."""
         return {
@@ -57,6 +62,7 @@ class AgentTask:
             "ANTHROPIC_BASE_URL": self.url,
             "ANTHROPIC_API_KEY": self.api_key,
             "GEM_STEP_URL": self.step_url,
+            "GEM_MCP_URL": self.mcp_url,
             "GEM_MODEL": self.model,
         }
 
@@ -74,7 +80,7 @@ class Command:
 
     Attributes:
         command: The program and its arguments, in which ``{prompt}``, ``{url}``, ``{openai_url}``,
-            ``{step_url}``, and ``{model}`` are replaced.
+            ``{step_url}``, ``{mcp_url}``, and ``{model}`` are replaced.
         variables: Further environment variables, in which the same is replaced.
         files: Texts of files in its folder by path, in which the same is replaced.
         install: How to install the program, for the error if it is missing.
@@ -121,6 +127,7 @@ def _filler(task: AgentTask) -> Callable[[str], str]:
         "{url}": task.url,
         "{openai_url}": task.openai_url,
         "{step_url}": task.step_url,
+        "{mcp_url}": task.mcp_url,
         "{model}": task.model,
     }
 

@@ -7,14 +7,16 @@ import contextlib
 import hmac
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_agents._api import EndpointFormat, Refused, bad
 from gem_agents._endpoints.anthropic import AnthropicMessages
 from gem_agents._endpoints.chat import ChatCompletions
+from gem_agents._mcp import action_of, answer_message, observed, origin, tool_result
 from gem_agents._session import Exchange, Session
 from gem_agents._steps import Steps
+from gem_agents._turns import ModelCall
 from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
 from gem_envs.serving import json_response
@@ -95,6 +97,10 @@ class GatewayPages:
                 return await self._call(request, session, page, endpoints[page])
             if page == "step" and session.steps is not None:
                 return await self._step(request, session, session.steps)
+            if page == "mcp" and session.steps is not None:
+                return await self._mcp(request, session, session.steps)
+        if page == "mcp":
+            raise Refused(405, "method_not_allowed", "this server sends nothing by itself; use POST")
         raise Refused(404, "not_found", f"there is no page {page[:80]!r} for {request.method}")
 
     async def _body(self, request: web.BaseRequest) -> dict[str, Any]:
@@ -168,11 +174,43 @@ class GatewayPages:
         if not isinstance(action, str):
             raise bad("action: expected a text")
         call = session.acting(None if call_id is None else str(call_id))
+        return await self._act(request, session, steps, call, action, dict)
+
+    async def _mcp(self, request: web.BaseRequest, session: Session, steps: Steps) -> web.StreamResponse:
+        """Answer a message of an MCP client, whose tool is the environment."""
+        message = await self._body(request)
+        played = action_of(message)
+        if played is None:
+            answer = answer_message(message)
+            return web.Response(status=202) if answer is None else json_response(answer)
+        id: str | None = None
+        try:
+            call, id = origin(session, *played)
+            session.played.update([id] if id else [])
+            return await self._act(
+                request, session, steps, call, played[0], lambda step: tool_result(message, observed(step))
+            )
+        except Refused as refused:  # the model may read it
+            return json_response(tool_result(message, str(refused), failed=True))
+        except (asyncio.CancelledError, ConnectionError):
+            session.played.discard(id or "")  # the next try is the same call
+            raise
+
+    async def _act(
+        self,
+        request: web.BaseRequest,
+        session: Session,
+        steps: Steps,
+        call: ModelCall,
+        action: str,
+        shown: Callable[[dict[str, Any]], dict[str, Any]],
+    ) -> web.StreamResponse:
+        """Take an action for a response, and answer with what is shown of it."""
         task = steps.begin(call, action)
         got = False
         try:
             await asyncio.wait({task})
-            answer = await send(request, json_response(task.result()))
+            answer = await send(request, json_response(shown(task.result())))
             got = True
         finally:
             if not got and not (task.done() and task.exception() is not None):

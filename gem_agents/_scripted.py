@@ -20,6 +20,8 @@ CHAT_TEMPLATE = (
 )
 """Chat template of the policy, which shows tools as Qwen's do."""
 
+_MOST = 8
+"""Maximum number of answers with a call, for agents that forget how far they are."""
 _TURN = "<|im_start|>assistant\n"
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What mini-swe-agent takes for the end, in a command."""
@@ -47,7 +49,8 @@ class ScriptedPolicy:
         """Return the next response of the script."""
         prompt = self._tokenizer.decode(list(prompt_ids))
         end = self._tokenizer.encode("<|im_end|>", add_special_tokens=False)
-        ids = [*self.encode(next_answer(prompt)), *end][:max_tokens]
+        text = next_answer(prompt) if len(self.samples) < _MOST else "Done."
+        ids = [*self.encode(text), *end][:max_tokens]
         self.samples.append((list(prompt_ids), ids))
         return Generation(ids, [-0.1] * len(ids), "stop")
 

@@ -90,6 +90,7 @@ class Session:
         started: Number of responses that were asked for.
         open_calls: Number of responses that are being sampled.
         steps: The environment; None if the agent does not act through the gateway.
+        played: Ids of the calls whose actions were played.
         responses: The Responses endpoint.
         on_request: Called with the page, the headers, and the body of each model call; None if nobody asks.
     """
@@ -117,6 +118,7 @@ class Session:
         self.failure: BaseException | None = None
         self.full = self.empty = False
         self.steps: Steps | None = None
+        self.played: set[str] = set()
         self.responses = Responses()
         self.on_request: Callable[[str, Mapping[str, str], Request], None] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,23 +52,25 @@ class Responses:
             messages += earlier[1:] if messages and earlier[0].role == "system" else earlier
         given = body.get("input")
         items = [{"role": "user", "content": given}] if isinstance(given, str) else objects(given, "input")
-        _add(messages, items)
+        listed = objects(body.get("tools"), "tools")
+        spaces = _spaces(listed)
+        _add(messages, items, {origin: name for name, origin in spaces.items()})
         if not messages:
             raise bad("input: expected at least one item")
         choice = body.get("tool_choice")
-        tools = [] if choice == "none" else objects(body.get("tools"), "tools")
+        tools = [] if choice == "none" else listed
         custom = frozenset(str(tool.get("name")) for tool in tools if tool.get("type") == "custom")
         forced = ["tool_choice"] if choice not in (None, "auto", "none") else []
         text = ["text"] if (body.get("text") or {}).get("format", {}).get("type", "text") != "text" else []
         return Request(
             named(messages),
-            tuple(schema for tool in tools for schema in _tools(tool)),
+            tuple(schema for tool in tools for schema in _tools(tool, spaces)),
             bool(body.get("stream")),
             positive(body.get("max_output_tokens"), "max_output_tokens"),
             (),
             1,
             str(body.get("model") or ""),
-            {"body": body, "custom": custom},
+            {"body": body, "custom": custom, "spaces": spaces},
             unserved(body, *forced, *text),
         )
 
@@ -131,8 +134,18 @@ class Responses:
         }
 
 
-def _add(messages: list[ChatMessage], items: Sequence[Mapping[str, Any]]) -> None:
-    """Add the messages of items; those of one response follow each other, thoughts first."""
+def _add(
+    messages: list[ChatMessage],
+    items: Sequence[Mapping[str, Any]],
+    shown: Mapping[tuple[str, str], str],
+) -> None:
+    """Add the messages of items; those of one response follow each other, thoughts first.
+
+    Args:
+        messages: The messages before them.
+        items: The items.
+        shown: What the model knows tools as, by their namespaces and names.
+    """
     open_ended = False  # whether the last message is an assistant's that further items continue
 
     def assistant(*, thought: bool = False) -> ChatMessage:
@@ -156,7 +169,8 @@ def _add(messages: list[ChatMessage], items: Sequence[Mapping[str, Any]]) -> Non
         elif kind in ("function_call", "custom_tool_call"):
             said = assistant()
             given = item.get("arguments") if kind == "function_call" else {"input": item.get("input")}
-            calls = (*said.calls, requested_call(item.get("call_id"), item.get("name"), given))
+            name = shown.get((str(item.get("namespace")), str(item.get("name"))), item.get("name"))
+            calls = (*said.calls, requested_call(item.get("call_id"), name, given))
             messages[-1] = ChatMessage("assistant", said.content, calls, said.thought)
         else:
             open_ended = False
@@ -174,14 +188,38 @@ def _other(kind: str, item: Mapping[str, Any]) -> ChatMessage:
     return ChatMessage("user" if role == "user" else "system", text_of(item.get("content")))
 
 
-def _tools(tool: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _spaces(tools: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the namespaces and names of tools in namespaces, by the names that the model sees.
+
+    The model sees the name of a tool, with the namespace only if several tools have the name.
+    """
+    outside = [str(tool.get("name")) for tool in tools if tool.get("type") in ("function", "custom")]
+    inside = [
+        (str(tool.get("name")), str(inner.get("name")))
+        for tool in tools
+        if tool.get("type") == "namespace"
+        for inner in objects(tool.get("tools"), "tools")
+    ]
+    counts = Counter([*outside, *(name for _, name in inside)])
+    return {name if counts[name] == 1 else f"{space}__{name}": (space, name) for space, name in inside}
+
+
+def _tools(tool: Mapping[str, Any], spaces: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
     kind = tool.get("type")
     if kind == "function":
         return [function(tool.get("name"), tool.get("description"), tool.get("parameters"))]
     if kind == "custom":
         return [function(tool.get("name"), tool.get("description"), _INPUT)]
     if kind == "namespace":
-        return [schema for inner in objects(tool.get("tools"), "tools") for schema in _tools(inner)]
+        shown = {origin: name for name, origin in spaces.items()}
+        return [
+            function(
+                shown[str(tool.get("name")), str(inner.get("name"))],
+                inner.get("description"),
+                _INPUT if inner.get("type") == "custom" else inner.get("parameters"),
+            )
+            for inner in objects(tool.get("tools"), "tools")
+        ]
     return []  # such as web_search, which the server of the API would carry out
 
 
@@ -195,7 +233,10 @@ def _items(request: Request, id: str, reply: Reply) -> list[dict[str, Any]]:
         text = {"type": "output_text", "text": said.content, "annotations": [], "logprobs": []}
         items.append({"type": "message", "id": f"msg_{id}", "role": "assistant", "content": [text]})
     for number, call in enumerate(said.calls):
-        item = {"id": f"fc_{id}{number}", "call_id": call.id, "name": call.name}
+        space, name = request.options["spaces"].get(call.name, ("", call.name))
+        item = {"id": f"fc_{id}{number}", "call_id": call.id, "name": name}
+        if space:
+            item["namespace"] = space
         if call.name in request.options["custom"]:
             items.append({"type": "custom_tool_call", **item, "input": str(call.arguments.get("input", ""))})
         else:

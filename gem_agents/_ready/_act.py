@@ -5,11 +5,10 @@ from __future__ import annotations
 import aiohttp
 
 from gem_agents._harness import AgentTask
+from gem_agents._mcp import ACT, observed
 
-DESCRIPTION = "Plays an action in the environment of the task, and returns what is observed then."
+DESCRIPTION = str(ACT["description"])
 """Description of the tool for the model."""
-OVER = "The episode is over."
-"""Follows the last observation."""
 
 
 async def act(task: AgentTask, action: str, call_id: str | None = None) -> str:
@@ -25,4 +24,4 @@ async def act(task: AgentTask, action: str, call_id: str | None = None) -> str:
         step = await answer.json()
     if "error" in step:
         return str(step["error"]["message"])
-    return f"{step['observation']}\n\n{OVER}" if step["done"] else str(step["observation"])
+    return observed(step)

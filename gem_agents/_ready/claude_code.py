@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 from gem_agents._harness import Command
 
 _WEEK = "604800000"
 """Milliseconds: the engine may sample for long."""
 
 HARNESS = Command(
-    ["claude", "-p", "{prompt}", "--dangerously-skip-permissions"],
+    ["claude", "-p", "{prompt}", "--dangerously-skip-permissions", "--mcp-config", ".mcp-gem.json"],
     variables={
         "ANTHROPIC_MODEL": "{model}",
         "ANTHROPIC_SMALL_FAST_MODEL": "{model}",
@@ -20,5 +22,6 @@ HARNESS = Command(
         "DISABLE_TELEMETRY": "1",
         "IS_SANDBOX": "1",
     },
+    files={".mcp-gem.json": json.dumps({"mcpServers": {"gem": {"type": "http", "url": "{mcp_url}"}}})},
     install="npm install -g @anthropic-ai/claude-code",
 )

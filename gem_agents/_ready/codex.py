@@ -13,6 +13,9 @@ name = "gem"
 base_url = "{openai_url}"
 wire_api = "responses"
 env_key = "OPENAI_API_KEY"
+
+[mcp_servers.gem]
+url = "{mcp_url}"
 """
 
 HARNESS = Command(

@@ -1,4 +1,7 @@
-"""OpenAI's Agents SDK with the environment as its tool; tried with openai-agents 0.24.0."""
+"""OpenAI's Agents SDK with the environment as its tool; tried with openai-agents 0.24.0.
+
+It calls chat completions: on Responses, the SDK fails at an answer that a limit on tokens has cut.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from gem_agents._ready._act import act as play_action
 from gem_agents._ready._needs import needs
 
 with needs("openai-agents"):
-    from agents import Agent, OpenAIResponsesModel, RunConfig, Runner, function_tool
+    from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, function_tool
     from agents.tool_context import ToolContext
     from openai import AsyncOpenAI
 
@@ -23,6 +26,6 @@ async def play(task: AgentTask) -> None:
 
     tool = function_tool(act, description_override=DESCRIPTION)
     async with AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key) as client:
-        model = OpenAIResponsesModel(model=task.model, openai_client=client)
+        model = OpenAIChatCompletionsModel(model=task.model, openai_client=client)
         agent = Agent(name="policy", tools=[tool], model=model)
         await Runner.run(agent, task.prompt, max_turns=None, run_config=RunConfig(tracing_disabled=True))

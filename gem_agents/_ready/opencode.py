@@ -9,6 +9,7 @@ from gem_agents._harness import Command
 CONFIG = {
     "autoupdate": False,
     "share": "disabled",
+    "mcp": {"gem": {"type": "remote", "url": "{mcp_url}", "enabled": True}},
     "provider": {
         "gem": {
             "npm": "@ai-sdk/openai-compatible",

@@ -29,6 +29,16 @@ METRICS = (
 )
 """Names of the metrics of `episode_metrics` that do not depend on the environment."""
 
+HARNESS_METRICS = (
+    "gem/recognized",
+    "gem/foreign_answers",
+    "gem/rows",
+    "gem/lost",
+    "gem/refused",
+    "gem/harness_errors",
+)
+"""Names of the further metrics of episodes that a harness plays."""
+
 _INFO_KEYS = ("invalid", "use_tool", "tool_error", "forged_tokens", "success", "metrics", "agent")
 """Keys of a turn's info that `episode_metrics` and `Episode.agent` read."""
 
@@ -38,7 +48,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
 
     Returns:
         Metric by name; empty without episodes. If no episode is trainable, only the first two metrics are
-        present. All others are computed over the trainable episodes.
+        present, and those of a harness. All others are computed over the trainable episodes.
 
         - ``gem/error_rate``: share of all episodes that are not trainable, because the environment failed
             after all retries or because there is no turn.
@@ -53,6 +63,13 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
         - ``gem/tool_errors``: tool calls per episode whose info has ``tool_error`` set.
         - ``gem/forged_tokens``: special tokens per episode that texts of the environment spell, such as
             ``<|im_end|>`` on a web page; see `gem_chat._special_tokens`.
+        - ``gem/recognized``, ``gem/foreign_answers``: of the answers in the histories of an agent, the share
+            that was sampled here, and the number per episode that was not. These and the next four are there
+            if a harness played, over all of its episodes.
+        - ``gem/rows``: rows of tokens per episode.
+        - ``gem/lost``: sampled responses per episode that no agent got, and that are not trained.
+        - ``gem/refused``: requests per episode that got an error, such as those after the end.
+        - ``gem/harness_errors``: share of episodes whose agent failed.
         - ``gem/env/<name>``: mean of a number in ``info["metrics"]`` of the last turn, over the episodes
             that report it; values that are not finite numbers are ignored.
     """
@@ -63,6 +80,7 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
     metrics = {
         "gem/error_rate": 1 - len(trained) / len(everything),
         "gem/retry_rate": fmean(episode.env_retries > 0 for episode in everything),
+        **_harness_metrics([episode for episode in everything if "gateway" in episode.metadata]),
     }
     if not trained:
         return metrics
@@ -85,6 +103,23 @@ def episode_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
             if isinstance(value, int | float) and math.isfinite(value):
                 own[name].append(float(value))
     return metrics | {f"gem/env/{name}": fmean(values) for name, values in sorted(own.items())}
+
+
+def _harness_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the `HARNESS_METRICS`; empty if no harness played."""
+    if not episodes:
+        return {}
+    shares, counts = [], [episode.metadata["gateway"] for episode in episodes]
+    for count in counts:
+        own = count["recognized"] + count["spliced"]
+        every = own + count["foreign"]
+        shares.append(own / every if every else 1.0)
+    names = {"foreign_answers": "foreign", "rows": "rows", "lost": "lost", "refused": "refused"}
+    return {
+        "gem/recognized": fmean(shares),
+        **{f"gem/{name}": fmean(count[key] for count in counts) for name, key in names.items()},
+        "gem/harness_errors": fmean("harness_error" in episode.metadata for episode in episodes),
+    }
 
 
 def without_tokens(episode: Episode, needs: Collection[str] = ()) -> Episode:
@@ -114,7 +149,8 @@ def without_tokens(episode: Episode, needs: Collection[str] = ()) -> Episode:
         )
         for turn, info in zip(episode.turns, infos, strict=True)
     ]
-    return replace(episode, turns=turns, metadata={})
+    kept = {key: value for key, value in episode.metadata.items() if key in ("gateway", "harness_error")}
+    return replace(episode, turns=turns, metadata=kept)
 
 
 def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import importlib.util
 import json
+import re
 import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +28,7 @@ from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab._cli import main
 from tests.agents.clients import guesser
 from tests.agents.stage import PairTokenizer
+from tests.docs.test_env_tables import load
 
 PACKAGES = {
     "langgraph": ("langchain.agents", "pip install langchain langgraph langchain-openai"),
@@ -87,6 +93,25 @@ def test_a_ready_command_gets_the_address_and_the_task(name: str) -> None:
     for path, text in harness.files.items():
         if path.endswith(".json"):
             assert json.loads(text)
+
+
+def test_the_documentation_has_a_row_for_each_ready_harness() -> None:
+    table: Any = load("harness_table")
+    text = table.PAGE.read_text(encoding="utf-8")
+    report = check("tests.agents.clients:acting")
+    filled = table.fill(text, {"acting": asdict(report)})
+    assert "| `acting` |  | chat completions | 4 | 6 of 6 | 1 | thoughts dropped (1) |\n" in filled
+    assert [*map(len, (filled.splitlines(), text.splitlines()))] == [
+        len(text.splitlines()) + 1,
+        len(text.splitlines()),
+    ]
+    versions = {name: re.findall(rf"^\| `{name}` \| ([\d.]+) \|", text, re.MULTILINE) for name in READY}
+    for name, found in versions.items():  # those of the table are those of the files
+        (version,) = found
+        module = importlib.util.find_spec(READY[name].partition(":")[0])
+        assert module is not None
+        assert module.origin is not None
+        assert re.search(rf"tried with \S* ?{re.escape(version)}\.", Path(module.origin).read_text())
 
 
 def test_a_registered_harness_has_a_name() -> None:

@@ -186,6 +186,48 @@ def test_calls_in_parallel_on_one_history_each_have_a_row() -> None:
     asyncio.run(main())
 
 
+def space(name: str) -> dict[str, Any]:
+    return {"type": "namespace", "name": name, "tools": [{"type": "function", **SEARCH["function"]}]}
+
+
+def test_a_call_of_a_tool_in_a_namespace_names_the_namespace() -> None:
+    async def main() -> None:
+        async with stage([call("x"), "done"]) as at:
+            body: dict[str, Any] = {"model": "m", "input": [TASK]}
+            body["tools"] = [space("mcp__web"), {"type": "function", **OTHER["function"]}]
+            _, answer = await post(at, "v1/responses", body)
+            (item,) = answer["output"]
+            assert (item["name"], item["namespace"]) == ("search", "mcp__web")
+            result = {"type": "function_call_output", "call_id": item["call_id"], "output": "y"}
+            body["input"] = [*body["input"], item, result]
+            _, answer = await post(at, "v1/responses", body)
+            assert answer["output"][0]["content"][0]["text"] == "done"
+            assert (at.session.counts.recognized, at.session.counts.foreign) == (1, 0)
+
+    asyncio.run(main())
+
+
+def test_tools_of_one_name_in_two_namespaces_are_two_tools() -> None:
+    async def main() -> None:
+        text = call("x").replace('"search"', '"second__search"')
+        async with stage([text, "done"]) as at:
+            body: dict[str, Any] = {"model": "m", "input": [TASK]}
+            body["tools"] = [space("first"), space("second")]
+            _, answer = await post(at, "v1/responses", body)
+            (item,) = answer["output"]
+            assert (item["name"], item["namespace"]) == ("search", "second")
+            shown = tokenizer().decode(at.policy.sampled[0][0])
+            assert [f'"{name}"' in shown for name in ("first__search", "second__search", "search")] == [
+                True, True, False,
+            ]  # fmt: skip
+            result = {"type": "function_call_output", "call_id": item["call_id"], "output": "y"}
+            body["input"] = [*body["input"], item, result]
+            await post(at, "v1/responses", body)
+            assert (at.session.counts.recognized, at.session.counts.foreign) == (1, 0)
+
+    asyncio.run(main())
+
+
 def test_other_tools_are_another_prompt_and_keep_what_was_sampled() -> None:
     async def main() -> None:
         async with stage(["odd words", "b"]) as at:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.rollout._metrics import METRICS
+from gem_core.rollout._metrics import HARNESS_METRICS, METRICS, without_tokens
 
 
 def episode(
@@ -57,6 +57,24 @@ def test_without_trainable_episodes_only_failures_and_retries_are_known() -> Non
     given = [episode(trainable=False), episode(trainable=False, retries=1)]
     assert episode_metrics(given) == {"gem/error_rate": 1.0, "gem/retry_rate": 0.5}
     assert episode_metrics([]) == {}
+
+
+def test_what_a_harness_loses_is_a_metric_that_outlines_keep() -> None:
+    given = [episode((1.0, {})), episode((1.0, {})), episode(trainable=False)]
+    counts = {"recognized": 2, "spliced": 1, "foreign": 1, "rows": 2, "lost": 1, "refused": 3}
+    given[0].metadata["gateway"] = counts
+    given[2].metadata |= {"gateway": dict.fromkeys(counts, 0), "harness_error": "it crashed", "step": 3}
+    for episodes in (given, [without_tokens(one) for one in given]):
+        metrics = episode_metrics(episodes)
+        assert {name: metrics[name] for name in HARNESS_METRICS} == {
+            "gem/recognized": (3 / 4 + 1) / 2,
+            "gem/foreign_answers": 0.5,
+            "gem/rows": 1.0,
+            "gem/lost": 0.5,
+            "gem/refused": 1.5,
+            "gem/harness_errors": 0.5,
+        }
+    assert not set(episode_metrics(given[1:2])) & {*HARNESS_METRICS}
 
 
 def test_an_environment_metric_that_is_not_a_number_is_omitted() -> None:

@@ -20,7 +20,7 @@ from gem_core._images import open_image
 from gem_core.advantages._declaration import Need
 from gem_core.errors import UnsupportedTrainer
 from gem_core.rollout import Episode, Generation, episode_metrics
-from gem_core.rollout._metrics import METRICS
+from gem_core.rollout._metrics import HARNESS_METRICS, METRICS
 from gem_core.rollout._policy import inferred_finish
 from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EnvChoice, TaskRow
@@ -163,6 +163,7 @@ class GemAgentLoop(AgentLoopBase):  # type: ignore[misc]
             with_logprobs=bool(sampling_params.get("logprobs")),
             validation=group.validating,
             needs=needs,
+            names=METRICS + HARNESS_METRICS if options.harness else METRICS,
         )
 
 
@@ -194,6 +195,7 @@ def lay_out(
     with_logprobs: bool,
     validation: bool = False,
     needs: Collection[Need] = (),
+    names: Sequence[str] = METRICS,
 ) -> list[AgentLoopOutput]:
     """Return the rows of an episode as verl's outputs.
 
@@ -207,13 +209,14 @@ def lay_out(
         validation: Whether to put the whole return on the last row, the only one that verl's validation
             reads, and to omit missing values from its means; in training a missing value counts as 0.
         needs: What the estimator needs.
+        names: Names of the metrics, the same for all episodes of a run.
     """
     summary: dict[str, float] = episode_metrics([episode])
     if not validation:
         # A filter of prompt groups accepts only numbers, and considers the values of a group equal if their
         # standard deviation is exactly 0, which holds for equal values in float32, like verl's own scores.
-        summary = {name: torch.tensor(summary.get(name, 0.0)).item() for name in METRICS}
-    values = {name: summary.get(name) for name in METRICS}
+        summary = {name: torch.tensor(summary.get(name, 0.0)).item() for name in names}
+    values = {name: summary.get(name) for name in names}
     common = {**extra_fields, "tool_rewards": [], "reward_extra_info": values}
     laid_out = episode.rows(split, pad_id=pad_id)
     if validation and len(laid_out) > 1:

@@ -25,6 +25,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 from gem_core import Env, register
 from gem_core.rollout import read_traces
+from gem_core.rollout._metrics import HARNESS_METRICS
 from gem_core.tasks import TaskRow
 from tests.cancels.plugins import ENV_ID, cancel_everywhere
 from tests.rollout.tokenizers import TEMPLATES, bpe_tokenizer
@@ -413,3 +414,29 @@ def test_a_canceled_episode_leaves_nothing_open() -> None:
     asyncio.run(work())
     player = _player(config, tokenizer, None)[0]
     assert cancel_everywhere(work, lambda: player._envs) >= 6
+
+
+@pytest.mark.parametrize("rows", ["auto", "turn"])
+def test_a_foreign_agent_has_the_outputs_of_the_own_loop(rows: str) -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
+    texts = ["one<|im_end|>", "<think>hm</think>\ntwo<|im_end|>", " three<|im_end|>"]
+    words = ("actor_rollout_ref.rollout.full_determinism=True", f"+gem.rows={rows}")
+    native, server, _ = play("test:VerlScripted", texts, *words)
+    agent = "+gem.harness='tests.trainers.talker:talk'"
+    foreign, other, _ = play("test:VerlScripted", texts, *words, agent)
+    assert (server.calls, server.request_ids) == (other.calls, other.request_ids)
+    assert len(foreign) == len(native) == (3 if rows == "turn" else 1)
+    for mine, theirs in zip(native, foreign, strict=True):
+        expected, found = mine.as_dict(), theirs.as_dict()
+        metrics = found["extra_fields"]["reward_extra_info"]
+        added = {name: metrics.pop(name) for name in HARNESS_METRICS}
+        assert (added["gem/recognized"], added["gem/rows"], added["gem/lost"]) == (1.0, 1.0, 0.0)
+        assert metrics == expected["extra_fields"]["reward_extra_info"]
+        for name in ("prompt_ids", "response_ids", "response_mask", "response_logprobs", "reward_score"):
+            assert getattr(mine, name) == getattr(theirs, name)
+        assert expected["rm_scores"].tolist() == found["rm_scores"].tolist()
+        mine_facts, their_facts = (one["extra_fields"]["gem"] for one in (expected, found))
+        if "episode" in their_facts:
+            assert {*their_facts["episode"].pop("metadata")} == {"gateway"}
+            del mine_facts["episode"]["metadata"]
+        assert mine_facts == their_facts
