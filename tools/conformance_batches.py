@@ -1,4 +1,4 @@
-"""Writes gem_lab/conform/batches.json: batches of rows, with the exact advantages of each turn as fractions.
+"""Writes gem_lab/_conform/batches.json: batches of rows, with the exact advantages of each turn as fractions.
 
 python tools/conformance_batches.py
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from gem_core.advantages import Threads
 
-FILE = Path(__file__).parents[1] / "gem_lab/conform/batches.json"
+FILE = Path(__file__).parents[1] / "gem_lab/_conform/batches.json"
 FORMAT = "conformance batches 1"
 
 BATCHES: dict[str, tuple[str, list[str]]] = {

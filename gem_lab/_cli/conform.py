@@ -21,13 +21,22 @@ COMMAND = CliCommand(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--trainer", metavar="NAME", help="also grade this trainer, which must be installed")
+    parser.add_argument(
+        "--batches", action="store_true", help="print the batches and their answers as JSON, without grades"
+    )
     add_json_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the grades."""
+    """Print the grades, or the batches."""
+    from gem_lab._conform import grade
+    from gem_lab._conform._grade import own_estimators
+    from gem_lab._conform._rows import read_batches
     from gem_lab._discovery import load_trainer
-    from gem_lab.conform import grade, own_estimators
+
+    if args.batches:
+        _console.print_json(read_batches())
+        return 0
 
     estimators = own_estimators()
     if args.trainer:

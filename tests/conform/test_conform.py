@@ -12,7 +12,8 @@ import torch
 
 from gem_core.advantages import get_estimator
 from gem_lab import main
-from gem_lab.conform import Estimator, Rows, grade, own_estimators, read_batches
+from gem_lab._conform import Estimator, Rows, grade, read_batches
+from gem_lab._conform._grade import own_estimators
 
 TOOL = Path(__file__).parents[2] / "tools/conformance_batches.py"
 
@@ -89,6 +90,8 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "--json"]) == 0
     grades = json.loads(capsys.readouterr().out)
     assert grades["gem-core rloo"]["rewritten"] == "right"
+    assert main(["conform", "--batches"]) == 0
+    assert json.loads(capsys.readouterr().out) == read_batches()
     assert main(["conform"]) == 0
     assert "rejected attempt" in capsys.readouterr().out
     assert main(["conform", "--trainer", "nobody"]) == 2

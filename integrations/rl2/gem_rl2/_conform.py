@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError
 from gem_core.trainers._imports import replaced
-from gem_lab.conform import Estimator, Rows
+from gem_lab._conform import Estimator, Rows
 from gem_rl2._estimators import AdvantageHook
 from gem_rl2._upstream import Upstream, find
 

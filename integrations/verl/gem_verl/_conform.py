@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from gem_lab.conform import Estimator, Rows
+from gem_lab._conform import Estimator, Rows
 from gem_verl import _estimators
 from gem_verl._sessions import join_sessions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gem_rl2 import TRAINER
 
-from gem_lab.conform import grade
+from gem_lab._conform import grade
 
 ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 """RL2 groups trajectories by position, so its groups have one size."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gem_verl import TRAINER
 
-from gem_lab.conform import grade
+from gem_lab._conform import grade
 
 ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "sub-agent", "compaction"}
 

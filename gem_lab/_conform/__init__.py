@@ -10,7 +10,7 @@ row (`gap`), and its thread (`gem_core.advantages.Threads`). An episode that fai
 
 from __future__ import annotations
 
-from gem_lab.conform._grade import Estimator, Grade, grade, own_estimators
-from gem_lab.conform._rows import Rows, read_batches
+from gem_lab._conform._grade import Estimator, grade
+from gem_lab._conform._rows import Rows, read_batches
 
-__all__ = ["Estimator", "Grade", "Rows", "grade", "own_estimators", "read_batches"]
+__all__ = ["Estimator", "Rows", "grade", "read_batches"]

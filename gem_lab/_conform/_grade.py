@@ -11,7 +11,7 @@ import torch
 
 from gem_core.advantages import get_estimator
 from gem_core.advantages._rows import by_episode
-from gem_lab.conform._rows import Rows, read_batches
+from gem_lab._conform._rows import Rows, read_batches
 
 Grade: TypeAlias = Literal["right", "wrong", "refused"]
 """Whether all advantages are right (to 1e-4), some are not, or the estimator raises an error."""
