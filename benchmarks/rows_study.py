@@ -109,8 +109,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=WORDS + 4, hidden_size=128, intermediate_size=256, num_hidden_layers=4,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=16384,
+        vocab_size=WORDS + 4, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=16384,
     )  # fmt: skip
     model = Qwen3ForCausalLM(config).float()
     results = {name: measure(episode, model) for name, episode in EPISODES.items()}

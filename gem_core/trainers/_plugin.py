@@ -244,8 +244,8 @@ class TrainerPlugin:
             for `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
             loading a model. It raises an error if a run would be rejected, and otherwise returns what the
             run would do; see `gem_core.trainers._plan`.
-        conform: ``() -> Mapping[str, Estimator]``, which returns estimators of the trainer and of gem-core in
-            it for `gem-core conform --trainer`; see `gem_lab._conform`.
+        conform: ``() -> Mapping[str, GradedEstimator]``, which returns estimators of the trainer and of
+            gem-core in it for `gem-core conform --trainer`; see `gem_lab._conform`.
     """
 
     supported: SupportedTrainer

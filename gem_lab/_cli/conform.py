@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the grades, or the batches."""
-    from gem_lab._conform import grade
+    from gem_lab._conform import grade_estimators
     from gem_lab._conform._grade import own_estimators
     from gem_lab._conform._rows import read_batches
     from gem_lab._discovery import load_trainer
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     estimators = own_estimators()
     if args.trainer:
         estimators |= load_trainer(args.trainer).load_conform()()
-    grades = grade(estimators)
+    grades = grade_estimators(estimators)
     if args.json:
         _console.print_json(grades)
     else:

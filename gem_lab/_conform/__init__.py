@@ -4,13 +4,13 @@
 A turn has its row within the episode, its response tokens, its reward, the number of tokens before it in the
 row (`gap`), and its thread (`gem_core.advantages.Threads`). An episode that failed is one masked row.
 
-    estimators = {"mine": Estimator("group mean", my_function)}     # of `Rows`, to (rows, tokens)
-    grades = grade(estimators)
+    estimators = {"mine": GradedEstimator("group mean", my_function)}     # of `ExactRows`, to (rows, tokens)
+    grades = grade_estimators(estimators)
 """
 
 from __future__ import annotations
 
-from gem_lab._conform._grade import Estimator, grade
-from gem_lab._conform._rows import Rows, read_batches
+from gem_lab._conform._grade import GradedEstimator, grade_estimators
+from gem_lab._conform._rows import ExactRows, read_batches
 
-__all__ = ["Estimator", "Rows", "grade", "read_batches"]
+__all__ = ["GradedEstimator", "ExactRows", "grade_estimators", "read_batches"]

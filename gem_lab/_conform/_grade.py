@@ -11,36 +11,36 @@ import torch
 
 from gem_core.advantages import get_estimator
 from gem_core.advantages._rows import by_episode
-from gem_lab._conform._rows import Rows, read_batches
+from gem_lab._conform._rows import ExactRows, read_batches
 
-Grade: TypeAlias = Literal["right", "wrong", "refused"]
+ExactGrade: TypeAlias = Literal["right", "wrong", "refused"]
 """Whether all advantages are right (to 1e-4), some are not, or the estimator raises an error."""
 
 
-class Estimator(NamedTuple):
+class GradedEstimator(NamedTuple):
     """An estimator to grade.
 
     Attributes:
         kind: The entry of "advantages" in a batch with which it is compared.
-        compute: Returns the advantages of `Rows`, of shape (rows, tokens).
+        compute: Returns the advantages of `ExactRows`, of shape (rows, tokens).
         ours: Whether it is an estimator of gem-core.
     """
 
     kind: str
-    compute: Callable[[Rows], torch.Tensor]
+    compute: Callable[[ExactRows], torch.Tensor]
     ours: bool = False
 
 
-def grade(estimators: Mapping[str, Estimator]) -> dict[str, dict[str, Grade]]:
+def grade_estimators(estimators: Mapping[str, GradedEstimator]) -> dict[str, dict[str, ExactGrade]]:
     """Return the grade of each estimator, by name, on each batch, by name."""
-    grades: dict[str, dict[str, Grade]] = {}
+    grades: dict[str, dict[str, ExactGrade]] = {}
     for name, (kind, compute, _) in estimators.items():
         grades[name] = {batch["name"]: _grade(batch, kind, compute) for batch in read_batches()}
     return grades
 
 
-def _grade(batch: dict[str, Any], kind: str, compute: Callable[[Rows], torch.Tensor]) -> Grade:
-    rows = Rows(batch)
+def _grade(batch: dict[str, Any], kind: str, compute: Callable[[ExactRows], torch.Tensor]) -> ExactGrade:
+    rows = ExactRows(batch)
     try:
         found = compute(rows)
     except Exception:  # whatever it raises, it does not train on wrong numbers
@@ -54,7 +54,7 @@ def _grade(batch: dict[str, Any], kind: str, compute: Callable[[Rows], torch.Ten
     return "right" if torch.allclose(found.double() * rows.mask, wanted, rtol=0, atol=1e-4) else "wrong"
 
 
-def own_estimators() -> dict[str, Estimator]:
+def own_estimators() -> dict[str, GradedEstimator]:
     """Return estimators of gem-core, of each kind."""
     graded = [
         ("gem-core dr_grpo", "group mean", "dr_grpo", 1.0),
@@ -62,10 +62,12 @@ def own_estimators() -> dict[str, Estimator]:
         ("gem-core rebn, before its scale", "mean of turns, gamma=1", "rebn", 1.0),
         ("gem-core rebn, gamma=1/2", "mean of turns, gamma=1/2", "rebn", 0.5),
     ]
-    return {name: Estimator(kind, partial(_compute, own, gamma), True) for name, kind, own, gamma in graded}
+    return {
+        name: GradedEstimator(kind, partial(_compute, own, gamma), True) for name, kind, own, gamma in graded
+    }
 
 
-def _compute(name: str, gamma: float, rows: Rows) -> torch.Tensor:
+def _compute(name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
     estimator = get_estimator(name)
     groups: dict[str, Any] = {"group_ids": rows.groups} if "group_ids" in estimator.needs else {}
     result = by_episode(

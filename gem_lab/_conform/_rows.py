@@ -19,7 +19,7 @@ def read_batches() -> list[dict[str, Any]]:
     return batches
 
 
-class Rows:
+class ExactRows:
     """The rows of a batch, in the order in which the turns were sampled.
 
     Args:

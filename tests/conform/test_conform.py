@@ -12,7 +12,7 @@ import torch
 
 from gem_core.advantages import get_estimator
 from gem_lab import main
-from gem_lab._conform import Estimator, Rows, grade, read_batches
+from gem_lab._conform import ExactRows, GradedEstimator, grade_estimators, read_batches
 from gem_lab._conform._grade import own_estimators
 
 TOOL = Path(__file__).parents[2] / "tools/conformance_batches.py"
@@ -46,28 +46,28 @@ def test_answers_by_hand(batch: str, kind: str, wanted: list[list[str]]) -> None
 
 
 def test_gem_cores_estimators_are_right() -> None:
-    grades = grade(own_estimators())
+    grades = grade_estimators(own_estimators())
     assert len(grades) == 4
     assert len(read_batches()) == 17
     assert {found for of_batch in grades.values() for found in of_batch.values()} == {"right"}
 
 
-def by_row(rows: Rows) -> torch.Tensor:
+def by_row(rows: ExactRows) -> torch.Tensor:
     """Leave one out over rows, each with the score of its episode: the most common fault."""
     tensors = get_estimator("rloo").tensors
     return tensors(rows.scores(), rows.mask, rows.turn_ids, group_ids=rows.groups).advantages
 
 
-def broken(rows: Rows) -> torch.Tensor:
+def broken(rows: ExactRows) -> torch.Tensor:
     raise ValueError("no")
 
 
 def test_rows_counted_as_episodes_are_wrong() -> None:
-    grades = grade(
+    grades = grade_estimators(
         {
-            "by row": Estimator("leave one out", by_row),
-            "zeros": Estimator("group mean", lambda rows: rows.mask * 0),
-            "broken": Estimator("group mean", broken),
+            "by row": GradedEstimator("leave one out", by_row),
+            "zeros": GradedEstimator("group mean", lambda rows: rows.mask * 0),
+            "broken": GradedEstimator("group mean", broken),
         }
     )
     several = {

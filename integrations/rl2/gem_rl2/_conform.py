@@ -12,22 +12,22 @@ from omegaconf import OmegaConf
 
 from gem_core.errors import ConfigError
 from gem_core.trainers._imports import replaced
-from gem_lab._conform import Estimator, Rows
+from gem_lab._conform import ExactRows, GradedEstimator
 from gem_rl2._estimators import AdvantageHook
 from gem_rl2._upstream import Upstream, find
 
 
-def estimators() -> dict[str, Estimator]:
+def estimators() -> dict[str, GradedEstimator]:
     """Return RL2's estimator that compares the trajectories of a prompt, and gem-core's in its place."""
     upstream = find()
     own = partial(_compute, upstream, "reinforce", 1.0)
-    return {"RL2 reinforce": Estimator("group mean", own)} | {
-        f"{name} in RL2": Estimator(kind, partial(_compute, upstream, name, 1.0), True)
+    return {"RL2 reinforce": GradedEstimator("group mean", own)} | {
+        f"{name} in RL2": GradedEstimator(kind, partial(_compute, upstream, name, 1.0), True)
         for name, kind in (("gem_dr_grpo", "group mean"), ("gem_rloo", "leave one out"))
     }
 
 
-def _compute(upstream: Upstream, name: str, gamma: float, rows: Rows) -> torch.Tensor:
+def _compute(upstream: Upstream, name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
     if len({*rows.group_sizes}) > 1:
         raise ConfigError("the groups of RL2 have one size, responses_per_prompt")
     bounds = [n for n, index in enumerate(rows.indices) if index == 0]

@@ -134,6 +134,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         output: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
+        placed: list[tuple[int, Sequence[int]]]  # the episode of each row, and its turns
         if self.gem_rollout is None:
             turn_ids = turn_ids_from_mask(mask)
             placed = [(n, range(int(of_row.max()) + 1)) for n, of_row in enumerate(turn_ids)]

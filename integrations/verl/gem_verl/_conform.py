@@ -16,12 +16,12 @@ from omegaconf import OmegaConf
 from verl import DataProto
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from gem_lab._conform import Estimator, Rows
+from gem_lab._conform import ExactRows, GradedEstimator
 from gem_verl import _estimators
 from gem_verl._sessions import join_sessions
 
 
-def estimators() -> dict[str, Estimator]:
+def estimators() -> dict[str, GradedEstimator]:
     """Return verl's own estimators that compare the samples of a prompt, and gem-core's in their place."""
     _estimators.register()
     inner = (
@@ -29,14 +29,14 @@ def estimators() -> dict[str, Estimator]:
     )
     ours = join_sessions(inner)
     return {
-        "verl grpo, without std": Estimator("group mean", partial(_compute, inner, "grpo")),
-        "verl rloo": Estimator("leave one out", partial(_compute, inner, "rloo")),
-        "gem_dr_grpo in verl": Estimator("group mean", partial(_compute, ours, "gem_dr_grpo"), True),
-        "gem_rloo in verl": Estimator("leave one out", partial(_compute, ours, "gem_rloo"), True),
+        "verl grpo, without std": GradedEstimator("group mean", partial(_compute, inner, "grpo")),
+        "verl rloo": GradedEstimator("leave one out", partial(_compute, inner, "rloo")),
+        "gem_dr_grpo in verl": GradedEstimator("group mean", partial(_compute, ours, "gem_dr_grpo"), True),
+        "gem_rloo in verl": GradedEstimator("leave one out", partial(_compute, ours, "gem_rloo"), True),
     }
 
 
-def _compute(compute: Callable[..., Any], name: str, rows: Rows) -> torch.Tensor:
+def _compute(compute: Callable[..., Any], name: str, rows: ExactRows) -> torch.Tensor:
     scores = rows.scores()
     tensors = {
         "token_level_scores": scores,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from gem_rl2 import TRAINER
 
-from gem_lab._conform import grade
+from gem_lab._conform import grade_estimators
 
 ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 """RL2 groups trajectories by position, so its groups have one size."""
 
 
 def test_the_grades() -> None:
-    grades = grade(TRAINER.load_conform()())
+    grades = grade_estimators(TRAINER.load_conform()())
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gem_verl import TRAINER
 
-from gem_lab._conform import grade
+from gem_lab._conform import grade_estimators
 
 ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "sub-agent", "compaction"}
 
 
 def test_the_grades() -> None:
-    grades = grade(TRAINER.load_conform()())
+    grades = grade_estimators(TRAINER.load_conform()())
     wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
     assert wrong["gem_dr_grpo in verl"] == wrong["gem_rloo in verl"] == set()
     # verl gives an episode without comparison its score, and counts masked rows.
