@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     estimators = own_estimators()
     if args.trainer:
-        estimators |= load_trainer(args.trainer).load_conform()()
+        estimators |= load_trainer(args.trainer).load("conform")()
     grades = grade_estimators(estimators)
     if args.json:
         _console.print_json(grades)

@@ -13,9 +13,9 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from gem_chat import EpisodePlayer
+from gem_chat._concurrency import EpisodeLoop, play_tasks
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, Row, Turn
-from gem_core.rollout._concurrency import EpisodeLoop, play_tasks
 from gem_core.rollout._rows import masked_row
 from gem_core.tasks import TaskRow
 from gem_core.trainers._tasks import check_tasks

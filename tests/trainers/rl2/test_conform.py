@@ -11,7 +11,7 @@ ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 
 
 def test_the_grades() -> None:
-    grades = grade_estimators(TRAINER.load_conform()())
+    grades = grade_estimators(TRAINER.load("conform")())
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()
     }

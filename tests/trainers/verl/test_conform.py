@@ -10,7 +10,7 @@ ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "s
 
 
 def test_the_grades() -> None:
-    grades = grade_estimators(TRAINER.load_conform()())
+    grades = grade_estimators(TRAINER.load("conform")())
     wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
     assert wrong["gem_dr_grpo in verl"] == wrong["gem_rloo in verl"] == set()
     # verl gives an episode without comparison its score, and counts masked rows.
