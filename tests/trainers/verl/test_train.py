@@ -167,35 +167,6 @@ def test_rebuilt_contexts(tmp_path: Path, base: Path, warm_tokenizer: Any, model
         assert score == pytest.approx(whole, abs=1e-6)
 
 
-@pytest.mark.full
-def test_a_foreign_agent_trains_the_weights_of_the_own_loop(tmp_path: Path, warm: Path) -> None:
-    """The engine takes the most likely token, because it does not draw the same tokens in two runs."""
-    ends = []
-    for name, agent in (("native", []), ("foreign", ["+gem.harness='tests.trainers.talker:talk'"])):
-        (tmp_path / name).mkdir()
-        run = harness.run_verl(
-            tmp_path / name,
-            warm,
-            "trainer.v1.trainer_mode=gem_sync",
-            "actor_rollout_ref.rollout.top_k=1",
-            "actor_rollout_ref.rollout.full_determinism=True",
-            "trainer.val_before_train=False",
-            "trainer.test_freq=-1",
-            *agent,
-        ).check()
-        updates = updates_of(run.spy)
-        assert len(updates) == len(metrics_of(run)) == 3
-        ends.append((updates, metrics_of(run)))
-    (native, own), (foreign, steps) = ends
-    for mine, theirs in zip(native, foreign, strict=True):
-        pairs = zip([*mine.weights, *mine.gradients], [*theirs.weights, *theirs.gradients], strict=True)
-        assert max(float((a - b).abs().max()) for a, b in pairs) < 1e-6
-    moved = zip(native[0].weights, native[2].weights, strict=True)
-    assert max(float((a - b).abs().max()) for a, b in moved) > 1e-4
-    for mine, theirs in zip(own, steps, strict=True):
-        assert theirs["gem/return/mean"] == mine["gem/return/mean"]
-
-
 def assert_asynchronous_steps_are_right(run: harness.Run, rows: str, tokenizer: Any, model: Any) -> None:
     """Check the updates and metrics of three steps; only the first one trains on the newest policy."""
     episodes = evidence.played(run.spy, tokenizer)
