@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 import records
 
+from gem_chat.tools import make_tools
 from gem_core import Env
 from gem_core._core import ResetResult, StepResult
 from gem_core._util.threads import ENV_THREADS
 from gem_core.errors import EnvError
 from gem_core.rollout._calls import EnvCalls
-from gem_core.tools import make_tools
 from gem_envs._rg import trusted
 from gem_envs.sandbox import open_sandbox
 from gem_envs.sandbox._calls import Calls

@@ -15,9 +15,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gem_core._util.files import read_json_lines, write_atomically
+from gem_core._util.files import write_atomically
 from gem_core.tasks import EnvChoice
 from gem_lab._checker.fingerprint import fingerprint
+from gem_lab._run_folders import read_json_lines
 from gem_lab.train._report import smooth
 
 ROOT = Path(__file__).resolve().parents[1]

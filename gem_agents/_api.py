@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gem_chat._histories import ChatMessage
+from gem_chat.tools import ToolCall
 from gem_core._util.foreign_json import read_json
 from gem_core.rollout._turn import FinishReason
-from gem_core.tools import ToolCall
 
 IGNORED = frozenset(
     {"temperature", "top_p", "top_k", "min_p", "seed", "presence_penalty", "frequency_penalty", "logit_bias"}

@@ -17,11 +17,11 @@ from typing import Any
 
 from gem_agents._pages import GatewayPages
 from gem_agents._session import Session, SessionLimits
-from gem_core._util.background import BackgroundLoop
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.forks import renew_after_fork
 from gem_core.errors import ConfigError
 from gem_core.rollout import Policy
+from gem_envs._background import BackgroundLoop
 from gem_envs.serving import Access, HttpServer
 from gem_envs.serving._guard import ConnectionLimits
 

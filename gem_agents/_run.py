@@ -21,7 +21,6 @@ from gem_agents._turns import turns_of
 from gem_core import Env
 from gem_core._core import ResetOptions, require_one_agent
 from gem_core._observations import observation_text
-from gem_core._util.background import BackgroundLoop
 from gem_core._util.messages import error_line
 from gem_core.errors import ConfigError, EnvError
 from gem_core.rollout import Context, Episode, EpisodeLimits, Policy, Turn
@@ -30,6 +29,7 @@ from gem_core.rollout._dialogue import TokenLimits
 from gem_core.rollout._limits import MAX_TURNS
 from gem_core.rollout._runner import DEFAULT_LIMITS
 from gem_core.rollout._trajectory import StopReason
+from gem_envs._background import BackgroundLoop
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from gem_agents._steps import Steps
 from gem_agents._turns import Counts, Draft, ModelCall
 from gem_chat._conversation import check_generation
 from gem_chat._histories import ChatMessage, Conversations
-from gem_core._util.background import on_loop
 from gem_core._util.waiting import cancel_all
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.rollout import Generation, Policy
 from gem_core.rollout._dialogue import TokenLimits
+from gem_envs._background import on_loop
 
 MOST_OPEN = 64
 """Maximum number of responses of one episode that are sampled at the same time; further calls wait."""

@@ -9,11 +9,11 @@ from gem_agents._api import Refused
 from gem_agents._turns import ModelCall
 from gem_core import Observation
 from gem_core._observations import encodable, observation_text
-from gem_core._util.background import on_loop
 from gem_core.errors import EnvError
 from gem_core.rollout._calls import EnvCalls
 from gem_core.rollout._limits import LengthCut
 from gem_core.rollout._trajectory import StopReason
+from gem_envs._background import on_loop
 
 
 class Steps:

@@ -16,7 +16,7 @@ from typing import Any
 from gem_core import Env, Info
 from gem_core._core import ResetOptions, ResetResult, Split, StepResult, check_reset_options
 from gem_core._observations import encodable, encodable_observation
-from gem_core._util.checks import check_int, check_number
+from gem_core._util.checks import check_int, check_number, expected
 from gem_core._util.messages import error_line
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import EnvError, GemError
@@ -260,3 +260,16 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "tolist"):  # numpy
         return json_value(value.tolist())
     return encodable(str(value))
+
+
+def check_dict(name: str, value: Any) -> dict[str, Any]:
+    """Check for a mapping whose keys are text; return a copy, empty for None.
+
+    Raises:
+        ConfigError: The value is anything else, such as text in which the shell has changed the quotes.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise expected(name, value, "a dict such as {'key': 1}", optional=True)
+    return dict(value)

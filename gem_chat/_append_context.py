@@ -17,9 +17,9 @@ from gem_chat._message_format import MessageFormat
 from gem_chat._template import Render, Tokenizer
 from gem_chat._thinking import find_thinking
 from gem_chat._tool_turns import TemplateToolContext, ToolTurns
+from gem_chat._tools import schema
 from gem_chat._vision import Content
 from gem_core import Observation
-from gem_core._tools import schema
 from gem_core._util.forks import ForkSafeLock
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout._trajectory import ContextMode

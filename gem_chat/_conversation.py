@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from gem_chat._native_tools import CallResult, NativeTools, entries_of, hide_instructions, takes_native_calls
+from gem_chat.tools import Tool, ToolCall
 from gem_core import Env, Observation
 from gem_core._observations import encodable
 from gem_core.errors import ConfigError, PolicyError
@@ -15,7 +16,6 @@ from gem_core.rollout import ChatReply, Generation, Policy
 from gem_core.rollout._dialogue import Answer, Dialogue, TokenLimits
 from gem_core.rollout._trajectory import ContextMode
 from gem_core.rollout._turn import Prompts
-from gem_core.tools import Tool, ToolCall
 
 
 class Images(Protocol):

@@ -2,8 +2,8 @@
 
 An agent sends all of its messages in each request. `Conversations.tail` returns the tokens between a response
 that was sampled and the next one, so a prompt is what the model saw and sampled before, and these tokens.
-Where the history was rewritten, `Conversations.whole` renders it anew, with the tokens of the responses that
-are still in it.
+Where the history was rewritten, `Conversations.whole` renders it from scratch, with the tokens of the
+responses that are still in it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from gem_chat._native_tools import CallResult
 from gem_chat._probes import LAST_ANSWERS, QUESTIONS, after, common_length, system_messages
 from gem_chat._template import Render
 from gem_chat._tool_turns import TemplateToolContext
+from gem_chat.tools import Tool, ToolCall
 from gem_core import without_thoughts
 from gem_core._thoughts import thoughts_in
 from gem_core.errors import UnsupportedTemplate
-from gem_core.tools import Tool, ToolCall
 
 _REMEMBERED = 64
 """Maximum number of lists of tools, and of tails, that are cached."""

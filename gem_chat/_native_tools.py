@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gem_chat._tools import CallReader, schema
+from gem_chat.tools import ToolCall
 from gem_core import Env, Observation
-from gem_core._tools import CallReader, schema
 from gem_core.rollout import ChatReply
 from gem_core.rollout._messages import Message
-from gem_core.tools import ToolCall
 
 logger = logging.getLogger(__name__)
 

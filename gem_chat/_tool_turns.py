@@ -20,8 +20,8 @@ from gem_chat._encoding import PromptTexts
 from gem_chat._native_tools import CallResult
 from gem_chat._openings import common_prefix
 from gem_chat._template import Messages, Render
+from gem_chat.tools import Tool, ToolCall
 from gem_core.errors import UnknownName, UnsupportedTemplate
-from gem_core.tools import Tool, ToolCall
 
 _QUESTION = {"role": "user", "content": "first neutral question"}
 _RESULTS = ("Neutral-Result", "two lines,\n\nof which one ends here.\n", '{{ x }} 12 <b> "quoted"')
@@ -236,8 +236,8 @@ class ToolTurns:
     def _history(self, results: Sequence[CallResult]) -> list[dict[str, Any]]:
         """Return a question and an assistant's message with calls."""
         calls = [
-            ToolCall(result.name, {"key": _ARGUMENT, "count": number}, id=self._id(result, number))
-            for number, result in enumerate(results)
+            ToolCall(result.name, {"key": _ARGUMENT, "count": index}, id=self._id(result, index))
+            for index, result in enumerate(results)
         ]
         return [*self._system, _QUESTION, self.native.message(calls)]
 
@@ -246,10 +246,10 @@ class ToolTurns:
             {
                 "role": "tool",
                 "name": result.name,
-                "tool_call_id": self._id(result, number),
+                "tool_call_id": self._id(result, index),
                 "content": result.text,
             }
-            for number, result in enumerate(results)
+            for index, result in enumerate(results)
         ]
 
     def _after_calls(

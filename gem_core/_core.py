@@ -323,7 +323,7 @@ class Env(Closing):
 
     @property
     def call_readers(self) -> Sequence[Any]:
-        """Parts that read tool calls, outermost first; see `gem_chat._calls.native.CallReader`."""
+        """Parts that read tool calls, outermost first; see `gem_chat._tools.CallReader`."""
         return ()
 
     @property

@@ -50,7 +50,7 @@ def image_part(data: bytes) -> dict[str, Any]:
     Raises:
         DataError: The bytes are in none of these formats.
     """
-    url = f"data:image/{_format(data)};base64,{base64.b64encode(data).decode()}"
+    url = f"data:image/{image_format(data)};base64,{base64.b64encode(data).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
@@ -77,23 +77,8 @@ def image_bytes(url: str) -> bytes:
         data = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
         raise DataError(f"an image is damaged: {error}") from None
-    _format(data)
+    image_format(data)
     return data
-
-
-def check_complete(data: bytes) -> None:
-    """Check that the bytes of an image do not end early, by the marks at the end of its format.
-
-    Raises:
-        DataError: They do.
-    """
-    kind = _format(data)
-    if kind == "webp":
-        whole = len(data) >= 8 + int.from_bytes(data[4:8], "little")
-    else:
-        whole = {"png": b"IEND", "jpeg": b"\xff\xd9", "gif": b";"}[kind] in data[16:]
-    if not whole:
-        raise DataError(f"the image is cut short: {len(data)} bytes of {kind} without its end")
 
 
 def check_parts(observation: list[dict[str, Any]]) -> None:
@@ -169,7 +154,7 @@ def _size(item: tuple[str, Image]) -> int:
     return len(item[0]) + 3 * item[1].width * item[1].height
 
 
-def _format(data: bytes) -> str:
+def image_format(data: bytes) -> str:
     if not isinstance(data, bytes):
         raise DataError(
             f"the image is of type {type(data).__name__}: expected the bytes of a {_FORMATS} file"

@@ -6,11 +6,22 @@ address: `named_for` is what it does.
 
 from __future__ import annotations
 
+import ipaddress
 import urllib.parse
 import urllib.request
 
-from gem_core._util.urls import is_loopback, without_secrets
+from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address or name stands for this machine only."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
+    except ValueError:
+        return False
 
 
 def proxy_for(url: str) -> str | None:

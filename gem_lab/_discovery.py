@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
-from gem_core.trainers import TrainerPlugin
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -71,6 +71,19 @@ def load_trainer(name: str) -> TrainerPlugin:
             f"{entry.value} is a {kind}: expected a gem_core.trainers._plugin.TrainerPlugin"
         )
     return plugin
+
+
+def hook_problem(trainer: SupportedTrainer) -> str | None:
+    """Return why the hook of a plugin does not work in this Python environment, or None if it does."""
+    from importlib.metadata import entry_points
+    from importlib.util import find_spec
+
+    if trainer.entry_point is not None:
+        group, name = trainer.entry_point
+        if not entry_points(group=group, name=name):
+            return f"no entry point {name!r} in group {group!r}: pip install gem-core in this environment"
+    missing = [module for module in trainer.hook_modules if find_spec(module) is None]
+    return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
 
 
 def _entry_points() -> tuple[EntryPoint, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
@@ -79,3 +81,18 @@ def check_envs(**options: Any) -> None:
             spec(source.env_id)
             if labels.count(source.label) > 1:
                 raise ConfigError(f"{source.label} is listed twice; list it once")
+
+
+def check_path(name: str, path: str | os.PathLike[str]) -> None:
+    """Check that a path is text in UTF-8, as the libraries that save and load models require.
+
+    Raises:
+        ConfigError: It has other bytes, or Python reads paths in an encoding without its characters.
+    """
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        hint = "" if encoding == "utf-8" else f"; Python reads paths as {encoding} here: set PYTHONUTF8=1"
+        what = "a path in UTF-8, as libraries for models require"
+        raise expected(name, os.fspath(path), f"{what}{hint}") from None

@@ -7,18 +7,16 @@ The part between ``<!-- estimators -->`` and ``<!-- end -->`` is replaced.
 
 from __future__ import annotations
 
-import argparse
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
+
+from marked import rewrite_page, with_part
 
 from gem_core.advantages import get_estimator, list_estimators
 from gem_core.advantages._registry import names_in_trainer
 from gem_lab import load_trainer
 from gem_lab.train._config import SUPPLIES
 
-MARKED = re.compile(r"(<!-- estimators -->\n).*?(<!-- end -->)", re.DOTALL)
 REFERENCE = "`gem-core train`"
 
 
@@ -82,20 +80,8 @@ def _of_stats(trainers: Sequence[tuple[str, Any]]) -> Iterator[tuple[Sequence[st
 
 def fill(text: str) -> str:
     """Return a page with the table in its place."""
-    if not MARKED.search(text):
-        raise SystemExit("the page has no <!-- estimators --> ... <!-- end -->")
-    return MARKED.sub(lambda match: f"{match[1]}\n{table()}\n{match[2]}", text)
-
-
-def main() -> None:
-    """Rewrite a page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("page", type=Path)
-    page = parser.parse_args().page
-    page.write_text(fill(page.read_text("utf-8")), "utf-8")
+    return with_part(text, "estimators", f"\n{table()}\n")
 
 
 if __name__ == "__main__":
-    main()
+    rewrite_page(__doc__, fill)

@@ -19,6 +19,7 @@ import argparse
 import ast
 import difflib
 import io
+import itertools
 import json
 import os
 import random
@@ -210,7 +211,7 @@ class Selection:
     def __init__(self, data: Path, times: Path) -> None:
         self.seconds: dict[str, float] = {}
         for case in ET.parse(times).iter("testcase"):
-            name = f"{case.get('file')}::{case.get('name')}"
+            name = _test_name(case.get("classname", ""), case.get("name", ""))
             self.seconds[name] = self.seconds.get(name, 0.0) + float(case.get("time", 0))
         self._data = CoverageData(str(data))
         self._data.read()
@@ -224,6 +225,13 @@ class Selection:
         chosen = self.seconds if not names or "" in names else names & self.seconds.keys()
         quick = [name for name in chosen if self.seconds[name] <= LONGEST]
         return sorted(quick, key=lambda name: (self.seconds[name], name))
+
+
+def _test_name(module: str, name: str) -> str:
+    """Return the name of a test for pytest's command line; its file may differ from that of its code."""
+    parts = module.split(".")
+    files = list(itertools.takewhile(lambda part: not part.startswith("Test"), parts))
+    return "::".join(["/".join(files) + ".py", *parts[len(files) :], name])
 
 
 def _statement(source: str, line: int) -> range:

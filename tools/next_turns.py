@@ -86,9 +86,9 @@ class Player:
         from gem_chat._calls.native import ProbeTool, after_opening, find_calls
         from gem_chat._inputs import checked_renderer
         from gem_chat._native_tools import CallResult
-        from gem_core._tools import schema
+        from gem_chat._tools import schema
+        from gem_chat.tools import ToolCall
         from gem_core.errors import UnsupportedTemplate
-        from gem_core.tools import ToolCall
 
         schemas = [schema(ProbeTool())]
         try:

@@ -7,17 +7,16 @@ A style is one way to write a move. A game reads a style if it plays the intende
 
 from __future__ import annotations
 
-import re
-import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from marked import with_part
 
 import gem_core
 from gem_core._util.files import write_atomically
 
 PAGE = Path(__file__).parents[1] / "docs" / "environments" / "games.md"
-MARKED = re.compile(r"(<!-- styles -->\n).*?(<!-- end -->)", re.DOTALL)
 MOVES = {
     "GuessTheNumber": "7",
     "Mastermind": "3 1 4 2",
@@ -240,11 +239,7 @@ def _cell(text: str) -> str:
 
 def main() -> None:
     """Write the table into the page."""
-    text = PAGE.read_text(encoding="utf-8")
-    if not MARKED.search(text):
-        sys.exit(f"{PAGE} has no <!-- styles --> ... <!-- end -->")
-    table = page_table()
-    write_atomically(PAGE, [MARKED.sub(lambda match: f"{match[1]}{table}\n{match[2]}", text)])
+    write_atomically(PAGE, [with_part(PAGE.read_text(encoding="utf-8"), "styles", page_table() + "\n")])
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ The part between ``<!-- names -->`` and ``<!-- end -->`` is replaced.
 
 from __future__ import annotations
 
-import argparse
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from marked import rewrite_page, with_part
+
 ROOT = Path(__file__).resolve().parents[1]
-MARKED = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -85,20 +84,8 @@ def table() -> str:
 
 def fill(text: str) -> str:
     """Return a page with the list in its place."""
-    if not MARKED.search(text):
-        raise SystemExit("the page has no <!-- names --> ... <!-- end -->")
-    return MARKED.sub(lambda match: f"{match[1]}\n{table()}\n{match[2]}", text)
-
-
-def main() -> None:
-    """Rewrite a page."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("page", type=Path)
-    page = parser.parse_args().page
-    page.write_text(fill(page.read_text("utf-8")), "utf-8")
+    return with_part(text, "names", f"\n{table()}\n")
 
 
 if __name__ == "__main__":
-    main()
+    rewrite_page(__doc__, fill)

@@ -12,10 +12,10 @@ from typing import TypeAlias
 import torch
 
 from gem_chat import AppendContext
+from gem_chat._concurrency import play_tasks
 from gem_core import rollout
-from gem_core.multiagent import OneAgent
-from gem_core.multiagent._one_agent import random_player
-from gem_core.rollout._concurrency import play_tasks
+from gem_envs._one_agent import random_player
+from gem_envs.multiagent import OneAgent
 from gem_envs.multiagent._kuhn_poker import ACTIONS, CARDS, KuhnPoker
 from gem_envs.multiagent._turn_game import PLAYERS
 from gem_lab._engines.loading import load_model, load_tokenizer

@@ -13,10 +13,10 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.dialects.chat import message_to_wire
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-from gem_bridges._foreign import ForeignEnv
+from gem_bridges._foreign import ForeignEnv, check_dict
 from gem_bridges._verifiers.run import VerifiersRun
 from gem_core._core import ResetResult, StepResult
-from gem_core._util.checks import check_dict, check_number
+from gem_core._util.checks import check_number
 from gem_core.errors import ConfigError, EnvError
 
 MAX_TURNS = 100

@@ -21,11 +21,11 @@ import gymnasium
 from gymnasium import spaces
 
 from gem_bridges._actions import Action, ActionGrammar
-from gem_bridges._foreign import ForeignEnv, json_value
+from gem_bridges._foreign import ForeignEnv, check_dict, json_value
 from gem_bridges.gymnasium._spaces import action_schema, from_json, observation_text
 from gem_core import Info
 from gem_core._core import ResetResult, StepResult
-from gem_core._util.checks import check_dict, check_number
+from gem_core._util.checks import check_number
 from gem_core._util.entry_points import load_attribute
 from gem_core.errors import ConfigError
 

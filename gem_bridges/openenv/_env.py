@@ -12,13 +12,13 @@ from random import SystemRandom
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from gem_bridges._actions import Action, ActionGrammar, draw, resolved
-from gem_bridges._foreign import ForeignEnv, json_info
+from gem_bridges._foreign import ForeignEnv, check_dict, json_info
 from gem_bridges.openenv import _crowds, _wire
 from gem_bridges.openenv._address import ServerError, ServerFull, SessionLost
 from gem_bridges.openenv._links import Link, LocalLink, ServerLink
 from gem_core._core import ResetOptions, ResetResult, StepResult
 from gem_core._observations import encodable
-from gem_core._util.checks import check_choice, check_dict, check_number
+from gem_core._util.checks import check_choice, check_number
 from gem_core._util.places import waiting
 from gem_core._util.threads import in_thread
 from gem_core.errors import ConfigError, EnvError, ServiceError

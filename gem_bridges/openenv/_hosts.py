@@ -11,11 +11,12 @@ from typing import Any
 from gem_bridges.openenv import _wire
 from gem_bridges.openenv._sessions import OpenEnvSession, SessionReply
 from gem_core import Env, Wrapper
-from gem_core._util.closing import Closer, Closing
+from gem_core._util.closing import Closing
 from gem_core._util.messages import error_line
 from gem_core._util.owners import calls_of
 from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue
+from gem_envs._closer import Closer
 
 
 class SessionHost(abc.ABC):

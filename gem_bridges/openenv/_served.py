@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from gem_bridges.openenv._hosts import InlineHost, SessionHost
-from gem_core._util.checks import check_int, check_number
+from gem_core._util.options import Bounds, check_options
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerLimits:
-    """Limits of a server.
+    """Limits of a server."""
 
-    Attributes:
-        max_sessions: Maximum number of concurrent sessions; further clients get `CAPACITY_REACHED`.
-        idle_timeout: Number of seconds without a message after which a session ends; None means never.
-        drain_timeout: Number of seconds that a server shutting down gives running episodes.
-        max_message: Maximum size of a message in bytes.
-    """
+    title: ClassVar = "limits"
 
-    max_sessions: int = 16_384
-    idle_timeout: float | None = 3600.0
-    drain_timeout: float = 30.0
-    max_message: int = 1 << 20
+    max_sessions: Annotated[
+        int, "maximum concurrent sessions; further clients get CAPACITY_REACHED", Bounds(1)
+    ] = 16_384
+    idle_timeout: Annotated[
+        float, "seconds without a message after which a session ends; 0 for never", Bounds(0)
+    ] = 3600.0
+    drain_timeout: Annotated[float, "seconds for running episodes to finish at shutdown", Bounds(0)] = 30.0
+    max_message: Annotated[int, "maximum size of a message in bytes", Bounds(1024)] = 1 << 20
 
     def __post_init__(self) -> None:
-        check_int("max_sessions", self.max_sessions, 1)
-        check_number("idle_timeout", self.idle_timeout, above=0, optional=True)
-        check_number("drain_timeout", self.drain_timeout, 0)
-        check_int("max_message", self.max_message, 1024)
+        check_options(self)
 
 
 @dataclass(frozen=True)

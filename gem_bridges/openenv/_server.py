@@ -216,7 +216,7 @@ class OpenEnvServer:
     async def _sweep(self) -> None:
         """End idle sessions."""
         timeout = self.limits.idle_timeout
-        if timeout is None:
+        if not timeout:
             return
         while True:
             await asyncio.sleep(min(timeout / 4, 5.0))

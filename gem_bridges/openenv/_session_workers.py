@@ -1,6 +1,6 @@
 """The main functions of the workers of `WorkerHost`, and the form of their messages.
 
-A message is one record: a head (number of the seat, kind, size) and as many bytes.
+A message is one record: a head (index of the seat, kind, size) and as many bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pack(number: int, kind: int, content: bytes) -> bytes:
 
 
 async def read_record(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
-    """Return the number of the seat, the kind, and the content of the next record."""
+    """Return the index of the seat, the kind, and the content of the next record."""
     number, kind, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     return number, kind, await reader.readexactly(size)
 

@@ -15,9 +15,9 @@ from typing import Any
 import omegaconf
 import skyrl_gym
 
-from gem_bridges._foreign import ForeignEnv
+from gem_bridges._foreign import ForeignEnv, check_dict
 from gem_core._core import ResetResult, StepResult
-from gem_core._util.checks import check_dict, check_int
+from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_envs.data import open_rows
 

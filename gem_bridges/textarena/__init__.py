@@ -10,7 +10,7 @@ from gem_bridges.textarena._samples import check_pattern, sample_pattern
 from gem_bridges.textarena._table import TextArenaTable
 from gem_core import Env
 from gem_core.errors import ConfigError
-from gem_core.multiagent._one_agent import Player, one_side
+from gem_envs._one_agent import Player, one_side
 
 __all__ = ["make_textarena"]
 

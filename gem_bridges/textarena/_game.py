@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from gem_bridges._foreign import foreign_error
+from gem_bridges._foreign import check_dict, foreign_error
 from gem_core._core import InvalidKind
 from gem_core._observations import encodable
-from gem_core._util.checks import check_dict
 from gem_core._util.forks import ForkSafeLock
 from gem_core.errors import ConfigError, DataError, GemError, MissingDependency
 

@@ -24,9 +24,9 @@ from gem_chat._calls import literals
 from gem_chat._calls.examples import example_arguments
 from gem_chat._calls.reading import MAX_CALLS, after_thinking, checked, json_arguments, json_call, with_json
 from gem_chat._calls.schema import OPEN, kinds_of, properties_of, required_of
-from gem_core._tools import CallFormat, schema
+from gem_chat._tools import CallFormat, schema
+from gem_chat.tools import Tool, ToolCall
 from gem_core._util.registry import Registry
-from gem_core.tools import Tool, ToolCall
 
 
 class _Format:

@@ -15,9 +15,9 @@ from gem_chat._calls.formats import get_format
 from gem_chat._calls.reading import MAX_CALLS, checked, with_arguments
 from gem_chat._calls.syntaxes import ALL, Syntax
 from gem_chat._openings import common_prefix, with_asked_openings
-from gem_core._tools import CallFormat, CallReader, schema
+from gem_chat._tools import CallFormat, CallReader, schema
+from gem_chat.tools import Tool, ToolCall
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool, ToolCall
 
 
 class RenderCalls(Protocol):

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from gem_chat._calls.schema import problem
+from gem_chat.tools import Tool, ToolCall
 from gem_core._util.foreign_json import finite_float, is_shallow
-from gem_core.tools import Tool, ToolCall
 
 MAX_CALLS = 64
 """Maximum number of calls per response, which also keeps the parsers linear on hostile text."""

@@ -12,9 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-import os
-import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, TypeVar, overload
 
 from gem_core._util import messages
@@ -139,34 +137,6 @@ def check_choice(name: str, value: T, choices: Collection[Any], *, optional: boo
     if not (value is None and optional) and value not in choices:
         raise expected(name, value, messages.join_or(map(str, choices)), optional)
     return value
-
-
-def check_dict(name: str, value: Any) -> dict[str, Any]:
-    """Check for a mapping whose keys are text; return a copy, empty for None.
-
-    Raises:
-        ConfigError: The value is anything else, such as text in which the shell has changed the quotes.
-    """
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        raise expected(name, value, "a dict such as {'key': 1}", optional=True)
-    return dict(value)
-
-
-def check_path(name: str, path: str | os.PathLike[str]) -> None:
-    """Check that a path is text in UTF-8, as the libraries that save and load models require.
-
-    Raises:
-        ConfigError: It has other bytes, or Python reads paths in an encoding without its characters.
-    """
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        encoding = sys.getfilesystemencoding()
-        hint = "" if encoding == "utf-8" else f"; Python reads paths as {encoding} here: set PYTHONUTF8=1"
-        what = "a path in UTF-8, as libraries for models require"
-        raise expected(name, os.fspath(path), f"{what}{hint}") from None
 
 
 def check_names(

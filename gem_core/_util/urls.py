@@ -1,8 +1,7 @@
-"""URLs without passwords and keys, for files, pages, and messages; names of this machine."""
+"""URLs without passwords and keys, for files, pages, and messages."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import Any
 
@@ -27,16 +26,6 @@ def without_secrets(text: str) -> str:
     if "://" not in text:
         return text
     return _SECRET.sub(rf"\1\2{HIDDEN}", _USER.sub("", text))
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address or name stands for this machine only."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.removeprefix("[").removesuffix("]")).is_loopback
-    except ValueError:
-        return False
 
 
 def data_without_secrets(value: Any) -> Any:

@@ -48,22 +48,21 @@ def episode_arrays(name: str, episodes: Sequence[ArrayLike]) -> list[NDArray[np.
             f"number per turn. {FOR_TOKENS}"
         )
     arrays = []
-    for number, episode in enumerate(episodes):
+    for index, episode in enumerate(episodes):
         if is_tensor(episode):
             raise ConfigError(
-                f"{name}: episode {number} is {describe(episode)}: expected a list or numpy array with one "
+                f"{name}: episode {index} is {describe(episode)}: expected a list or numpy array with one "
                 f"number per turn, such as tensor.tolist(). {FOR_TOKENS}"
             )
         try:
             array = np.asarray(episode, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"{name}: episode {number} is {describe(episode)}: expected one number per turn ({error})"
+                f"{name}: episode {index} is {describe(episode)}: expected one number per turn ({error})"
             ) from error
         if array.ndim != 1:
             raise ConfigError(
-                f"{name}: episode {number} has shape {array.shape}: expected one number per turn. "
-                f"{FOR_TOKENS}"
+                f"{name}: episode {index} has shape {array.shape}: expected one number per turn. {FOR_TOKENS}"
             )
         arrays.append(array)
     return arrays
@@ -157,10 +156,10 @@ def flags(name: str, data: Any, count: int, noun: str = "episode") -> list[bool]
         ConfigError: An entry is anything else, or the number of entries differs from `count`.
     """
     result = []
-    for number, value in enumerate(entries(name, data, count, noun)):
+    for index, value in enumerate(entries(name, data, count, noun)):
         flag = plain(value)
         if not isinstance(flag, bool | int | float) or flag not in (0, 1):
-            raise ConfigError(f"{name}: {noun} {number} has {value!r:.80}: expected True or False")
+            raise ConfigError(f"{name}: {noun} {index} has {value!r:.80}: expected True or False")
         result.append(bool(flag))
     return result
 
@@ -195,9 +194,9 @@ def checked_advantages(name: str, result: Any, sizes: Sequence[int]) -> list[NDA
         raise ConfigError(
             f"{name} returned advantages for {found} turns: expected one per turn, {list(sizes)}"
         )
-    for number, array in enumerate(arrays):
+    for index, array in enumerate(arrays):
         if not np.isfinite(array).all():
-            raise ConfigError(f"{name}: an advantage of episode {number} is not finite: {array.tolist()}")
+            raise ConfigError(f"{name}: an advantage of episode {index} is not finite: {array.tolist()}")
     return arrays
 
 

@@ -170,16 +170,6 @@ def check_tensor(name: str, value: object) -> None:
         )
 
 
-def check_mask(response_mask: torch.Tensor) -> None:
-    """Raise a ConfigError unless the (rows, tokens) mask is bool or holds only 0 and 1."""
-    if response_mask.dtype == torch.bool:
-        return
-    other = (response_mask != 0) & (response_mask != 1)
-    if other.any():
-        row, token = other.nonzero()[0].tolist()
-        raise ConfigError(_wrong_mask(response_mask[row, token].item(), row))
-
-
 def _wrong_mask(value: object, row: int) -> str:
     return f"row {row}: response_mask holds {value}: expected 1 on response tokens and 0 elsewhere"
 

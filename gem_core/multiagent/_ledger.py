@@ -14,6 +14,9 @@ from gem_core._core import Observation, ResetOptions, StepResult
 from gem_core.errors import EnvError
 from gem_core.multiagent._multi_agent_env import MultiAgentEnv
 
+MAX_MOVES = 1000
+"""Limit on the steps of the other agents between two turns of an agent."""
+
 
 class Ledger:
     """Steps an environment and accumulates rewards and infos per agent.

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, TypeAlias
 
 from gem_core._core import Env, Observation, ResetOptions, check_reset_options
 from gem_core.errors import ConfigError
-from gem_core.multiagent._gem_names import AgentState, GemNames
 from gem_core.multiagent._selector import AgentSelector
 
 __all__ = ["AgentSelector", "MultiAgentEnv"]
@@ -27,9 +26,11 @@ StepResults: TypeAlias = tuple[
     dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]
 ]
 """By agent: observation, reward, terminated, truncated, info."""
+AgentState: TypeAlias = tuple[Observation, float, bool, bool, dict[str, Any]]
+"""Observation, return so far, terminated, truncated, and info of one agent."""
 
 
-class MultiAgentEnv(GemNames, Env):
+class MultiAgentEnv(Env):
     """Base class of environments with several agents.
 
     A subclass sets `possible_agents` and `agent_selector` in its constructor and overrides `observe` and
@@ -45,6 +46,8 @@ class MultiAgentEnv(GemNames, Env):
         truncations: Whether a limit has ended it, by agent.
         rewards: Rewards of the last step, by agent.
         infos: Infos of the last step, by agent.
+        shared_memory: Messages between agents: dicts with "from", "to", and "message".
+        global_context: Free text for all agents.
     """
 
     multi_agent = True
@@ -223,6 +226,42 @@ class MultiAgentEnv(GemNames, Env):
             raise ConfigError(f"unknown agent {agent!r}. Agents in the episode: {names}")
         return agent
 
+    # -- for environments and clients written for GEM ------------------------------------------
+
+    @property
+    def num_agents(self) -> int:
+        """Number of agents still in the episode."""
+        return len(self.agents)
+
+    @property
+    def max_num_agents(self) -> int:
+        """Number of possible agents."""
+        return len(self.possible_agents)
+
+    def get_active_states(self) -> dict[str, AgentState]:
+        """Return the states of the agents that act next, by agent."""
+        return {agent: self.get_state(agent) for agent in self.active_agents()}
+
+    def send_message(self, from_agent: str, to_agent: str, message: str) -> None:
+        """Add a message to `shared_memory`.
+
+        Raises:
+            ConfigError: An agent is not in the episode.
+        """
+        ends = {"from": self.require_agent(from_agent), "to": self.require_agent(to_agent)}
+        self.shared_memory.append({**ends, "message": message})
+
+    def broadcast_message(self, from_agent: str, message: str) -> None:
+        """Add a message to `shared_memory` for every other agent.
+
+        Raises:
+            ConfigError: The agent is not in the episode.
+        """
+        self.require_agent(from_agent)
+        for receiver in self.agents:
+            if receiver != from_agent:
+                self.send_message(from_agent, receiver, message)
+
     # -- state --------------------------------------------------------------------------------
 
     def get_state(self, agent: str | None = None) -> Any:
@@ -248,7 +287,7 @@ class MultiAgentEnv(GemNames, Env):
         self.rewards: dict[str, float] = {}
         self.infos: dict[str, dict[str, Any]] = {}
         self._cumulative_rewards: dict[str, float] = {}
-        self.shared_memory = []
+        self.shared_memory: list[dict[str, str]] = []
         self.global_context = ""
 
     def _records(self) -> Iterable[dict[str, Any]]:

@@ -26,9 +26,8 @@ from gem_core._util.threads import ThreadCall
 from gem_core._util.waiting import Overdue, cancel_all, within
 from gem_core._wrapper import Wrapper
 from gem_core.errors import ConfigError, EnvError
-from gem_core.multiagent._ledger import Ledger
+from gem_core.multiagent._ledger import MAX_MOVES, Ledger
 from gem_core.multiagent._multi_agent_env import MultiAgentEnv
-from gem_core.multiagent._one_agent import MAX_MOVES
 from gem_core.rollout._calls import ClosedOnError, close_env, inline_calls
 from gem_core.rollout._dialogue import Context
 from gem_core.rollout._limits import EpisodeLimits
@@ -86,73 +85,60 @@ async def run_agents(
         PolicyError: As in `run_episode`.
     """
     async with ClosedOnError(env) as closing:
-        return await _run(
-            env, closing, policies, contexts, limits, seed, options, wrappers, turn_timeout, arguments
+        if not env.multi_agent:
+            raise ConfigError(f"{env!r} has a single agent; play it with run_episode")
+        limits.check_limits()
+        closing.timeout = limits.step_timeout
+        agents = env.possible_agents
+        policy_of, context_of = (
+            _by_agent("policies", policies, agents),
+            _by_agent("contexts", contexts, agents),
         )
+        name = arguments.get("request_id")
+        metadata = arguments.get("metadata") or {}
+        table = _Table(env, limits.step_timeout)
+        seat_limits = replace(limits, step_timeout=None)  # a seat waits for the other agents
 
+        async def play(agent: str) -> Episode:
+            policy = policy_of[agent]
+            if turn_timeout is not None and not hasattr(policy, "bind"):
+                policy = _TimeLimited(policy, turn_timeout)
+            about = {**metadata, "agent": agent}
+            request_id = None if name is None else f"{name}/{agent}"
+            own: EpisodeArguments = {**arguments, "request_id": request_id, "metadata": about}
+            if await table.over_before(agent):
+                end = table.ledger.ends[agent]
+                return Episode(
+                    env_id=env.spec.id if env.spec else "", seed=seed, turns=[],
+                    terminated=end == "terminated", truncated=end == "truncated",
+                    stop_reason="terminated" if end == "terminated" else "truncated", trainable=False,
+                    context_mode=context_of[agent].mode, metadata=about,
+                )  # fmt: skip
+            seat = wrap(_Seat(table, agent), wrappers)
+            episode = await run_episode(seat, policy, context_of[agent], seat_limits, seed=seed, **own)
+            if (
+                isinstance(seat, Wrapper) and episode.stop_reason != "env_error"
+            ):  # otherwise it is closed already
+                await close_env(seat, limits.step_timeout)  # for what the wrappers hold
+            await table.leave(agent)
+            return episode
 
-async def _run(
-    env: MultiAgentEnv,
-    closing: ClosedOnError,
-    policies: AnyPolicy | Mapping[str, AnyPolicy],
-    contexts: Context | Mapping[str, Context],
-    limits: EpisodeLimits,
-    seed: int | None,
-    options: ResetOptions | None,
-    wrappers: WrapperLike | Sequence[WrapperLike],
-    turn_timeout: float | None,
-    arguments: EpisodeArguments,
-) -> dict[str, Episode]:
-    """Play the episode of `run_agents`, inside the block that closes the environment at an error."""
-    if not env.multi_agent:
-        raise ConfigError(f"{env!r} has a single agent; play it with run_episode")
-    limits.check_limits()
-    closing.timeout = limits.step_timeout
-    agents = env.possible_agents
-    policy_of, context_of = _by_agent("policies", policies, agents), _by_agent("contexts", contexts, agents)
-    name = arguments.get("request_id")
-    metadata = arguments.get("metadata") or {}
-    table = _Table(env, limits.step_timeout)
-    of_seat = replace(limits, step_timeout=None)  # a seat waits for the other agents
-
-    async def play(agent: str) -> Episode:
-        policy = policy_of[agent]
-        if turn_timeout is not None and not hasattr(policy, "bind"):
-            policy = _TimeLimited(policy, turn_timeout)
-        about = {**metadata, "agent": agent}
-        request_id = None if name is None else f"{name}/{agent}"
-        own: EpisodeArguments = {**arguments, "request_id": request_id, "metadata": about}
-        if await table.over_before(agent):
-            end = table.ledger.ends[agent]
-            return Episode(
-                env_id=env.spec.id if env.spec else "", seed=seed, turns=[],
-                terminated=end == "terminated", truncated=end == "truncated",
-                stop_reason="terminated" if end == "terminated" else "truncated", trainable=False,
-                context_mode=context_of[agent].mode, metadata=about,
-            )  # fmt: skip
-        seat = wrap(_Seat(table, agent), wrappers)
-        episode = await run_episode(seat, policy, context_of[agent], of_seat, seed=seed, **own)
-        if isinstance(seat, Wrapper) and episode.stop_reason != "env_error":  # otherwise it is closed already
-            await close_env(seat, limits.step_timeout)  # for what the wrappers hold
-        await table.leave(agent)
-        return episode
-
-    with calls_of(env.unwrapped):  # also those of the agents' wrappers
-        await table.open(seed, options)
-        playing = [asyncio.ensure_future(play(agent)) for agent in agents]
-    try:
-        episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
-    except (Exception, asyncio.CancelledError):
-        await cancel_all(playing)
-        raise
-    if any(episode.stop_reason == "env_error" for episode in episodes.values()):
-        await closing.close()
-    for agent, episode in episodes.items():
-        late = table.ledger.owed.get(agent, 0.0)
-        if late and episode.turns:
-            episode.turns[-1].reward += late
-            episode.turns[-1].info["late_reward"] = late
-    return episodes
+        with calls_of(env.unwrapped):  # also those of the agents' wrappers
+            await table.open(seed, options)
+            playing = [asyncio.ensure_future(play(agent)) for agent in agents]
+        try:
+            episodes = dict(zip(agents, await asyncio.gather(*playing), strict=True))
+        except (Exception, asyncio.CancelledError):
+            await cancel_all(playing)
+            raise
+        if any(episode.stop_reason == "env_error" for episode in episodes.values()):
+            await closing.close()
+        for agent, episode in episodes.items():
+            late = table.ledger.owed.get(agent, 0.0)
+            if late and episode.turns:
+                episode.turns[-1].reward += late
+                episode.turns[-1].info["late_reward"] = late
+        return episodes
 
 
 def _by_agent(argument: str, value: Any, agents: Sequence[str]) -> dict[str, Any]:

@@ -171,8 +171,8 @@ def evaluation_metrics(episodes: Iterable[Episode]) -> dict[str, float]:
 def by_task(episodes: Iterable[Episode]) -> list[list[Episode]]:
     """Return the episodes of each task, which is an environment with its arguments and a seed."""
     tasks: dict[str, list[Episode]] = {}
-    for number, episode in enumerate(episodes):
-        seed = f"none {number}" if episode.seed is None else episode.seed
+    for index, episode in enumerate(episodes):
+        seed = f"none {index}" if episode.seed is None else episode.seed
         key = json.dumps([episode.env_id, episode.env_kwargs, seed], sort_keys=True)
         tasks.setdefault(key, []).append(episode)
     return list(tasks.values())

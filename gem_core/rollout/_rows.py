@@ -174,7 +174,7 @@ def turn_ids_of(rows: Sequence[Spans], width: int) -> npt.NDArray[np.signedinteg
     # All rows, one after the other, alternate between other tokens and the tokens of a turn.
     most = turns.max(initial=0)
     dtype = next(kind for kind in (np.int8, np.int16, np.int32) if most <= np.iinfo(kind).max)
-    of_parts = np.full(2 * len(edges) + 1, -1, dtype=dtype)
-    of_parts[1::2] = np.arange(len(edges)) - np.repeat(np.cumsum(turns) - turns, turns)
+    part_ids = np.full(2 * len(edges) + 1, -1, dtype=dtype)
+    part_ids[1::2] = np.arange(len(edges)) - np.repeat(np.cumsum(turns) - turns, turns)
     lengths = np.diff(edges.reshape(-1), prepend=0, append=len(rows) * width)
-    return np.repeat(of_parts, lengths).reshape(len(rows), width)
+    return np.repeat(part_ids, lengths).reshape(len(rows), width)

@@ -44,10 +44,12 @@ def _source_of(episode: Episode) -> str:
     An episode whose environment failed in its constructor lacks the arguments of the id.
     """
     try:
-        of_id = jsonable(spec(episode.env_id).kwargs)
+        defaults = jsonable(spec(episode.env_id).kwargs)
     except GemError:  # not registered in this process
-        of_id = {}
-    given = {name: value for name, value in episode.env_kwargs.items() if of_id.get(name, _MISSING) != value}
+        defaults = {}
+    given = {
+        name: value for name, value in episode.env_kwargs.items() if defaults.get(name, _MISSING) != value
+    }
     return EnvChoice(episode.env_id, given).label
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_core._util.closing import Closing
+from gem_core._util.files import named
 from gem_core._util.foreign_json import read_json
 from gem_core.errors import TraceError
 from gem_core.rollout._trajectory import Episode
@@ -57,7 +58,7 @@ class TraceWriter(Closing):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file: int | None = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
-            with _named_errors(self.path), _locked(self._file):
+            with named(self.path), _locked(self._file):
                 _cut_incomplete_line(self._file, self.path)
         except OSError:
             self.close()
@@ -71,7 +72,7 @@ class TraceWriter(Closing):
         if self._decode is not None:
             record["token_text"] = self._token_text(episode)
         line = _line(record)
-        with _named_errors(self.path), _locked(self._file):
+        with named(self.path), _locked(self._file):
             if not os.path.samestat(os.stat(self.path), os.fstat(self._file)):
                 raise FileNotFoundError(errno.ENOENT, "the file was replaced by another one")
             start = os.fstat(self._file).st_size
@@ -91,7 +92,7 @@ class TraceWriter(Closing):
         file, self._file = self._file, None
         try:
             if os.path.isfile(self.path):  # fsync fails on a pipe or /dev/stdout
-                with _named_errors(self.path):
+                with named(self.path):
                     os.fsync(file)
         finally:
             os.close(file)
@@ -121,7 +122,7 @@ def read_traces(path: str | Path) -> Iterator[Episode]:
         TraceError: Another line is damaged; the message names the file and the line.
         OSError: The file cannot be read.
     """
-    for number, record in _records(path):
+    for number, record in trace_records(path):
         record.pop("token_text", None)
         try:
             yield Episode.from_dict(record)
@@ -129,27 +130,12 @@ def read_traces(path: str | Path) -> Iterator[Episode]:
             raise TraceError(f"{path}, line {number}: {error}") from None
 
 
-def read_token_texts(path: str | Path) -> dict[int, str]:
-    """Return the text of each token id in a trace file; empty if it was written without `decode`.
+def trace_records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of each complete line, from 1, and the object in it.
 
     Raises:
-        TraceError: As in `read_traces`.
-        OSError: The file cannot be read.
+        TraceError: A line is not a JSON object.
     """
-    texts: dict[int, str] = {}
-    for number, record in _records(path):
-        try:
-            texts.update(
-                (int(token_id), str(text)) for token_id, text in record.get("token_text", {}).items()
-            )
-        except (ValueError, AttributeError) as error:
-            raise TraceError(
-                f"{path}, line {number}: token_text is not a map of ids to texts: {error}"
-            ) from None
-    return texts
-
-
-def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with open(path, "rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
@@ -162,15 +148,6 @@ def _records(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise TraceError(f"{path}, line {number}: expected an object, not {type(record).__name__}")
             yield number, record
-
-
-@contextlib.contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    """Add the path to an OSError; errors of calls on a file descriptor do not name the file."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextlib.contextmanager

@@ -107,9 +107,9 @@ class Episode:
         """
         digest = hashlib.sha256()
         keys = []
-        for number, turn in enumerate(self.turns):
+        for index, turn in enumerate(self.turns):
             digest.update(json.dumps(turn.observation, sort_keys=True).encode() + b"\n")
-            reported = self.turns[number - 1].info.get("state_key") if number else None
+            reported = self.turns[index - 1].info.get("state_key") if index else None
             keys.append(digest.hexdigest() if reported is None else str(reported))
         return keys
 
@@ -253,11 +253,11 @@ def trainable_turn_rewards(episodes: Iterable[Episode]) -> list[list[float]]:
         NonFiniteReward: A reward is NaN or infinite; the message names the episode and the turn.
     """
     rewards = []
-    for number, episode in enumerate(episodes):
+    for index, episode in enumerate(episodes):
         for turn, reward in enumerate(episode.rewards):
             if not math.isfinite(reward):
                 raise NonFiniteReward(
-                    f"episode {number} ({episode.env_id}, seed {episode.seed}), turn {turn}: reward {reward}"
+                    f"episode {index} ({episode.env_id}, seed {episode.seed}), turn {turn}: reward {reward}"
                 )
         if episode.trainable:
             rewards.append(episode.rewards)
@@ -307,10 +307,10 @@ def tabulate_components(
         envs = ", ".join(sorted(set(env_ids)))
         raise ConfigError(f"{envs}: no step reported info['reward_components'], which the estimator needs")
     rests = [
-        [reward - math.fsum(turn.values()) for reward, turn in zip(of_episode, turns, strict=True)]
-        for of_episode, turns in zip(rewards, reported, strict=True)
+        [reward - math.fsum(turn.values()) for reward, turn in zip(episode_rewards, turns, strict=True)]
+        for episode_rewards, turns in zip(rewards, reported, strict=True)
     ]
-    size = max((abs(reward) for of_episode in rewards for reward in of_episode), default=0.0)
+    size = max((abs(reward) for episode_rewards in rewards for reward in episode_rewards), default=0.0)
     has_rest = any(abs(rest) > 1e-9 * size for turns in rests for rest in turns)
     return [
         [

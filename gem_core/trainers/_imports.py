@@ -7,9 +7,8 @@ import functools
 import importlib
 import importlib.abc
 import importlib.util
-import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
@@ -61,27 +60,6 @@ def after_import(name: str, action: Callable[[ModuleType], None]) -> None:
         action(sys.modules[name])
     else:
         sys.meta_path.insert(0, _Finder(name, action))
-
-
-def import_after(modules: Mapping[str, str], logger: logging.Logger) -> None:
-    """Import modules of a plugin right after the modules of the trainer in which they register something.
-
-    An error is logged, so that a trainer that loads plugins into all of its processes still works if this
-    plugin fails.
-
-    Args:
-        modules: Maps each module of the trainer to a module of the plugin.
-        logger: Logger of the plugin.
-    """
-
-    def load(module: str, _: ModuleType) -> None:
-        try:
-            importlib.import_module(module)
-        except Exception:  # the trainer must be able to continue, and the user must see the cause
-            logger.exception("%s cannot be imported", module)
-
-    for name, module in modules.items():
-        after_import(name, functools.partial(load, module))
 
 
 class _Finder(importlib.abc.MetaPathFinder):

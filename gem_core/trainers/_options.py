@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from string import Template
@@ -212,68 +212,6 @@ def compose_config(folder: str | Path, name: str, overrides: Iterable[str] = ())
         config = compose(name, list(overrides))
     OmegaConf.resolve(config)
     return config
-
-
-def compose_command(folder: str | Path, name: str, arguments: Sequence[str]) -> Any:
-    """Return the config of a command with ``@hydra.main``, with interpolations resolved.
-
-    The flags ``--config-name``, ``--config-path``, and ``--config-dir`` choose the files as in the command.
-
-    Args:
-        folder: Folder of the trainer's YAML files, next to the script of the command.
-        name: Name of the main file, without ``.yaml``.
-        arguments: Arguments of the command: flags of hydra, and overrides such as ``algorithm.gamma=0.9``.
-
-    Raises:
-        ConfigError: A flag is abbreviated or unknown, or the command would not start one run.
-        hydra.errors.HydraException: A file does not exist, or an override names an unknown option or cannot
-            be parsed.
-    """
-    from hydra import version
-    from hydra._internal.hydra import Hydra
-    from hydra._internal.utils import create_automatic_config_search_path, get_args_parser
-    from hydra.core.config_search_path import SearchPathQuery
-    from hydra.core.global_hydra import GlobalHydra
-    from hydra.types import RunMode
-    from omegaconf import OmegaConf, open_dict
-
-    parser = get_args_parser()
-    parser.allow_abbrev = False
-    flags, rest = parser.parse_known_args(arguments)
-    for option in _OTHER_MODES:
-        if getattr(flags, option):
-            flag = option.replace("_", "-")
-            raise ConfigError(f"--{flag} does not start one run, so there is nothing to check")
-    if rest:
-        advice = "write the flags of hydra in full, such as --config-name, and all overrides together"
-        raise ConfigError(f"hydra does not read {rest[0]!r} here: {advice}")
-    folder = Path(folder).resolve()
-    script = str(folder.parent / "command.py")
-    search_path = create_automatic_config_search_path(script, None, flags.config_path or folder.name)
-    if flags.config_dir is not None:
-        more = Path(flags.config_dir).resolve()
-        if not more.is_dir():
-            raise ConfigError(f"--config-dir={flags.config_dir}: there is no such folder")
-        search_path.prepend("command-line", f"file://{more}", SearchPathQuery(provider="schema"))
-    try:
-        version.setbase(None)
-        hydra = Hydra.create_main_hydra2("doctor", search_path)
-        config = hydra.compose_config(
-            flags.config_name or name, flags.overrides, RunMode.RUN, with_log_configuration=False
-        )
-    finally:
-        GlobalHydra.instance().clear()
-    with open_dict(config):
-        config.pop("hydra", None)
-    OmegaConf.resolve(config)
-    return config
-
-
-_OTHER_MODES = (
-    "help", "hydra_help", "cfg", "resolve", "package", "multirun", "shell_completion", "experimental_rerun",
-    "info",
-)  # fmt: skip
-"""Flags of hydra with which a command shows something, or starts several runs."""
 
 
 def import_modules(names: Iterable[str], option: str) -> None:

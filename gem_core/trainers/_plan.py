@@ -97,7 +97,7 @@ def describe_budget(
     if max_turns is None and limit is None:
         max_turns = MAX_TURNS  # as in `EpisodeLimits`
     counted = "prompt and observations" if with_prompt else "observations"
-    of_turn = max_tokens_per_turn if max_tokens_per_turn is not None else limit
+    turn_tokens = max_tokens_per_turn if max_tokens_per_turn is not None else limit
     turns = (
         "1 turn"
         if max_turns == 1
@@ -105,14 +105,14 @@ def describe_budget(
         if max_turns is not None
         else "any number of turns"
     )
-    if of_turn is None:
+    if turn_tokens is None:
         return f"an episode has {turns} of any length"
-    text = f"an episode has {turns} of at most {of_turn:,} sampled tokens"
+    text = f"an episode has {turns} of at most {turn_tokens:,} sampled tokens"
     if limit is None:
         return text
     if max_turns is None:
         return f"{text}; it is cut at {option}={limit:,} tokens, {counted} included"
-    total = max_turns * of_turn
+    total = max_turns * turn_tokens
     if total <= limit:
         return f"{text}, {total:,} in all; {option}={limit:,} leaves {limit - total:,} for {counted}"
     return f"{text}, {total:,} in all, but it is cut at {option}={limit:,} tokens, {counted} included"

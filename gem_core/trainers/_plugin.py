@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from gem_core._util.entry_points import load_attribute
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
@@ -32,7 +32,23 @@ RecipeWriter: TypeAlias = "Callable[[Any, Path], list[str]]"
 """Function of a `gem_lab.repro.Recipe` and a folder; see `TrainerPlugin`."""
 Recorder: TypeAlias = "Callable[[Path], None]"
 Preflight: TypeAlias = "Callable[[list[str]], Plan | None]"
+PluginFunction: TypeAlias = Literal[
+    "exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight"
+]
 
+EPISODE_SUPPLIES: tuple[Supply, ...] = (
+    "group_ids", "lengths", "env_ids", "agent_ids", "state_keys", "reward_components", "truncated",
+)  # fmt: skip
+"""What a trainer supplies whose rows carry the facts of their episodes."""
+
+_PARTS: dict[PluginFunction, str] = {
+    "exporter": "exporter; `--to tasks` writes the same rows as JSON Lines",
+    "recipe_writer": "recipe writer",
+    "step_recorder": "recorder of a step",
+    "learning_recorder": "recorder of learning runs",
+    "preflight": "check of the trainer's arguments",
+}
+"""Names of the functions of a plugin, for messages."""
 _warned: set[tuple[str, str]] = set()
 """Packages and warnings that this process has already shown."""
 
@@ -177,18 +193,6 @@ class SupportedTrainer:
             "checked before it is used"
         )
 
-    def hook_problem(self) -> str | None:
-        """Return why the hook does not work in this Python environment, or None if it does."""
-        from importlib.metadata import entry_points
-        from importlib.util import find_spec
-
-        if self.entry_point is not None:
-            group, name = self.entry_point
-            if not entry_points(group=group, name=name):
-                return f"no entry point {name!r} in group {group!r}: pip install gem-core in this environment"
-        missing = [module for module in self.hook_modules if find_spec(module) is None]
-        return f"this version of gem-core has no {' and no '.join(missing)} yet" if missing else None
-
     def require(self) -> None:
         """Raise `UnsupportedTrainer` if no supported version is installed; warn once if it is untested."""
         problem = self.problem()
@@ -254,45 +258,18 @@ class TrainerPlugin:
     files: Mapping[str, str] = field(default_factory=dict)
     preflight: str | Preflight | None = None
 
-    def load_exporter(self) -> Exporter:
-        """Return the function that writes task rows.
+    def load(self, part: PluginFunction) -> Callable[..., Any]:
+        """Return the function of one of the attributes above, such as "exporter".
 
         Raises:
             ConfigError: The plugin has no such function.
         """
-        exporter: Exporter = self._load(
-            self.exporter, "exporter; `--to tasks` writes the same rows as JSON Lines"
-        )
-        return exporter
-
-    def load_recipe_writer(self) -> RecipeWriter:
-        """Return the function that writes a run; it raises `ConfigError` for options without an equivalent.
-
-        Raises:
-            ConfigError: The plugin has no such function.
-        """
-        writer: RecipeWriter = self._load(self.recipe_writer, "recipe writer")
-        return writer
-
-    def load_recorder(self, learning: bool) -> Recorder:
-        """Return the function that records learning runs or, if not `learning`, one step.
-
-        Raises:
-            ConfigError: The plugin has no such function.
-        """
-        reference = self.learning_recorder if learning else self.step_recorder
-        kind = "learning runs" if learning else "a step"
-        recorder: Recorder = self._load(reference, f"recorder of {kind}")
-        return recorder
-
-    def load_preflight(self) -> Preflight:
-        """Return the function that checks the arguments of the trainer's own command.
-
-        Raises:
-            ConfigError: The plugin has no such function.
-        """
-        preflight: Preflight = self._load(self.preflight, "check of the trainer's arguments")
-        return preflight
+        reference = getattr(self, part)
+        if reference is None:
+            raise ConfigError(f"{self.supported.package} has no {_PARTS[part]}")
+        if not isinstance(reference, str):
+            return reference  # type: ignore[no-any-return]
+        return load_attribute(self.supported.package, reference)  # type: ignore[no-any-return]
 
     def file_path(self, name: str) -> Path:
         """Return the path at which one of the `files` is installed.
@@ -310,10 +287,3 @@ class TrainerPlugin:
         if spec is None or spec.origin is None:
             raise ConfigError(f"{self.supported.package}: no file is installed for module {module!r}")
         return Path(spec.origin)
-
-    def _load(self, reference: str | Callable[..., Any] | None, what: str) -> Any:
-        if reference is None:
-            raise ConfigError(f"{self.supported.package} has no {what}")
-        if not isinstance(reference, str):
-            return reference
-        return load_attribute(self.supported.package, reference)

@@ -80,15 +80,6 @@ def read_tasks(path: str | Path, read: Callable[[Any], TaskRow]) -> Iterator[tup
         yield from read_rows(lines, lambda line: read(read_json(line)))
 
 
-def local_tasks(path: str, read: Callable[[Any], TaskRow]) -> Iterator[tuple[str, TaskRow]]:
-    """Read tasks as `read_tasks` does from a path in a trainer's config, if it is a local ``.jsonl`` file.
-
-    Any other path yields no task, because only the trainer can read it.
-    """
-    if path.endswith(".jsonl") and Path(path).is_file():
-        yield from read_tasks(path, read)
-
-
 def read_rows(
     rows: Iterable[tuple[str, Any]], read: Callable[[Any], TaskRow]
 ) -> Iterator[tuple[str, TaskRow]]:

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 from gem_core._core import Split
 from gem_core._util.checks import check_int
-from gem_core._util.files import check_links
 from gem_core._util.foreign_json import read_json_file
 from gem_core.errors import ConfigError, DataError
 from gem_envs._databases.env import Databases
 from gem_envs._databases.task import DatabaseTask, build
+from gem_envs._links import check_links
 from gem_envs.data._split import undivided
 
 VARIABLE = "SQLITE_DATABASE"

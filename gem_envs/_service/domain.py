@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from gem_chat.tools import Tool, ToolResult
 from gem_core.errors import DataError
-from gem_core.tools import Tool, ToolResult
 
 Database: TypeAlias = dict[str, Any]
 """JSON-serializable; only operations change it."""

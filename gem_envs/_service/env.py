@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from gem_chat._calls.formats import get_format
 from gem_chat._calls.native import native_text
+from gem_chat._tools import CallReader
 from gem_core._core import Split
-from gem_core._tools import CallReader
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError
 from gem_core.multiagent import AgentSelector, MultiAgentEnv

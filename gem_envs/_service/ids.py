@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gem_core import Env
 from gem_core.errors import DataError
-from gem_core.multiagent._one_agent import one_side
+from gem_envs._one_agent import one_side
 from gem_envs._service.domain import Domain
 from gem_envs._service.env import ASSISTANT, Service
 from gem_envs._service.shop_tasks import shop

@@ -31,7 +31,7 @@ class Person:
 
     Args:
         database: Database of the shop.
-        key: Number of the customer.
+        key: Key of the customer.
     """
 
     def __init__(self, database: Database, key: str) -> None:

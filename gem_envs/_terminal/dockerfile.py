@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from pathlib import Path, PurePosixPath
 
-from gem_core._util.files import check_links
 from gem_core._util.foreign_json import read_json
 from gem_core.errors import DataError
+from gem_envs._links import check_links
 from gem_envs.sandbox._shell import File
 
 HOME = PurePosixPath("/app")

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.files import check_links
 from gem_core.errors import DataError, MissingDependency
+from gem_envs._links import check_links
 from gem_envs._terminal.dockerfile import files_of
 from gem_envs._terminal.pytest_verdict import pytest_files, required_tests
 from gem_envs._terminal.task import TerminalTask

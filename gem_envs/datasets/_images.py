@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gem_core._images import check_complete
+from gem_core._images import image_format
 from gem_core.errors import DataError
 from gem_core.images import image_bytes, image_part, text_part
 
@@ -158,3 +158,18 @@ def _beside(data: str, file: str) -> Path:
     if not path.is_relative_to(folder):
         raise DataError(f"the image {file!r} is outside the folder of the data; move it there")
     return path
+
+
+def check_complete(data: bytes) -> None:
+    """Check that the bytes of an image do not end early, by the marks at the end of its format.
+
+    Raises:
+        DataError: They do.
+    """
+    kind = image_format(data)
+    if kind == "webp":
+        whole = len(data) >= 8 + int.from_bytes(data[4:8], "little")
+    else:
+        whole = {"png": b"IEND", "jpeg": b"\xff\xd9", "gif": b";"}[kind] in data[16:]
+    if not whole:
+        raise DataError(f"the image is cut short: {len(data)} bytes of {kind} without its end")

@@ -1,4 +1,4 @@
-"""Games with several agents, and the table of their ids."""
+"""Games with several agents, one side of them as an environment (`OneAgent`), and the table of their ids."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from gem_core import register
 from gem_core._util.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from gem_envs._one_agent import OneAgent
     from gem_envs.multiagent._turn_game import TurnGame
 
-__all__ = [
-    "TurnGame",
-]
+__all__ = ["OneAgent", "TurnGame"]
 
 
 # id, entry point, description
@@ -44,6 +43,7 @@ def _register_multiagent() -> None:
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "gem_envs._one_agent": ["OneAgent"],
         "gem_envs.multiagent._turn_game": ["TurnGame"],
     },
 )

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from gem_core import Env
 from gem_core._util.checks import check_int
-from gem_core.multiagent._one_agent import one_side
+from gem_envs._one_agent import one_side
 from gem_envs._text import integers
 from gem_envs.multiagent._turn_game import PLAYERS, TurnGame
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import ClassVar
 
 from gem_core import Env
-from gem_core.multiagent._one_agent import one_side
+from gem_envs._one_agent import one_side
 from gem_envs.multiagent._turn_game import PLAYERS, TurnGame
 
 CARDS = ("Jack", "Queen", "King")

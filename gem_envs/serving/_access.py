@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gem_core._util.urls import is_loopback
 from gem_core.errors import ConfigError
+from gem_envs._proxies import is_loopback
 
 OPEN_PATHS = ("/health",)
 """Paths that need no token."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gem_chat.tools import register_tool
 from gem_core import register_wrapper
 from gem_core._util.lazy import lazy_names
-from gem_core.tools import register_tool
 
 if TYPE_CHECKING:
     from gem_envs.tools._wrapper import Tools

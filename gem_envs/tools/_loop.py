@@ -9,7 +9,7 @@ that keeps connections open keeps them on this one.
 
 from __future__ import annotations
 
-from gem_core._util.background import BackgroundLoop
+from gem_envs._background import BackgroundLoop
 
 _loop = BackgroundLoop("gem-tools")
 background, submit, run, on_background = _loop.get, _loop.submit, _loop.run, _loop.on

@@ -8,11 +8,11 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.places import Places
 from gem_core._util.threads import TOOL_THREADS, call_in
 from gem_core.errors import ConfigError
-from gem_core.tools import Tool, ToolResult, ToolState
 from gem_envs.sandbox import ProgramLimits, RunResult, open_sandbox
 from gem_envs.sandbox._limits import ISOLATED
 from gem_envs.sandbox._packages import importable, mentioned_packages, offered_packages

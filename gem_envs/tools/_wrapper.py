@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from gem_chat._calls.formats import get_format
 from gem_chat._calls.native import native_text
+from gem_chat._tools import CallReader, ToolLike
+from gem_chat.tools import Tool, ToolCall, ToolResult, ToolState, make_tools
 from gem_core import Env, Info, Observation, Wrapper, render_observation
 from gem_core._core import ResetResult, StepResult
 from gem_core._observations import encodable
-from gem_core._tools import CallReader, ToolLike
 from gem_core._util.checks import check_int, check_number
 from gem_core._util.messages import error_line
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import ConfigError
-from gem_core.tools import Tool, ToolCall, ToolResult, ToolState, make_tools
 from gem_envs.tools import _loop
 
 LAST_USE = "That was the last use of a tool. Give your final answer now."

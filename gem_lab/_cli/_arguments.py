@@ -171,16 +171,21 @@ def add_access_arguments(parser: argparse.ArgumentParser, variable: str) -> None
     )  # fmt: skip
 
 
-def add_option_flags(parser: argparse.ArgumentParser, config: type[Any]) -> None:
+def add_option_flags(parser: argparse.ArgumentParser, config: type[Any], *names: str) -> None:
     """Add a flag for each option of a config that has a help text, in groups by the declaring classes.
 
     A flag that is not used has the value None; `given_options` returns the others.
+
+    Args:
+        parser: Parser.
+        config: Dataclass with the options.
+        names: The options to add, outside of groups; none for all.
     """
     groups: dict[str, argparse._ActionsContainer] = {}
     for option in list_options(config):
-        if option.help:
+        if option.help and (not names or option.name in names):
             if option.group not in groups:
-                groups[option.group] = parser.add_argument_group(option.group)
+                groups[option.group] = parser if names else parser.add_argument_group(option.group)
             flag = "--" + option.name.replace("_", "-")
             groups[option.group].add_argument(flag, **_flag(option))
 

@@ -13,11 +13,11 @@ from gem_lab._cli import _console
 from gem_lab._cli._arguments import (
     add_access_arguments,
     add_env_arguments,
+    add_option_flags,
     build_env,
-    number,
+    given_options,
     parse_env,
     positive_float,
-    positive_int,
     whole_number,
 )
 
@@ -26,6 +26,9 @@ TOKEN_VARIABLE = "GEM_CORE_OPENENV_TOKEN"
 
 def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare ``serve openenv``."""
+    from gem_bridges.openenv._served import ServerLimits
+    from gem_core.rollout import RolloutOptions
+
     parser = kinds.add_parser(
         "openenv",
         help="serve environments over OpenEnv's protocol",
@@ -50,30 +53,11 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "$RAY_ADDRESS, or else of a running or new cluster on this machine",
     )  # fmt: skip
     parser.add_argument(
-        "--threads", type=positive_int, metavar="N",
-        help="threads for environments that wait for I/O (default 32)",
-    )  # fmt: skip
-    limits = parser.add_argument_group("limits")
-    limits.add_argument(
-        "--max-sessions", type=positive_int, default=16_384, metavar="N",
-        help="maximum concurrent sessions (default 16384)",
-    )  # fmt: skip
-    limits.add_argument(
-        "--idle-timeout", type=number(0), default=3600.0, metavar="SECONDS",
-        help="end a session after this long without a message; 0 for never (default 3600)",
-    )  # fmt: skip
-    limits.add_argument(
         "--call-timeout", type=positive_float, default=300.0, metavar="SECONDS",
         help="time limit for a reset or step that runs outside the event loop (default 300)",
     )  # fmt: skip
-    limits.add_argument(
-        "--drain-timeout", type=number(0), default=30.0, metavar="SECONDS",
-        help="time for running episodes to finish at shutdown (default 30)",
-    )  # fmt: skip
-    limits.add_argument(
-        "--max-message", type=whole_number(1024), default=1 << 20, metavar="BYTES",
-        help="maximum size of a message (default 1048576)",
-    )  # fmt: skip
+    add_option_flags(parser, RolloutOptions, "env_threads")
+    add_option_flags(parser, ServerLimits)
     access = parser.add_argument_group("encryption")
     access.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM), for https and wss")
     access.add_argument("--tls-key", metavar="FILE", help="private key (PEM), if not in the same file")
@@ -101,14 +85,9 @@ def serve(args: argparse.Namespace) -> int:
     token = read_token(args.token_file, TOKEN_VARIABLE)
     Access.for_address(args.host, token, args.allow_host, args.public)  # report a mistake early
     tls = tls_context(args.tls_cert, args.tls_key) if args.tls_cert else None
-    if args.threads:
-        set_env_threads(args.threads)
-    limits = ServerLimits(
-        max_sessions=args.max_sessions,
-        idle_timeout=args.idle_timeout or None,
-        drain_timeout=args.drain_timeout,
-        max_message=args.max_message,
-    )
+    if args.env_threads is not None:
+        set_env_threads(args.env_threads)
+    limits = ServerLimits(**given_options(args, ServerLimits))
     if args.ray:
         _connect_to_ray()
     envs = []

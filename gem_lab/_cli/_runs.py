@@ -15,12 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gem_core._util.files import PAGE_MARK, check_page, is_claimed, read_json_lines, write_atomically
+from gem_core._util.files import write_atomically
 from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core._util.visible import visible
 from gem_core.errors import ConfigError
 from gem_lab._cli import _console
+from gem_lab._pages.document import PAGE_MARK, check_page
+from gem_lab._run_folders import is_claimed, read_json_lines
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
@@ -327,8 +329,8 @@ def _with_page(entry: RunEntry, gamma: float) -> RunEntry:
 
 def _write_page(entry: RunEntry, page: Path, gamma: float) -> None:
     from gem_core.rollout import read_traces
-    from gem_core.rollout._traces import read_token_texts
     from gem_lab.eval._report import read_run, write_report
+    from gem_lab.eval._token_texts import read_token_texts
     from gem_lab.eval._viewer import write_page
 
     if entry.kind == "consistency":

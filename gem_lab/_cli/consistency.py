@@ -205,7 +205,7 @@ def _find_recorders(names: Sequence[str], learning: bool, *, required: bool) -> 
         try:
             plugin = load_trainer(name)
             plugin.supported.require()
-            recorders[name] = plugin.load_recorder(learning)
+            recorders[name] = plugin.load("learning_recorder" if learning else "step_recorder")
         except (ConfigError, UnsupportedTrainer) as error:
             if required:
                 raise

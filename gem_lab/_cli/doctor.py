@@ -184,7 +184,7 @@ def _check_arguments(name: str, arguments: list[str]) -> tuple[str | None, Plan 
     """
     from gem_lab._discovery import load_trainer
 
-    preflight = load_trainer(name).load_preflight()
+    preflight = load_trainer(name).load("preflight")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # trainers print while they read their config
             return None, preflight(arguments)
@@ -231,14 +231,14 @@ def _applies(marker: str) -> bool:
 
 
 def _diagnose(name: str) -> TrainerStatus:
-    from gem_lab._discovery import load_trainer
+    from gem_lab._discovery import hook_problem, load_trainer
 
     try:
         supported = load_trainer(name).supported
     except UnsupportedTrainer as error:  # a broken plugin must not hide the others
         return TrainerStatus(name, name, None, "?", "?", False, "?", False, [str(error)])
     checkout = supported.source_checkout()
-    hook_problem = supported.hook_problem()
+    hook = hook_problem(supported)
     return TrainerStatus(
         name=supported.name,
         trainer=name,
@@ -247,8 +247,8 @@ def _diagnose(name: str) -> TrainerStatus:
         plugin=supported.package,
         plugin_imports=True,
         hook=supported.hook,
-        hook_registered=hook_problem is None,
-        problems=[problem for problem in (supported.problem(), hook_problem) if problem is not None],
+        hook_registered=hook is None,
+        problems=[problem for problem in (supported.problem(), hook) if problem is not None],
         warning=supported.untested(),
         supplies=supported.supplies,
     )

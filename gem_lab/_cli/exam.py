@@ -10,7 +10,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gem_lab._cli import _console
-from gem_lab._cli._arguments import LIST, CliCommand, a_number, add_json_flag, listed, positive_int
+from gem_lab._cli._arguments import (
+    LIST,
+    CliCommand,
+    a_number,
+    add_json_flag,
+    add_option_flags,
+    given_options,
+    listed,
+    positive_int,
+)
 
 if TYPE_CHECKING:
     from gem_lab.exam import Exam
@@ -35,6 +44,8 @@ COMMAND = CliCommand(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    from gem_lab._options import RunOptions
+
     parser.add_argument(
         "estimators",
         nargs="*",
@@ -73,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget", type=positive_int, default=60_000, metavar="TURNS",
         help="turns to play for each task, stage, and size (default 60000)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed (default 0)")
+    add_option_flags(parser, RunOptions, "seed")
     parser.add_argument(
         "--workers", type=positive_int, default=os.cpu_count() or 1, metavar="N",
         help="processes; the results do not depend on it (default: one per core)",
@@ -88,11 +99,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the exam and print the certificates."""
     from gem_lab import exam
+    from gem_lab._options import RunOptions
 
     chosen = [_load(name) for name in args.estimators] or None
     settings: dict[str, Any] = {
         "budget": args.budget,
-        "seed": args.seed,
+        **given_options(args, RunOptions),
         "workers": args.workers,
         "resume": args.resume,
     }

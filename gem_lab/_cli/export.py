@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
     from gem_lab._discovery import load_trainer
 
-    write = write_tasks if args.to == "tasks" else load_trainer(args.to).load_exporter()
+    write = write_tasks if args.to == "tasks" else load_trainer(args.to).load("exporter")
     sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()

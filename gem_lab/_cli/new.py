@@ -72,7 +72,7 @@ _TOOL_ENV = r'''"""{name}: add up prices that only a tool knows; looking up a ne
 from gem_core import Env
 from gem_envs._text import boxes
 from gem_envs.text import integer
-from gem_core.tools import Tool, ToolResult
+from gem_chat.tools import Tool, ToolResult
 from gem_envs.tools import Tools
 
 ITEMS = ("apples", "bread", "cheese", "dates", "eggs")

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gem_core._util.files import check_page
 from gem_core._util.messages import error_line, error_text
 from gem_core.errors import ConfigError, GemError
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand, add_json_flag
+from gem_lab._pages.document import check_page
 
 if TYPE_CHECKING:
     from gem_lab.eval._report import EvalRun

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gem_core._util.files import check_page
 from gem_core.errors import ConfigError
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand, add_json_flag, number, positive_float
+from gem_lab._pages.document import check_page
 
 if TYPE_CHECKING:
     from gem_core.rollout import Episode
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         return _view_folder(Path(args.trace), args)
     if args.watch:
         raise ConfigError(f"--watch requires a folder of runs; {args.trace} is not a folder")
-    from gem_core.rollout._traces import read_token_texts
+    from gem_lab.eval._token_texts import read_token_texts
     from gem_lab.eval._viewer import write_page
 
     trace = Path(args.trace)

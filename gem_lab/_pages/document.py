@@ -6,7 +6,11 @@ import html
 import re
 from pathlib import Path
 
-from gem_core._util.files import PAGE_MARK, write_atomically
+from gem_core._util.files import write_atomically
+from gem_core.errors import ConfigError
+
+PAGE_MARK = '<meta name="generator" content="gem-core">'
+"""Text near the start of every page that this package writes."""
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
@@ -22,6 +26,27 @@ th, td { text-align: left; padding: .45rem .7rem; border-bottom: 1px solid #dde3
 .equal { color: #12664a; } .differs { color: #a4262c; font-weight: 600; } .unknown { color: #6b7471; }
 code, pre { font: 13px/1.4 ui-monospace, monospace; overflow-wrap: anywhere; white-space: pre-wrap; }
 """
+
+
+def check_page(path: str | Path) -> None:
+    """Check that a page may be written: over nothing, an empty file, a page of this package, or to a stream.
+
+    Raises:
+        ConfigError: There is a link, another file, or something that is not a file.
+    """
+    path = Path(path)
+    if path.parts[:2] in (("/", "dev"), ("/", "proc")):
+        return
+    if path.is_symlink():
+        raise ConfigError(f"{path} is a link, and no page is written through it; choose a page with --out")
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return
+    start = ""
+    if path.is_file():
+        with open(path, encoding="utf-8", errors="replace") as file:
+            start = file.read(500)
+    if PAGE_MARK not in start:
+        raise ConfigError(f"{path} is not a page of gem-core; choose another page with --out")
 
 
 def write_document(out: str | Path, title: str, body: str, style: str = "") -> None:

@@ -18,10 +18,10 @@ from gem_core._util.messages import error_line
 from gem_core._util.urls import without_secrets
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode
-from gem_core.rollout._traces import read_token_texts
 from gem_lab._pages.charts import COLORS, interval_chart
 from gem_lab.eval import _folder as folders
 from gem_lab.eval._compare import paired_differences
+from gem_lab.eval._token_texts import read_token_texts
 from gem_lab.eval._viewer import PageSummary, write_page
 
 SUMMARY_COLUMNS = (

@@ -19,18 +19,18 @@ from typing import Any
 
 import gem_core
 from gem_chat import MessagesContext
+from gem_chat._concurrency import play_tasks
 from gem_core._tasks import evaluation_tasks
-from gem_core._util.files import claimed
 from gem_core.errors import ConfigError
 from gem_core.rollout import ChatReply, ContextFull, EnvPool, Episode, EpisodeLimits, TraceWriter, Turn
-from gem_core.rollout._concurrency import play_tasks
 from gem_core.rollout._messages import Message
-from gem_core.rollout._traces import read_token_texts
 from gem_core.tasks import EnvChoice, TaskRow
+from gem_lab._run_folders import claimed
 from gem_lab.eval import _folder as folders
 from gem_lab.eval._config import file_hashes
 from gem_lab.eval._run import EvalReporter
 from gem_lab.eval._summary import summarize_envs
+from gem_lab.eval._token_texts import read_token_texts
 from gem_lab.eval._trust import check_trusted
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gem_chat import EnvPlayer
+from gem_chat._concurrency import play_tasks
 from gem_core._tasks import evaluation_tasks
-from gem_core._util.files import claimed
 from gem_core.rollout import EnvPool, Episode, TraceWriter
-from gem_core.rollout._budgets import CutTurns
-from gem_core.rollout._concurrency import play_tasks
 from gem_core.tasks import TaskRow
+from gem_lab._cut_turns import CutTurns
+from gem_lab._run_folders import claimed
 from gem_lab.eval import _folder as folders
 from gem_lab.eval._config import EvalConfig
 from gem_lab.eval._policies import PolicySetup, open_policy

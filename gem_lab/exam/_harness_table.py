@@ -179,12 +179,12 @@ def measure(harnesses: Mapping[str, tuple[ToyHarness, int]] = HARNESSES) -> Iter
     """
     for name, (harness, size) in harnesses.items():
         found = paths(harness, LOGITS)
-        of_turns = scores(found, LOGITS)
-        exact = exact_gradient(found, of_turns)
+        turn_scores = scores(found, LOGITS)
+        exact = exact_gradient(found, turn_scores)
         for label, credit in CREDITS.items():
             if label.endswith("dropped") and not any(path.dropped for path in found):
                 continue
-            yield _compare(name, label, expected_gradient(found, of_turns, credit, size), exact)
+            yield _compare(name, label, expected_gradient(found, turn_scores, credit, size), exact)
 
 
 def _compare(harness: str, credit: str, found: FloatArray, exact: FloatArray) -> HarnessComparison:

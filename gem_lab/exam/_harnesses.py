@@ -37,7 +37,7 @@ class Path:
         choices: Context and action.
         options: The actions from which the action was chosen.
         rewards: Reward.
-        rows: Number of the row that holds the turn.
+        rows: Index of the row that holds the turn.
         tokens: Number of response tokens.
         threads: Thread.
         links: Links of the side threads.
@@ -57,8 +57,7 @@ class Path:
     def turns_of_rows(self) -> list[list[int]]:
         """Return the turns of each row, in the order of the rows' first turns."""
         return [
-            [turn for turn, of_turn in enumerate(self.rows) if of_turn == row]
-            for row in dict.fromkeys(self.rows)
+            [turn for turn, own in enumerate(self.rows) if own == row] for row in dict.fromkeys(self.rows)
         ]
 
 
@@ -147,20 +146,20 @@ def scores(found: Sequence[Path], logits: Logits) -> list[FloatArray]:
     columns = {key: column for column, key in enumerate(keys)}
     result = []
     for path in found:
-        of_path = np.zeros((len(path.choices), len(keys)))
+        path_scores = np.zeros((len(path.choices), len(keys)))
         for turn, ((context, action), options) in enumerate(zip(path.choices, path.options, strict=True)):
             weights = np.exp([logits.get((context, one), 0.0) for one in options])
             for one, share in zip(options, weights / weights.sum(), strict=True):
-                of_path[turn, columns[context, one]] = (one == action) - share
-        result.append(of_path)
+                path_scores[turn, columns[context, one]] = (one == action) - share
+        result.append(path_scores)
     return result
 
 
-def exact_gradient(found: Sequence[Path], of_turns: Sequence[FloatArray]) -> FloatArray:
-    """Return the gradient of the expected sum of rewards, (parameters,); `of_turns` is that of `scores`."""
+def exact_gradient(found: Sequence[Path], turn_scores: Sequence[FloatArray]) -> FloatArray:
+    """Return the gradient of the expected sum of rewards, (parameters,); `turn_scores` are `scores`."""
     parts = [
         path.probability * sum(path.rewards) * score.sum(0)
-        for path, score in zip(found, of_turns, strict=True)
+        for path, score in zip(found, turn_scores, strict=True)
     ]
     return np.asarray(np.sum(parts, axis=0))
 
@@ -204,15 +203,15 @@ def by_row(name: str, rewards: str) -> Credit:
     estimator: Estimator[..., list[FloatArray]] = get_estimator(name)
 
     def credit(episodes: Sequence[Path], groups: Sequence[int]) -> list[FloatArray]:
-        rows = [(number, turns) for number, one in enumerate(episodes) for turns in one.turns_of_rows()]
+        rows = [(index, turns) for index, one in enumerate(episodes) for turns in one.turns_of_rows()]
         paid = []
-        for number, turns in rows:
-            own = [episodes[number].rewards[turn] for turn in turns]
-            paid.append(own if rewards == "row" else [0.0] * (len(own) - 1) + [sum(episodes[number].rewards)])
-        given = {"group_ids": [groups[number] for number, _ in rows]} if estimator.needs else {}
+        for index, turns in rows:
+            own = [episodes[index].rewards[turn] for turn in turns]
+            paid.append(own if rewards == "row" else [0.0] * (len(own) - 1) + [sum(episodes[index].rewards)])
+        given = {"group_ids": [groups[index] for index, _ in rows]} if estimator.needs else {}
         result = [np.zeros(len(one.rewards)) for one in episodes]
-        for (number, turns), values in zip(rows, estimator(paid, **given), strict=True):
-            result[number][turns] = values
+        for (index, turns), values in zip(rows, estimator(paid, **given), strict=True):
+            result[index][turns] = values
         return result
 
     return credit
@@ -246,13 +245,13 @@ def without_dropped(credit: Credit) -> Credit:
 
 
 def expected_gradient(
-    found: Sequence[Path], of_turns: Sequence[FloatArray], credit: Credit, size: int
+    found: Sequence[Path], turn_scores: Sequence[FloatArray], credit: Credit, size: int
 ) -> FloatArray:
     """Return the exact expectation of the gradient of a group, divided by its size.
 
     Args:
         found: All paths.
-        of_turns: Result of `scores`.
+        turn_scores: Result of `scores`.
         credit: The credit of the turns.
         size: Number of episodes in a group.
 
@@ -262,15 +261,15 @@ def expected_gradient(
     episodes: list[int] = []
     groups: list[int] = []
     chances: list[float] = []
-    for number, members in enumerate(itertools.combinations_with_replacement(range(len(found)), size)):
+    for index, members in enumerate(itertools.combinations_with_replacement(range(len(found)), size)):
         ways = math.factorial(size) // math.prod(math.factorial(members.count(one)) for one in set(members))
         chance = ways * math.prod(found[one].probability for one in members)
         episodes += members
-        groups += [number] * size
+        groups += [index] * size
         chances += [chance / size] * size
     values = credit([found[one] for one in episodes], groups)
     parts = zip(episodes, chances, values, strict=True)
-    return np.asarray(np.sum([chance * (value @ of_turns[one]) for one, chance, value in parts], axis=0))
+    return np.asarray(np.sum([chance * (value @ turn_scores[one]) for one, chance, value in parts], axis=0))
 
 
 def _threads(path: Path) -> Threads:

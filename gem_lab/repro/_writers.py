@@ -22,7 +22,7 @@ def load_recipe_writer(name: str) -> RecipeWriter:
         ConfigError: The plugin has no such function.
     """
     plugin = load_trainer(name)
-    write = plugin.load_recipe_writer()
+    write: RecipeWriter = plugin.load("recipe_writer")
 
     def check_and_write(recipe: Recipe, folder: Path) -> list[str]:
         check_recipe(recipe, plugin.supported)

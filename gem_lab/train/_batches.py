@@ -78,9 +78,9 @@ class Batch:
         Args:
             episodes: Trainable episodes of the batch, in the same order.
         """
-        of_turns = [turn.advantage or 0.0 for episode in episodes for turn in episode.turns]
+        per_turn = [turn.advantage or 0.0 for episode in episodes for turn in episode.turns]
         # Turn ids index this list; -1, outside of responses, selects the 0 at its end.
-        return replace(self, advantages=torch.tensor([*of_turns, 0.0], dtype=torch.float32)[self.turn_ids])
+        return replace(self, advantages=torch.tensor([*per_turn, 0.0], dtype=torch.float32)[self.turn_ids])
 
     def chunks(self, max_tokens: int) -> Iterator[Batch]:
         """Yield batches of the rows that `row_chunks` yields."""
@@ -248,9 +248,9 @@ def _shared_length(model: Any, batch: Batch) -> int:
 def _expanded(cache: Any, rows: int) -> DynamicCache:
     """Return a cache in which each of `rows` rows has the keys and values of the only row of `cache`."""
     expanded = DynamicCache()
-    for number, layer in enumerate(cache_layers(cache)):
+    for index, layer in enumerate(cache_layers(cache)):
         keys, values = (states.expand(rows, -1, -1, -1) for states in layer)
-        expanded.update(keys, values, number)
+        expanded.update(keys, values, index)
     return expanded
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from gem_core._util.checks import check_path, defaults, expected
+from gem_core._util.checks import defaults, expected
 from gem_core._util.options import Bounds, check_options
 from gem_core._util.urls import data_without_secrets
 from gem_core.advantages._registry import Supply
@@ -21,7 +21,7 @@ from gem_core.rollout._options import ContextOptions
 from gem_core.tasks import EVAL_SEEDS, EnvChoice
 from gem_core.trainers import EstimatorChoice
 from gem_core.trainers._options import AdvantageOptions
-from gem_lab._options import LocalOptions, RunOptions, TrainingOptions, check_envs
+from gem_lab._options import LocalOptions, RunOptions, TrainingOptions, check_envs, check_path
 
 TINY = "tiny"
 """Value of `model` for a tiny model that is created for the environments of the run."""

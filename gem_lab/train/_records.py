@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.files import append_line, claimed, read_json_lines
 from gem_core.errors import CheckpointError, DataError, TraceError
 from gem_core.rollout import Episode, TraceWriter, read_traces
+from gem_lab._run_folders import append_line, claimed, read_json_lines
 from gem_lab.train._checkpoint import (
     drop_checkpoints,
     list_checkpoints,

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from gem_chat._concurrency import EpisodeLoop, play_tasks
 from gem_core._util.messages import unknown
 from gem_core.errors import ConfigError
 from gem_core.rollout import Context, EnvPool, Episode, Policy
-from gem_core.rollout._concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import EnvChoice, TaskRow, make_tasks
 from gem_lab.train._config import TrainConfig
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gem_core._util.files import append_line
 from gem_core.errors import MissingDependency
+from gem_lab._run_folders import append_line
 from gem_lab.train._config import TrainConfig
 from gem_lab.train._output import write_text
 

@@ -31,13 +31,14 @@ from gem_chat._vision import is_processor, tokenizer_of
 from gem_core import Env, Wrapper
 from gem_core._observations import readable_text
 from gem_core._tasks import TRAIN_SEEDS, count_items
-from gem_core._util.checks import check_path
 from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.errors import ConfigError
-from gem_core.multiagent import MultiAgentEnv, OneAgent
+from gem_core.multiagent import MultiAgentEnv
 from gem_core.rollout import Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import EnvChoice
+from gem_envs.multiagent import OneAgent
 from gem_envs.tools import Tools
+from gem_lab._options import check_path
 from gem_lab.train._batches import make_batch, score_tokens
 from gem_lab.train._checkpoint import save_processor
 from gem_lab.train._output import replace_folder

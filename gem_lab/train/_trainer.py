@@ -44,12 +44,12 @@ from gem_core._util.seeds import derive_rng, derive_seed
 from gem_core.advantages import returns
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, episode_metrics, trainable_turn_rewards
-from gem_core.rollout._budgets import CutTurns
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow
+from gem_lab._cut_turns import CutTurns
 from gem_lab._engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.train._batches import Batch, make_batch, score_tokens
@@ -385,23 +385,23 @@ class Learner:
         """Set `Turn.advantage` of every turn, and return metrics and the critic's target for each turn."""
         config, choice = self.config, self.config.choice
         values = self._values(episodes, batch) if config.needs_critic else []
-        of_kept: dict[str, Any] = {"values": values} if values else {}
+        inputs: dict[str, Any] = {"values": values} if values else {}
         if "baselines" in choice.needs:
-            of_kept["baselines"] = [episode.metadata["baseline"] for episode in episodes]
+            inputs["baselines"] = [episode.metadata["baseline"] for episode in episodes]
         kept = [not (choice.truncation == "mask" and episode.truncated) for episode in episodes]
         played = [EpisodeTurns.of(episode, choice.needs) for episode in episodes]
         advantages, stats = choice.compute_turns(
             played,
             [episode.metadata["group"] for episode in episodes],
-            **{name: [*compress(of_episodes, kept)] for name, of_episodes in of_kept.items()},
+            **{name: [*compress(per_episode, kept)] for name, per_episode in inputs.items()},
         )
-        for episode, of_turns in zip(episodes, advantages, strict=True):
-            for turn, advantage in zip(episode.turns, of_turns, strict=True):
+        for episode, turn_advantages in zip(episodes, advantages, strict=True):
+            for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
         metrics = stats.metrics()
         turn_returns = returns(trainable_turn_rewards(episodes), config.gamma)
         if values and (variance := np.concatenate(turn_returns).var()):
-            errors = [target - of_turns for target, of_turns in zip(turn_returns, values, strict=True)]
+            errors = [target - value for target, value in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)
         targets = np.concatenate(turn_returns)
         if choice.estimator.critic_learns == "advantage":

@@ -202,12 +202,12 @@ def train(trainer: str) -> str:
     if trainer == "verl":
         command, variables = VERL, {"VERL_USE_EXTERNAL_MODULES": MODULE}
     elif trainer == "openrlhf":
-        load_trainer("openrlhf").load_exporter()(make_tasks([EnvChoice(ID)], 10_000), DATA)
+        load_trainer("openrlhf").load("exporter")(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = OPENRLHF
     elif trainer == "oat":
         command = OAT
     elif trainer == "rl2":
-        load_trainer("rl2").load_exporter()(make_tasks([EnvChoice(ID)], 10_000), DATA)
+        load_trainer("rl2").load("exporter")(make_tasks([EnvChoice(ID)], 10_000), DATA)
         command = RL2
     elif trainer == "trl":
         command = TRL

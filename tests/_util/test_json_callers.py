@@ -11,7 +11,6 @@ import pytest
 
 from gem_chat._calls.reading import json_call
 from gem_core import EnvSpec
-from gem_core._util.files import read_json_lines
 from gem_core.errors import ConfigError, DataError, GemError, TraceError, WrongServer
 from gem_core.rollout._options import read_object
 from gem_core.tasks import read_task
@@ -24,6 +23,7 @@ from gem_envs.tools._http import HttpClient
 from gem_envs.tools.mcp._config import read_config as read_servers
 from gem_envs.tools.search._folders import read_facts
 from gem_lab._cli._arguments import parse_kwargs
+from gem_lab._run_folders import read_json_lines
 from gem_lab.consistency import Record
 from gem_lab.consistency._learning import LearningRun
 from gem_lab.eval._folder import read_config, read_summary

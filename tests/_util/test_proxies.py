@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gem_core._util.urls import is_loopback
 from gem_core.errors import ConfigError, ServiceError
-from gem_envs._proxies import proxy_for, via
+from gem_envs._proxies import is_loopback, proxy_for, via
 from gem_envs.tools._http import HttpClient
 from tests.tools.search.stub import StubSearch
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_chat import MessagesContext
+from gem_chat._concurrency import play_tasks
+from gem_chat.tools import Tool, ToolResult, make_tools
 from gem_core import register
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
-from gem_core.rollout._concurrency import play_tasks
-from gem_core.tools import Tool, ToolResult, make_tools
 from gem_envs.tools import Tools
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.envs.multiagent.test_multi_agent_env import Counting

@@ -14,10 +14,10 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_chat._calls.formats import FORMATS, get_format
 from gem_chat._calls.native import native_calls
+from gem_chat.tools import ToolState
 from gem_core import spec
 from gem_core.errors import DataError, MissingDependency
 from gem_core.rollout import ChatReply
-from gem_core.tools import ToolState
 from gem_envs._text import undecorated
 from gem_envs.graders import math, qa
 from gem_envs.graders._program_tests import read_tests

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from gem_core._util.files import PAGE_MARK as MARK
 from gem_lab import main
+from gem_lab._pages.document import PAGE_MARK as MARK
 from gem_lab.eval import EvalConfig, evaluate
 
 EASY = "game:GuessTheNumber-v0-easy"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gem_core._util.files import PAGE_MARK
 from gem_core.rollout import Episode, TraceWriter, Turn
 from gem_lab import main
+from gem_lab._pages.document import PAGE_MARK
 
 MINE = "mine, do not touch\n"
 

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gem_core._util.files import claimed
 from gem_core.rollout import TraceWriter
 from gem_lab import main
 from gem_lab._cli._runs import find_runs, write_index
+from gem_lab._run_folders import claimed
 from gem_lab.consistency._learning import LearningRun
 from gem_lab.eval import EvalConfig, evaluate
 from tests.eval.traces import EVIL, episode, several, turn

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core.rollout._traces import read_token_texts
 from gem_lab import main
+from gem_lab.eval._token_texts import read_token_texts
 
 EASY = "game:GuessTheNumber-v0-easy"
 

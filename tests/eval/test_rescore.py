@@ -10,10 +10,10 @@ import pytest
 from gem_chat import MessagesContext
 from gem_core.errors import ConfigError
 from gem_core.rollout import ChatReply
-from gem_core.rollout._traces import read_token_texts
 from gem_envs._games.guess_the_number import GuessTheNumber
 from gem_lab import main
 from gem_lab.eval import EvalConfig, PolicySetup, evaluate, read_run, rescore
+from gem_lab.eval._token_texts import read_token_texts
 
 EASY, CODE = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 

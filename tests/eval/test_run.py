@@ -15,10 +15,10 @@ import pytest
 
 from gem_chat import MessagesContext
 from gem_core import list_envs
-from gem_core._util.files import claimed
 from gem_core.errors import ConfigError, GemError, TraceError
 from gem_core.rollout import ChatReply
 from gem_lab import main
+from gem_lab._run_folders import claimed
 from gem_lab.eval import EvalConfig, PolicySetup, evaluate
 from gem_lab.eval._folder import finished
 from tests.engines.stub import Flaky, StubEndpoint, guess

@@ -10,7 +10,6 @@ import pytest
 import gem_core
 from gem_chat import AppendContext, EnvPlayer, MessagesContext
 from gem_core.errors import ConfigError
-from gem_core.multiagent import OneAgent
 from gem_core.rollout import (
     ChatReply,
     EnvPool,
@@ -22,6 +21,7 @@ from gem_core.rollout import (
     run_episode,
 )
 from gem_core.rollout._agents import _TimeLimited
+from gem_envs.multiagent import OneAgent
 from tests.envs.multiagent.test_multi_agent_env import Counting
 from tests.envs.multiagent.test_one_agent import Duel
 from tests.rollout.policies import ScriptedPolicy

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext, EnvPlayer, MessagesContext
+from gem_chat.tools import Tool, ToolResult
 from gem_core import Env, Wrapper, register
 from gem_core._util.threads import TOOL_THREADS, call_in, in_thread
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, EpisodeLimits, run_agents, run_episode
 from gem_core.rollout._calls import start_closing
-from gem_core.tools import Tool, ToolResult
 from gem_core.wrappers import TimeLimit
 from gem_envs.tools import Tools
 from tests.cancels.witness import Awaiting, Blocking, Witness

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gem_core.rollout._concurrency import play_tasks
+from gem_chat._concurrency import play_tasks
 from tests.eval.traces import episode
 
 

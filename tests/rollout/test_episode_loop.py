@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gem_chat import AppendContext
+from gem_chat._concurrency import EpisodeLoop, play_tasks
 from gem_core.rollout import run_episode
-from gem_core.rollout._concurrency import EpisodeLoop, play_tasks
 from tests.cancels.witness import Awaiting, Blocking, Witness
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer
@@ -122,7 +122,7 @@ def test_a_call_in_a_notebook() -> None:
 
 NOTEBOOK = """
 import asyncio, os, signal, threading, time
-from gem_core.rollout._concurrency import EpisodeLoop
+from gem_chat._concurrency import EpisodeLoop
 loop, turns, ended = EpisodeLoop(), [0, 0], []
 
 async def episode(call):

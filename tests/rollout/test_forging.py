@@ -14,10 +14,10 @@ from gem_chat import _wrappers as chat
 from gem_chat._calls.native import ProbeTool
 from gem_chat._native_tools import CallResult
 from gem_chat._options import make_context
+from gem_chat._tools import schema
+from gem_chat.tools import Tool, ToolResult
 from gem_core import Env, Observation
-from gem_core._tools import schema
 from gem_core.rollout import ChatReply, EpisodeLimits, RolloutOptions, episode_metrics, run_episode
-from gem_core.tools import Tool, ToolResult
 from gem_envs.tools import Tools
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CHATML, TEMPLATES, CharTokenizer, bpe_tokenizer

@@ -11,9 +11,9 @@ import gem_core
 from gem_chat import MessagesContext
 from gem_chat._calls.formats import FORMATS
 from gem_chat._calls.native import native_text
+from gem_chat.tools import Tool, ToolResult
 from gem_core import Env
 from gem_core.rollout import EpisodeLimits, episode_metrics, read_traces, run_episode
-from gem_core.tools import Tool, ToolResult
 from gem_envs.tools import Tools
 from gem_lab import main
 from gem_lab._engines.endpoint import Endpoint

@@ -12,10 +12,10 @@ import pytest
 import gem_core
 from gem_chat import AppendContext, RebuildContext, get_syntax, native_syntax
 from gem_chat._native_tools import CallResult
-from gem_core._tools import schema
+from gem_chat._tools import schema
+from gem_chat.tools import Tool, ToolCall, ToolResult
 from gem_core.errors import UnsupportedTemplate
 from gem_core.rollout import Episode, EpisodeLimits, run_episode
-from gem_core.tools import Tool, ToolCall, ToolResult
 from gem_envs.tools import Tools
 from gem_envs.tools._wrapper import LAST_USE
 from tests.rollout.jinja_tokenizer import JinjaTokenizer

@@ -13,7 +13,7 @@ import pytest
 from gem_core.errors import TraceError
 from gem_core.images import image_part, image_urls
 from gem_core.rollout import Episode, TraceWriter, Turn, read_traces
-from gem_core.rollout._traces import read_token_texts
+from gem_lab.eval._token_texts import read_token_texts
 
 
 def episode(seed: int, response: str = "Zwölf") -> Episode:

@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from gem_core._util.background import BackgroundLoop
+from gem_envs._background import BackgroundLoop
 from gem_envs.tools import _loop
 
 

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import pytest
 
+from gem_chat import _tools as base
 from gem_chat._calls.schema import problem
-from gem_core import _tools as base
-from gem_core._tools import ENTRY_POINT_GROUP, list_tools
+from gem_chat._tools import ENTRY_POINT_GROUP, list_tools
+from gem_chat.tools import Tool, ToolResult, make_tools, register_tool
 from gem_core._util.entry_points import _loaded_groups
 from gem_core.errors import ConfigError, MissingDependency, UnknownName
-from gem_core.tools import Tool, ToolResult, make_tools, register_tool
 from gem_envs.tools import _loop
 
 

@@ -19,7 +19,7 @@ def test_a_missing_package_is_named_with_its_command(package, config, extra, tmp
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from gem_core.errors import MissingDependency\n"
-        "from gem_core.tools import make_tools\n"
+        "from gem_chat.tools import make_tools\n"
         f"try: make_tools({config!r})\n"
         "except MissingDependency as error: print(error)"
     )

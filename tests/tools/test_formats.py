@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from gem_chat._calls.formats import FORMATS, MAX_CALLS, get_format, text_argument
 from gem_chat._calls.native import native_calls
-from gem_core._tools import schema
+from gem_chat._tools import schema
+from gem_chat.tools import Tool
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool
 
 
 class Python(Tool):

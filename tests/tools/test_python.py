@@ -8,8 +8,8 @@ import time
 import pytest
 
 import gem_core
+from gem_chat.tools import make_tools
 from gem_core.errors import ConfigError, SandboxError
-from gem_core.tools import make_tools
 from gem_envs.tools import _loop
 from gem_envs.tools._python import PythonTool
 from tests.sandbox.support import needs_namespace

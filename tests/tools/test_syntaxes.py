@@ -13,8 +13,8 @@ from gem_chat import get_syntax
 from gem_chat._calls.native import ProbeTool, find_calls
 from gem_chat._calls.reading import MAX_CALLS
 from gem_chat._calls.syntaxes import ALL, SYNTAXES
+from gem_chat.tools import Tool, ToolCall
 from gem_core.errors import UnknownName
-from gem_core.tools import Tool, ToolCall
 
 
 class Search(Tool):

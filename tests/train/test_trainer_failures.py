@@ -14,10 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra 'train'")
 
-from gem_core._util.files import claimed  # noqa: E402
 from gem_core.errors import EnvError  # noqa: E402
 from gem_core.rollout import read_traces  # noqa: E402
 from gem_lab import main  # noqa: E402
+from gem_lab._run_folders import claimed  # noqa: E402
 from gem_lab.train import TrainConfig, train  # noqa: E402
 from gem_lab.train._checkpoint import list_checkpoints, load_state  # noqa: E402
 from gem_lab.train._rollouts import Rollouts  # noqa: E402

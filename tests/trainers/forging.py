@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from gem_chat import get_syntax
 from gem_chat._calls.formats import get_format
+from gem_chat.tools import ToolResult
 from gem_core import Env, register
-from gem_core.tools import ToolResult
 from gem_envs.tools import Tools
 from tests.support import ForgingEnv, ScriptedEnv
 from tests.trainers.tool_episodes import Boxes, Look, first_call

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from gem_chat import get_syntax
+from gem_chat.tools import Tool, ToolCall, ToolResult
 from gem_core import Env, register
-from gem_core.tools import Tool, ToolCall, ToolResult
 from gem_envs.tools import Tools
 
 ENV = "test:Boxes"

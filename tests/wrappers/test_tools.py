@@ -8,9 +8,9 @@ from typing import ClassVar
 import pytest
 
 import gem_core
-from gem_core import _tools as base
+from gem_chat import _tools as base
+from gem_chat.tools import Tool, ToolResult, register_tool
 from gem_core.errors import ConfigError, ResetNeeded, UnknownName
-from gem_core.tools import Tool, ToolResult, register_tool
 from gem_envs.tools import Tools
 from gem_envs.tools._wrapper import LAST_USE
 from gem_lab import check_env

@@ -12,12 +12,12 @@ import pytest
 
 import gem_core
 from gem_chat import MessagesContext
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_core import Env
 from gem_core._core import ResetResult, StepResult
 from gem_core._util.places import Places
 from gem_core._util.threads import ENV_THREADS, MAX_THREADS, TOOL_THREADS, call_in, set_env_threads
 from gem_core.rollout import ChatReply, EnvPool, EpisodeLimits
-from gem_core.tools import Tool, ToolResult, ToolState
 from gem_envs.tools import Tools
 from gem_envs.tools._python import PythonTool
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gem_chat._calls.formats import get_format
-from gem_core.tools import Tool, ToolResult, ToolState
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_envs.tools import _loop
 
 ToolCallResult = tuple[bool, bool, str, str]

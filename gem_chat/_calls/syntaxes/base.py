@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gem_chat._calls.reading import MAX_CALLS, after_thinking, checked
-from gem_core.tools import Tool, ToolCall
+from gem_chat.tools import Tool, ToolCall
 
 
 class Syntax(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gem_chat._calls.reading import call_of, json_object, json_values, with_arguments
 from gem_chat._calls.syntaxes.base import MarkedSyntax, closed
-from gem_core.tools import Tool, ToolCall
+from gem_chat.tools import Tool, ToolCall
 
 
 @dataclass(frozen=True)

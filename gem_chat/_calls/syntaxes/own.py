@@ -12,8 +12,8 @@ from gem_chat._calls import literals
 from gem_chat._calls.formats import get_format
 from gem_chat._calls.reading import MAX_CALLS, checked, json_object
 from gem_chat._calls.syntaxes.base import MarkedSyntax, closed
+from gem_chat.tools import Tool, ToolCall
 from gem_core._util.foreign_json import finite_float
-from gem_core.tools import Tool, ToolCall
 
 
 class LlamaSyntax:

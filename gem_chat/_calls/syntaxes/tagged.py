@@ -12,7 +12,7 @@ from typing import Any
 from gem_chat._calls.reading import json_value
 from gem_chat._calls.schema import kinds_of, properties_of
 from gem_chat._calls.syntaxes.base import MarkedSyntax, closed
-from gem_core.tools import Tool, ToolCall
+from gem_chat.tools import Tool, ToolCall
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from typing import Any
 
 from gem_core import Env, Info, Observation, render_observation
 from gem_core._observations import observation_text
-from gem_core._util.closing import Closer
 from gem_core._util.messages import error_line
 from gem_core._util.owners import calls_of
 from gem_core._util.threads import in_thread
 from gem_core.errors import ConfigError
+from gem_envs._closer import Closer
 from gem_envs.tools.mcp import _sdk
 from gem_envs.tools.mcp._sdk import Context
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from gem_core.tools import Tool, ToolResult, ToolState
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_envs.tools.mcp._database import folder
 from gem_envs.tools.mcp._tool import McpTool, mcp_tools
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_core.errors import ConfigError
-from gem_core.tools import Tool, ToolResult, ToolState
 from gem_envs.tools import _loop
 from gem_envs.tools.mcp import _sdk
 from gem_envs.tools.mcp._config import ServerConfig, read_config, server_config

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError, ServiceError
-from gem_core.tools import Tool, ToolResult, ToolState
 from gem_envs.tools.search._backends import shared_searcher
 from gem_envs.tools.search._searcher import Hit
 

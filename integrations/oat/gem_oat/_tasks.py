@@ -102,6 +102,6 @@ def task_order(args: Args, rank: int, total: int, done: Progress) -> list[int]:
     order = []
     for step, place in product(steps, range(batch)):
         number, row = divmod(done.tasks[actor] + (step * sharing + member) * batch + place, batch)
-        of_step, sender = divmod(number, sharing)
-        order.append((of_step * batch + row) * args.learners + actor * sharing + sender)
+        own_step, sender = divmod(number, sharing)
+        order.append((own_step * batch + row) * args.learners + actor * sharing + sender)
     return order

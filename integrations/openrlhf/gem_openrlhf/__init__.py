@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+from gem_core.trainers._plugin import EPISODE_SUPPLIES
 
 if TYPE_CHECKING:
     from gem_openrlhf._executor import GemExecutor
@@ -36,15 +37,7 @@ _SUPPORTED = SupportedTrainer(
         "reinforce_baseline",
         "rloo",
     ),
-    supplies=(
-        "group_ids",
-        "lengths",
-        "env_ids",
-        "agent_ids",
-        "state_keys",
-        "reward_components",
-        "truncated",
-    ),
+    supplies=EPISODE_SUPPLIES,
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,

@@ -16,7 +16,7 @@ from gem_core._util.files import write_json_lines
 from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from gem_core.trainers import pack_task, unpack_task
-from gem_core.trainers._tasks import check_tasks, local_tasks
+from gem_core.trainers._tasks import check_tasks, read_tasks
 
 NO_IMAGES = "RL2's rows cannot hold pixels; train on it with verl, OpenRLHF, or `gem-core train`"
 
@@ -71,7 +71,9 @@ def tasks_of(path: str) -> Iterator[tuple[str, TaskRow]]:
     Raises:
         ConfigError: A row names no environment, or has its own prompt.
     """
-    return local_tasks(path.rpartition("@")[2], _read_row)
+    file = path.rpartition("@")[2]
+    if file.endswith(".jsonl") and Path(file).is_file():
+        yield from read_tasks(file, _read_row)
 
 
 def _read_row(row: dict[str, Any]) -> TaskRow:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+from gem_core.trainers._plugin import EPISODE_SUPPLIES
 
 if TYPE_CHECKING:
     from gem_roll._managers import GemStepEnvManager, GemTrajEnvManager
@@ -36,15 +37,7 @@ _SUPPORTED = SupportedTrainer(
     checkout_module="roll.pipeline",
     on_index=False,
     hook_modules=("gem_roll._pipeline", "gem_roll._managers"),
-    supplies=(
-        "group_ids",
-        "lengths",
-        "env_ids",
-        "agent_ids",
-        "state_keys",
-        "reward_components",
-        "truncated",
-    ),
+    supplies=EPISODE_SUPPLIES,
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED, recipe_writer="gem_roll._repro:write", preflight="gem_roll._preflight:check"

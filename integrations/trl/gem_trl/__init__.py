@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+from gem_core.trainers._plugin import EPISODE_SUPPLIES
 
 if TYPE_CHECKING:
     from gem_trl._config import GemConfig
@@ -44,15 +45,7 @@ _SUPPORTED = SupportedTrainer(
     versions=">=1.12,<1.17",
     hook="GemGRPOTrainer in your script, or python -m gem_trl.grpo with TRL's own flags",
     hook_modules=("gem_trl._trainer", "gem_trl.grpo"),
-    supplies=(
-        "group_ids",
-        "lengths",
-        "env_ids",
-        "agent_ids",
-        "state_keys",
-        "reward_components",
-        "truncated",
-    ),
+    supplies=EPISODE_SUPPLIES,
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,

@@ -12,9 +12,9 @@ from typing import Any
 from trl import GRPOTrainer
 
 from gem_chat import EpisodePlayer
+from gem_chat._concurrency import EpisodeLoop, play_tasks
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Policy, Turn
-from gem_core.rollout._concurrency import EpisodeLoop, play_tasks
 from gem_core.tasks import TaskRow
 from gem_core.trainers._tasks import check_tasks
 from gem_lab._engines.loading import context_limit

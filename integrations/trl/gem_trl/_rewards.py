@@ -63,18 +63,18 @@ def _select(
     prompts: list[Any], columns: dict[str, Any]
 ) -> tuple[list[int], Callable[[Sequence[Any]], list[Any]], dict[str, Any]]:
     """Return the indices of the user's rows, a function that spreads values over all rows, and columns."""
-    own = [number for number, prompt in enumerate(prompts) if not is_task(prompt)]
+    own = [index for index, prompt in enumerate(prompts) if not is_task(prompt)]
 
     def spread(values: Sequence[Any]) -> list[Any]:
         if len(values) != len(own):
             raise ValueError(f"the reward function returned {len(values)} rewards for {len(own)} rows")
         by_row = dict(zip(own, values, strict=True))
-        return [by_row.get(number) for number in range(len(prompts))]
+        return [by_row.get(index) for index in range(len(prompts))]
 
     chosen = {"prompts": prompts, **columns}
     for name, values in chosen.items():
         if isinstance(values, list):
-            chosen[name] = [values[number] for number in own]
+            chosen[name] = [values[index] for index in own]
     if "log_extra" in columns:  # the table of completions has all rows
         chosen["log_extra"] = lambda column, values: columns["log_extra"](column, spread(values))
     return own, spread, chosen

@@ -39,7 +39,7 @@ class GemTasksetConfig(vf.TasksetConfig):  # type: ignore[misc]  # untyped, as b
     seed: int = 0
     """Seed of the order of training tasks."""
     start: int = 0
-    """Number of the first task."""
+    """Index of the first task."""
 
 
 class _GemData(vf.TaskData):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gem_core.trainers import SupportedTrainer, TrainerPlugin, lazy_exports
+from gem_core.trainers._plugin import EPISODE_SUPPLIES
 
 if TYPE_CHECKING:
     from gem_verl._dataset import GemDataset
@@ -52,16 +53,7 @@ _SUPPORTED = SupportedTrainer(
         "rloo_vectorized",
         "tir_optimal_token_baseline",
     ),
-    supplies=(
-        "group_ids",
-        "lengths",
-        "values",
-        "env_ids",
-        "agent_ids",
-        "state_keys",
-        "reward_components",
-        "truncated",
-    ),
+    supplies=(*EPISODE_SUPPLIES, "values"),
 )
 TRAINER = TrainerPlugin(
     _SUPPORTED,

@@ -11,7 +11,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.utils.config import validate_config
 
 from gem_core.trainers import Plan
-from gem_core.trainers._options import compose_command
+from gem_verl._compose import compose_command
 from gem_verl._dataset import explained
 from gem_verl._options import check_config
 from gem_verl._plan import make_plan

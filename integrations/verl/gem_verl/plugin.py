@@ -7,9 +7,12 @@ plugin at DEBUG level only, so this module logs its own warnings.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
+from types import ModuleType
 
-from gem_core.trainers._imports import import_after
+from gem_core.trainers import after_import
 from gem_verl import _SUPPORTED
 
 _logger = logging.getLogger(__name__)
@@ -27,7 +30,15 @@ def activate() -> None:
     if problem := _SUPPORTED.problem():
         _logger.warning("gem_verl is not active: %s", problem)
     else:
-        import_after(_AFTER, _logger)
+        for name, module in _AFTER.items():
+            after_import(name, functools.partial(_load, module))
+
+
+def _load(module: str, _: ModuleType) -> None:
+    try:
+        importlib.import_module(module)
+    except Exception:  # verl must be able to continue, and the user must see the cause
+        _logger.exception("%s cannot be imported", module)
 
 
 activate()

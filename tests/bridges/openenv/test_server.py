@@ -312,7 +312,7 @@ def test_settings_are_checked():
         serve_env(GUESS, wrappers=lambda env: env, workers=1)
     with pytest.raises(ConfigError, match="several agents"):
         serve_env("test:Several-v0")
-    for name, value in (("max_sessions", 0), ("idle_timeout", 0), ("drain_timeout", -1), ("max_message", 1)):
+    for name, value in (("max_sessions", 0), ("idle_timeout", -1), ("drain_timeout", -1), ("max_message", 1)):
         with pytest.raises(ConfigError, match=f"{name}={value}: expected"), serving(GUESS, **{name: value}):
             pass
 

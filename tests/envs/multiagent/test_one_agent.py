@@ -4,7 +4,8 @@ import pytest
 
 import gem_core
 from gem_core.errors import ConfigError, EnvError
-from gem_core.multiagent import AgentSelector, MultiAgentEnv, OneAgent
+from gem_core.multiagent import AgentSelector, MultiAgentEnv
+from gem_envs.multiagent import OneAgent
 from gem_lab import check_env
 from tests.envs.multiagent.test_multi_agent_env import Counting
 

@@ -129,7 +129,7 @@ def test_a_forked_child_has_processes_of_its_own(path):
 
 def test_hostile_calls_do_not_hold_up_others(tmp_path):
     pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
-    from gem_core.tools import ToolState, make_tools
+    from gem_chat.tools import ToolState, make_tools
     from gem_envs.tools import _loop
     from tests.tools.mcp.servers import ENVIRONMENT
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="MCP needs the extra 'mcp'")
 
-from gem_core.tools import ToolState, make_tools
+from gem_chat.tools import ToolState, make_tools
 from gem_envs.tools import _loop
 from gem_envs.tools.mcp import _database
 from gem_envs.tools.mcp._database import run_sql

@@ -11,8 +11,8 @@ import threading
 import pytest
 
 import gem_core
+from gem_chat.tools import make_tools
 from gem_core.errors import ConfigError, DataError, ServiceError
-from gem_core.tools import make_tools
 from gem_envs.tools import _loop
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 import gem_core
+from gem_chat.tools import make_tools
 from gem_core.errors import ConfigError
-from gem_core.tools import make_tools
 from gem_envs.tools.search import Hit
 from gem_envs.tools.search._backends import close_searchers
 from gem_envs.tools.search._tool import as_text

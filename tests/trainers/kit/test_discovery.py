@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTrainer
 from gem_core.trainers import SupportedTrainer, TrainerPlugin
-from gem_core.trainers._plugin import errors_in_one_line
+from gem_core.trainers._plugin import PluginFunction, errors_in_one_line
 from gem_lab import _discovery
 
 
@@ -50,7 +51,7 @@ def test_a_hook_works_if_its_entry_point_and_modules_exist() -> None:
             "Pytest", "gem_pytest", "pytest", versions=">=1,<99", hook="", entry_point=entry_point,
             hook_modules=modules,
         )  # fmt: skip
-        return trainer.hook_problem()
+        return _discovery.hook_problem(trainer)
 
     assert hook(("pytest11", "timeout"), ("json",)) is None
     assert hook() is None
@@ -90,16 +91,17 @@ def test_a_function_that_a_plugin_does_not_have_is_named() -> None:
             learning_recorder="json:load", preflight="json:loads",
         ),
     )  # fmt: skip
-    for load, what, function in (
-        (TrainerPlugin.load_exporter, "exporter; `--to tasks`", json.dumps),
-        (TrainerPlugin.load_recipe_writer, "recipe writer", json.dumps),
-        (lambda plugin: plugin.load_recorder(False), "recorder of a step", json.dump),
-        (lambda plugin: plugin.load_recorder(True), "recorder of learning runs", json.load),
-        (TrainerPlugin.load_preflight, "check of the trainer's arguments", json.loads),
-    ):
+    functions: dict[PluginFunction, tuple[str, Any]] = {
+        "exporter": ("exporter; `--to tasks`", json.dumps),
+        "recipe_writer": ("recipe writer", json.dumps),
+        "step_recorder": ("recorder of a step", json.dump),
+        "learning_recorder": ("recorder of learning runs", json.load),
+        "preflight": ("check of the trainer's arguments", json.loads),
+    }
+    for part, (what, function) in functions.items():
         with pytest.raises(ConfigError, match=f"gem_pytest has no {what}"):
-            load(bare)
-        assert load(full) is function
+            bare.load(part)
+        assert full.load(part) is function
 
 
 def test_a_plugin_of_this_process_comes_before_an_installed_one(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import logging
 import sys
 import types
 from pathlib import Path
@@ -13,8 +12,8 @@ from types import ModuleType
 import pytest
 
 from gem_core.errors import ConfigError
-from gem_core.trainers import after_import
-from gem_core.trainers._imports import import_after, replaced, until_call
+from gem_core.trainers import SupportedTrainer, after_import
+from gem_core.trainers._imports import replaced, until_call
 
 
 @pytest.fixture
@@ -103,8 +102,11 @@ def test_a_module_of_a_plugin_is_imported_after_that_of_the_trainer(
     (tmp_path / "gem_test_broken.py").write_text("raise ValueError('no such name')\n")
     for name in ("gem_test_plugin", "gem_test_broken"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    import_after({module: "gem_test_plugin"}, logging.getLogger("gem.test"))
-    import_after({module: "gem_test_broken"}, logging.getLogger("gem.test"))
+    plugin = importlib.import_module("gem_verl.plugin")
+    monkeypatch.setattr(SupportedTrainer, "problem", lambda _: None)
+    for name in ("gem_test_plugin", "gem_test_broken"):
+        monkeypatch.setattr(plugin, "_AFTER", {module: name})
+        plugin.activate()
     assert "gem_test_plugin" not in sys.modules
     importlib.import_module(module)
     assert sys.modules["gem_test_plugin"].seen == 1

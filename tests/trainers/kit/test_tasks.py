@@ -14,7 +14,7 @@ from gem_core._tasks import TRAIN_SEEDS
 from gem_core.errors import ConfigError, UnknownEnv
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks, read_task
 from gem_core.trainers import pack_task, read_tasks, unpack_task
-from gem_core.trainers._tasks import check_tasks, evaluation_tasks, local_tasks, split_tasks
+from gem_core.trainers._tasks import check_tasks, evaluation_tasks, split_tasks
 from tests.support import ImageEnv, ScriptedEnv
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
@@ -62,15 +62,6 @@ def test_a_file_of_tasks(tmp_path: Path) -> None:
     assert list(read_tasks(path, read_task)) == [
         (f"{path}, line {number}", row) for number, row in enumerate(tasks, start=1)
     ]
-
-
-def test_only_a_local_file_of_json_lines_is_read(tmp_path: Path) -> None:
-    rows = json.dumps(task(GUESS.env_id)) + "\n"
-    for name in ("tasks.jsonl", "tasks.txt"):
-        (tmp_path / name).write_text(rows)
-    assert [row for _, row in local_tasks(str(tmp_path / "tasks.jsonl"), read_task)] == [task(GUESS.env_id)]
-    for other in (tmp_path / "tasks.txt", tmp_path / "missing.jsonl", "org/data"):
-        assert list(local_tasks(str(other), read_task)) == []
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from gem_oat._actor import Actor
 from vllm import SamplingParams
 
 from gem_chat import EpisodePlayer
+from gem_chat._concurrency import EpisodeLoop
 from gem_core.rollout import RolloutOptions, episode_metrics
-from gem_core.rollout._concurrency import EpisodeLoop
 from gem_core.tasks import TaskRow
 from gem_core.trainers import read_estimator
 from tests.rollout.tokenizers import bpe_tokenizer

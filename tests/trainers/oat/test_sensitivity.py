@@ -22,9 +22,9 @@ from gem_oat._learner import Learner
 from gem_oat._policy import BatchedPolicy
 
 from gem_chat import EpisodePlayer
+from gem_chat._concurrency import EpisodeLoop
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, RolloutOptions
-from gem_core.rollout._concurrency import EpisodeLoop
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_core.trainers import read_estimator
 from gem_lab.consistency import Played

@@ -258,6 +258,8 @@ def test_an_environment_is_a_word_among_the_files(tmp_path: Path, monkeypatch: p
     held_out = [task_of(row[2])["seed"] for row in evaluation if row[0] == GUESS]
     assert held_out == list(range(8))
     assert train == loaders(*words)[0]
+    reseeded = [task_of(row[2]) for row in loaders(*words, "--train.seed", "7")[0] if row[0] != "default"]
+    assert not {task["seed"] for task in tasks} & {task["seed"] for task in reseeded}
     capped = loaders(*words[:-2], "--data.max_samples", "7")[0]
     assert Counter(row[0] for row in capped) == {"default": 4, GUESS: 1, other: 2}
 
@@ -268,13 +270,14 @@ def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.Mon
         "from gem_envs._games.guess_the_number import GuessTheNumber\n\nclass Own(GuessTheNumber): ...\n"
     )
     data = f"{GUESS}=3,own.py:Own,{MASTERMIND}"
-    train, _ = loaders(
-        "--algo.advantage.estimator", "rebn", "--data.prompt_dataset", data, "--data.max_samples", "500"
-    )
+    words = ["--algo.advantage.estimator", "rebn", "--data.prompt_dataset", data, "--data.max_samples", "500"]
+    train, _ = loaders(*words)
     counts = Counter(row[0] for row in train)
     assert counts[GUESS] == pytest.approx(300, abs=50)
     assert counts[f"{tmp_path / 'own.py'}:Own"] == pytest.approx(100, abs=40)
     assert all(names_task(row[2]) for row in train)
+    reseeded, _ = loaders(*words, "--train.seed", "7")
+    assert not {task_of(row[2])["seed"] for row in train} & {task_of(row[2])["seed"] for row in reseeded}
 
 
 def test_a_named_environment_stays_itself_in_a_list_of_data() -> None:

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from datasets import Dataset
 from gem_trl._dataset import is_task, mix, prompt_task, tasks
+from gem_trl._playing import answer
 from gem_trl._rewards import on_own_rows
 from gem_trl._trainer import GemGRPOTrainer
 
 from gem_core.errors import ConfigError, EnvError, GemError
+from gem_core.rollout import Generation
 from tests.advantages.oracle import standardized
 from tests.trainers import chaos
 from tests.trainers.evidence import GAMMA, Row, oracle
@@ -145,10 +147,10 @@ def test_a_reward_model_scores_own_rows_only(tmp_path: Path, tokenizer: Any) -> 
     trainer = harness.Spied(
         harness.MODEL,
         reward_funcs=[
-            judge,
             functools.partial(lambda prompts, scale, **_: [scale] * len(prompts), scale=2.0),
+            judge,
         ],
-        reward_processing_classes=[tokenizer, None],
+        reward_processing_classes=[None, tokenizer],
         args=harness.config(tmp_path, max_steps=1, shuffle_dataset=False),
         train_dataset=[questions(2), f"{harness.GAME}=1.0"],
         gem=harness.gem(),
@@ -195,6 +197,19 @@ def test_a_prompt_that_is_too_long_is_lost_and_an_answer_has_a_limit(
     (entry,) = trainer.logged("gem/return")
     assert (entry[f"gem/played/{OWN}"], entry[f"gem/failed/{OWN}"], entry["gem/error_rate"]) == (2, 2, 0)
     assert max(len(row.response) for row in rows_of(trainer)) == 3
+
+
+@pytest.mark.parametrize(("room", "trained"), [(1, True), (0, False)])
+def test_an_answer_may_have_one_token(room: int, trained: bool) -> None:
+    class Policy:
+        async def generate(self, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
+            return Generation([7] * max_tokens, [-1.0] * max_tokens, "length")
+
+    episode = asyncio.run(answer(Policy(), [5, 6], room, "name"))  # type: ignore[arg-type]
+    assert episode.trainable is trained
+    assert [turn.response_ids for turn in episode.turns] == [[7]] * trained
+    assert episode.rewards == [0.0] * trained
+    assert (episode.error or "").endswith("" if trained else "leaves no room for an answer")
 
 
 def test_evaluation_beside_own_rows(tmp_path: Path) -> None:
@@ -385,7 +400,7 @@ async def counted_later(prompts: Any, **_: Any) -> list[float]:
         (Called(), "Called"),
         (CalledLater(), "CalledLater"),
     ],
-    ids=str,
+    ids=["function", "later", "partial", "partial-later", "object", "object-later"],
 )
 def test_forms_of_reward_functions(func: Any, name: str) -> None:
     from trl.trainer.utils import get_callable_name

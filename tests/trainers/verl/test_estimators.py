@@ -192,6 +192,12 @@ def test_groups_are_verls_uids() -> None:
     result = trained("gem_rloo", REWARDS, MASK, config(name="gem_rloo", gamma=1.0))
     assert result[0, 0] == pytest.approx(1.5 - 2.1, abs=1e-6)
     assert result[1, 0] == pytest.approx(2.1 - 1.5, abs=1e-6)
+    rewards, mask = torch.tensor([[1.0], [10.0], [3.0], [20.0]]), torch.ones(4, 1)
+    apart, _ = get_adv_estimator_fn("gem_rloo")(
+        token_level_rewards=rewards, response_mask=mask, config=config(name="gem_rloo"),
+        index=np.array([*"abab"], dtype=object),
+    )  # fmt: skip
+    assert apart[:, 0].tolist() == pytest.approx([-2.0, -10.0, 2.0, 10.0], abs=1e-6)
     with pytest.raises(ConfigError, match="no groups"):
         get_adv_estimator_fn("gem_grpo")(token_level_rewards=REWARDS, response_mask=MASK, config=config())
 

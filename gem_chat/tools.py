@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gem_core._tools import Tool, ToolCall, ToolResult, ToolState, make_tools, register_tool
+from gem_chat._tools import Tool, ToolCall, ToolResult, ToolState, make_tools, register_tool
 
 __all__ = [
     "Tool",

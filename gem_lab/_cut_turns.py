@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from gem_core.rollout._trajectory import Episode
+from gem_core.rollout import Episode
 
 logger = logging.getLogger(__name__)
 
@@ -12,10 +12,9 @@ logger = logging.getLogger(__name__)
 class CutTurns:
     """Counts the turns that a default limit on tokens per turn cuts, and warns once if there are many.
 
-    A plugin uses it if the limit is a default (its own or the trainer's), and adds every training episode in
-    the process that played it. No warning is needed for a limit that the user set.
+    Add every episode if the limit is a default. No warning is needed for a limit that the user set.
 
-        cut_turns = CutTurns(limit, "gem.max_tokens_per_turn")
+        cut_turns = CutTurns(limit, "max_tokens_per_turn")
         cut_turns.add(episode)
 
     Args:

@@ -17,8 +17,8 @@ from gem_core._util.entry_points import load_attribute
 from gem_core._util.messages import join_or
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError, EnvError
-from gem_core.multiagent._ledger import Ledger
-from gem_core.multiagent._multi_agent_env import MultiAgentEnv
+from gem_core.multiagent import MultiAgentEnv
+from gem_core.multiagent._ledger import MAX_MOVES, Ledger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,9 +29,6 @@ Player: TypeAlias = Callable[[MultiAgentEnv, str, Random], str]
 A player may read the whole environment, must not change it, and draws from `random` only, so that an
 episode can be repeated.
 """
-
-MAX_MOVES = 1000
-"""Limit on the steps of the other agents between two turns of the agent."""
 
 
 def random_player(env: MultiAgentEnv, agent: str, random: Random) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout._budgets import CutTurns
+from gem_lab._cut_turns import CutTurns
 
 
 def episode(turns: int, cut: int = 0, *, length: int = 8, trainable: bool = True) -> Episode:
