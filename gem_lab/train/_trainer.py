@@ -53,7 +53,7 @@ from gem_lab._cut_turns import CutTurns
 from gem_lab._engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.train._batches import Batch, make_batch, score_tokens
-from gem_lab.train._checkpoint import agent_folder, list_checkpoints, reading
+from gem_lab.train._checkpoint import agent_folder, list_checkpoints, state_errors_named
 from gem_lab.train._config import TINY, LossScale, TrainConfig
 from gem_lab.train._models import prepare_model
 from gem_lab.train._process import tune_process
@@ -130,7 +130,7 @@ class Trainer:
         self.progress = Progress()
         self.ledger = SourceLedger()
         if checkpoint is not None:
-            with reading(checkpoint):
+            with state_errors_named(checkpoint):
                 self._restore(state)
         decoders = {agent: learner.tokenizer.decode for agent, learner in self.learners.items()}
         self.sinks = self.records.begin(self.progress, decoders)

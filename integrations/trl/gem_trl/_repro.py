@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from gem_lab.repro import Recipe, reject_unsupported, write_script
-from gem_lab.repro._script import flags
+from gem_lab.repro._script import as_flags
 from gem_lab.repro._settings import read_settings
 
 COMMAND = "accelerate launch --num_machines 1 --num_processes {gpus} -m gem_trl.grpo"
@@ -44,5 +44,5 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         gem_options=options,
     )
     notes = [UPDATES] if recipe.minibatches > 1 else []
-    write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), flags(settings), notes=notes)
+    write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), as_flags(settings), notes=notes)
     return notes
