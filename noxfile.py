@@ -275,8 +275,8 @@ def harness(session: nox.Session) -> None:
     folder.mkdir()
     session.env["PATH"] = os.pathsep.join([*programs, os.environ["PATH"]])
     session.env["GEM_CORE_HARNESS"] = str(folder)
-    names = ("test_endpoints", "test_mcp", "test_harness", "test_real_agents")
-    pytest(session, "-rs", *(f"tests/agents/{name}.py" for name in names))
+    names = ("endpoints", "faults", "mcp", "harness", "real_agents")
+    pytest(session, "-rs", *(f"tests/agents/test_{name}.py" for name in names))
     session.run("python", "tools/harness_table.py", str(folder))
 
 

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from gem_core._util.threads import in_thread
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import ConfigError, GemError
 
@@ -18,6 +19,10 @@ GRACE = 5.0
 """Number of seconds between the request to end and the kill."""
 _SHOWN = 2000
 """Number of bytes of the output that an error shows."""
+
+
+_ROUNDS = 20
+"""Maximum number of searches for processes that are left."""
 
 
 class HarnessFailed(GemError, RuntimeError):
@@ -62,6 +67,7 @@ async def run_command(
                 code = await process.wait()
             finally:
                 await _end(process)
+                await in_thread(_kill_in, folder)
         if code:
             text = output.read_bytes()[-_SHOWN:].decode("utf-8", "replace").strip()
             raise HarnessFailed(f"{command[0]} ended with exit code {code}: {text or 'no output'}")
@@ -77,6 +83,34 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             await within(GRACE, process.wait())
     _signal(process.pid, signal.SIGKILL)  # also what the program has left behind
     await process.wait()
+
+
+def _kill_in(folder: Path) -> None:
+    """Kill the processes that have left the group of a program: those with its folder in their environment.
+
+    A process that forks meanwhile is found in the next round.
+    """
+    proc, mark = Path("/proc"), os.fsencode(folder)
+    if not proc.is_dir():  # only Linux has it
+        return
+    for _ in range(_ROUNDS):
+        found = [
+            int(entry.name) for entry in proc.iterdir() if entry.name.isdigit() and _belongs(entry, mark)
+        ]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        if not found:
+            return
+
+
+def _belongs(process: Path, mark: bytes) -> bool:
+    if process.name == str(os.getpid()):
+        return False
+    try:
+        return mark in (process / "environ").read_bytes()  # empty for one that has ended
+    except OSError:  # it has ended, or belongs to another user
+        return False
 
 
 def _signal(group: int, number: signal.Signals) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gem_core._util.foreign_json import read_json
 from gem_core.rollout import Generation
 
 CHAT_TEMPLATE = (
@@ -63,7 +64,7 @@ def next_answer(prompt: str) -> str:
     """Return the response of the script to a prompt; how far it is follows from the number of answers."""
     _, _, shown = prompt.rpartition("<tools>\n")
     lines = shown.partition("\n</tools>")[0].splitlines() if shown != prompt else []
-    tools = [json.loads(line)["function"] for line in lines]
+    tools = [read_json(line)["function"] for line in lines]
     turn = prompt.count(_TURN) - 1
     tool = _to_call(tools)
     if tool is None:

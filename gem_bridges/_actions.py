@@ -67,7 +67,7 @@ class ActionGrammar:
     """
 
     def __init__(self, schema: Mapping[str, Any], whole: bool = False) -> None:
-        self.schema = resolved(schema)
+        self.schema = without_references(schema)
         self.whole = whole
         if whole and self.schema.get("type") != "string":
             raise ConfigError(
@@ -93,7 +93,7 @@ class ActionGrammar:
         """Return one sentence that tells a model how to answer; "" if the whole response is the action."""
         if self.whole:
             return ""
-        return f"Answer with \\boxed{{action}}, where the action is {describe(self.schema)}."
+        return f"Answer with \\boxed{{action}}, where the action is {describe_values(self.schema)}."
 
     def write(self, value: Any) -> str:
         """Return a response that `read` reads as `value`."""
@@ -104,7 +104,7 @@ class ActionGrammar:
 
     def sample(self, random: Random) -> str:
         """Return a response with a random action that fits the schema."""
-        return self.write(draw(self.schema, random))
+        return self.write(random_value(self.schema, random))
 
     def _is_json(self) -> bool:
         return "enum" not in self.schema and self.schema.get("type") not in ("string", "integer", "number")
@@ -116,7 +116,7 @@ class ActionGrammar:
             for name in names:
                 if str(name).lower() == text.lower():
                     return name, None
-            return None, f"{text[:80]!r} is not {describe(self.schema)}"
+            return None, f"{text[:80]!r} is not {describe_values(self.schema)}"
         if self.schema.get("type") == "string":
             return encodable(text), None
         if self.schema.get("type") == "integer":
@@ -125,10 +125,10 @@ class ActionGrammar:
         try:
             return read_json(text, finite=True), None
         except ValueError:
-            return None, f"{text[:80]!r} is not {describe(self.schema)}"
+            return None, f"{text[:80]!r} is not {describe_values(self.schema)}"
 
 
-def resolved(schema: Mapping[str, Any]) -> dict[str, Any]:
+def without_references(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema without ``$ref``, and with ``anyOf`` reduced to a list of types.
 
     Args:
@@ -234,7 +234,7 @@ def _is_usable(keyword: str, value: Any) -> bool:
     return keyword not in ("properties", "items") or isinstance(value, Mapping)
 
 
-def describe(schema: Mapping[str, Any]) -> str:
+def describe_values(schema: Mapping[str, Any]) -> str:
     """Return the values that fit a resolved schema as a noun phrase."""
     if "enum" in schema:
         return f"one of: {', '.join(map(str, schema['enum']))}"
@@ -251,17 +251,17 @@ def describe(schema: Mapping[str, Any]) -> str:
         return "text"
     if kind == "array":
         length = schema.get("minItems")
-        item = describe(schema.get("items", {}))
+        item = describe_values(schema.get("items", {}))
         if length is None or length != schema.get("maxItems"):
             return f"a JSON list, each value {item}"
         return f"a JSON list of {length} values, each {item}" if length > 1 else f"a JSON list with {item}"
     if kind == "object":
-        fields = [f'"{name}": {describe(item)}' for name, item in schema.get("properties", {}).items()]
+        fields = [f'"{name}": {describe_values(item)}' for name, item in schema.get("properties", {}).items()]
         return f"a JSON object with {'; '.join(fields)}" if fields else "a JSON object"
     return "a JSON value" if not isinstance(kind, str) else f"a value of type {kind}"
 
 
-def draw(schema: Mapping[str, Any], random: Random) -> Any:
+def random_value(schema: Mapping[str, Any], random: Random) -> Any:
     """Return a random value that fits a resolved schema."""
     if "enum" in schema:
         return random.choice(schema["enum"])
@@ -279,10 +279,13 @@ def draw(schema: Mapping[str, Any], random: Random) -> Any:
     if kind == "array":
         minimum = schema.get("minItems", 0)
         length = random.randint(minimum, max(minimum, min(schema.get("maxItems", _ITEMS), _MOST_ITEMS)))
-        return [draw(schema.get("items", {}), random) for _ in range(length)]
+        return [random_value(schema.get("items", {}), random) for _ in range(length)]
     if kind == "object":
         properties = schema.get("properties", {})
-        return {name: draw(properties.get(name, {}), random) for name in schema.get("required", properties)}
+        return {
+            name: random_value(properties.get(name, {}), random)
+            for name in schema.get("required", properties)
+        }
     return None if kind == "null" else random.choice(_WORDS)
 
 

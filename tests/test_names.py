@@ -17,13 +17,11 @@ SAME_THING = {
 """Names that mean the same wherever they are defined."""
 
 IN_SEVERAL_MODULES = {
-    "absolute", "arithmetic", "as_text", "best_guess", "build_env", "cancel", "change", "common_length",
-    "compare", "describe", "direction", "distances", "draw", "entries_of", "evaluate", "exchange",
-    "expect_same", "find", "fingerprint", "flags", "follow", "head", "importable", "integers", "json_value",
-    "list_tools", "listed", "load_tokenizer", "measure", "named", "names", "number",
-    "observation_text", "open_streams", "pack", "plain", "play", "protect", "read", "read_config",
-    "read_json", "read_task", "reading", "resolved", "runs", "same", "send", "serve", "shop", "show",
-    "solutions", "solve", "table", "text_of", "tool", "turned", "unpack", "value", "value_of", "warm_up",
+    "arithmetic", "as_text", "best_guess", "build_env", "change", "common_length", "compare", "direction",
+    "distances", "entries_of", "evaluate", "exchange", "expect_same", "find", "fingerprint", "follow",
+    "head", "integers", "json_value", "list_tools", "listed", "load_tokenizer", "measure", "named", "names",
+    "pack", "plain", "play", "protect", "read", "read_json", "read_task", "runs", "same", "send", "shop",
+    "show", "solve", "table", "text_of", "tool", "turned", "unpack", "value", "value_of", "warm_up",
     "within", "words", "write", "write_page", "write_report",
 }  # fmt: skip
 """Functions of several modules, each used next to where it is defined. Do not add one: choose a name that

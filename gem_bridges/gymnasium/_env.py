@@ -22,7 +22,7 @@ from gymnasium import spaces
 
 from gem_bridges._actions import Action, ActionGrammar
 from gem_bridges._foreign import ForeignEnv, check_dict, json_value
-from gem_bridges.gymnasium._spaces import action_schema, from_json, observation_text
+from gem_bridges.gymnasium._spaces import action_schema, from_json, space_text
 from gem_core import Info
 from gem_core._core import ResetResult, StepResult
 from gem_core._util.checks import check_number
@@ -173,7 +173,7 @@ class GymnasiumEnv(ForeignEnv):
         self.mask = details.get("action_mask") if isinstance(self.space, spaces.Discrete) else None
         if self.to_text is not None:
             return self.to_text(self.env, observation)
-        text = observation_text(observation)
+        text = space_text(observation)
         if self.env.render_mode == "ansi":
             picture = _ANSI.sub(_bracket, str(self.env.render())).strip("\n")
             text = f"{picture}\nobservation: {text}"

@@ -80,7 +80,7 @@ def from_json(value: Any, space: spaces.Space[Any]) -> Any:
     return np.asarray(value, dtype=space.dtype).reshape(space.shape)
 
 
-def observation_text(value: Any) -> str:
+def space_text(value: Any) -> str:
     """Return an observation as text: numbers with six decimals, one line per row of an array.
 
     Raises:
@@ -89,12 +89,12 @@ def observation_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {observation_text(item)}" for name, item in value.items())
+        return "\n".join(f"{name}: {space_text(item)}" for name, item in value.items())
     if isinstance(value, tuple):
-        return f"({', '.join(map(observation_text, value))})"
+        return f"({', '.join(map(space_text, value))})"
     if isinstance(value, np.ndarray) and value.ndim > 1:
         _check_size(value)
-        return "\n".join(observation_text(row) for row in value.reshape(-1, value.shape[-1]))
+        return "\n".join(space_text(row) for row in value.reshape(-1, value.shape[-1]))
     if isinstance(value, np.ndarray):
         _check_size(value)
         return f"[{', '.join(map(_number, value.tolist()))}]" if value.ndim else _number(value.item())

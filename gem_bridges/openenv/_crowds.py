@@ -31,7 +31,7 @@ def rest(source: str, link: Link) -> None:
         _resting.setdefault(source, WeakSet()).add(link)
 
 
-def play(source: str, link: Link) -> None:
+def note_start(source: str, link: Link) -> None:
     """Note the start of an episode."""
     if source in _resting:
         _resting[source].discard(link)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import SystemRandom
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from gem_bridges._actions import Action, ActionGrammar, draw, resolved
+from gem_bridges._actions import Action, ActionGrammar, random_value, without_references
 from gem_bridges._foreign import ForeignEnv, check_dict, json_info
 from gem_bridges.openenv import _crowds, _wire
 from gem_bridges.openenv._address import ServerError, ServerFull, SessionLost
@@ -167,8 +167,10 @@ class OpenEnvEnv(ForeignEnv):
         random = self.action_random
         if self._tools is not None:
             name = random.choice(sorted(self._tools))
-            schema = resolved(self._tools[name].get("input_schema") or {"type": "object", "properties": {}})
-            return self._grammar.write({"tool_name": name, "arguments": draw(schema, random)})
+            schema = without_references(
+                self._tools[name].get("input_schema") or {"type": "object", "properties": {}}
+            )
+            return self._grammar.write({"tool_name": name, "arguments": random_value(schema, random)})
         legal = next((self._last[key] for key in _LEGAL if isinstance(self._last.get(key), list)), None)
         if legal and self._field_name is not None:
             return self._grammar.write(random.choice(legal))
@@ -179,7 +181,7 @@ class OpenEnvEnv(ForeignEnv):
     async def _begin(self, seed: int) -> ResetResult:
         index = {} if self.item is None else {"index": self.item}
         self._reset_data, self._history = {**self.reset_arguments, "seed": seed, **index}, []
-        _crowds.play(self.source, self._link)
+        _crowds.note_start(self.source, self._link)
         result = await self._ask("reset", self._reset_data)
         if result.get("done"):
             raise EnvError(f"{self.source}: the episode was over after the reset")
@@ -293,7 +295,7 @@ class OpenEnvEnv(ForeignEnv):
             self.max_turns = MAX_TURNS
         schema = schemas["action"]
         if "$ref" in schema or not isinstance(schema.get("properties", {}), dict):
-            schema = resolved(schema)
+            schema = without_references(schema)
         mcp = schema.get("title") in ("Action", "CallToolAction", "ListToolsAction")
         if self.action_form == "tools" or (self.action_form == "auto" and mcp):
             self._tools = {}
@@ -312,7 +314,7 @@ class OpenEnvEnv(ForeignEnv):
         else:
             field = fields[self._field_name]
             kind = {**field, **definitions} if isinstance(field, dict) else {}
-        plain = resolved(kind)
+        plain = without_references(kind)
         is_text = plain.get("type") == "string" and "enum" not in plain
         whole = self.action_form == "text" or (self.action_form == "auto" and is_text)
         self._grammar = ActionGrammar(kind, whole=whole)

@@ -213,7 +213,7 @@ def unexpected(error: BaseException) -> SessionReply:
     return lost(f"the server failed: {error_line(error)}", _wire.SESSION_ERROR)
 
 
-async def cancel(task: asyncio.Task[Any]) -> None:
+async def end_task(task: asyncio.Task[Any]) -> None:
     """Cancel a task and wait for its end."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -14,7 +14,7 @@ import struct
 from multiprocessing.connection import Connection
 from typing import Any
 
-from gem_bridges.openenv._hosts import InlineHost, cancel, local_host, unexpected
+from gem_bridges.openenv._hosts import InlineHost, end_task, local_host, unexpected
 from gem_bridges.openenv._sessions import MESSAGE_TYPES, OpenEnvSession, SessionReply
 from gem_bridges.openenv._wire import ERROR_CODES
 from gem_core import Env
@@ -38,7 +38,7 @@ async def read_record(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
     return number, kind, await reader.readexactly(size)
 
 
-async def open_streams(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def socket_streams(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return streams on a copy of the socket of a connection."""
     return await asyncio.open_connection(sock=socket.socket(fileno=os.dup(connection.fileno())))
 
@@ -118,12 +118,12 @@ class LocalSessions:
 
     async def run(self) -> None:
         """Answer the messages of the server until it closes the connection."""
-        reader, self._writer = await open_streams(self._connection)
+        reader, self._writer = await socket_streams(self._connection)
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 self.take(*await read_record(reader))
         for task in list(self._tasks.values()):
-            await cancel(task)
+            await end_task(task)
         for seat in self._seats.values():
             self._host.close(seat)
         await self._host.stop()

@@ -14,15 +14,15 @@ import pickle
 import time
 
 from gem_bridges.openenv import _wire
-from gem_bridges.openenv._hosts import SessionHost, cancel, lost, too_slow
+from gem_bridges.openenv._hosts import SessionHost, end_task, lost, too_slow
 from gem_bridges.openenv._session_workers import (
     ANSWER,
     CLOSE,
-    open_streams,
     pack,
     read_record,
     serve_actor,
     serve_process,
+    socket_streams,
     unpack_reply,
 )
 from gem_bridges.openenv._sessions import SessionReply
@@ -169,7 +169,7 @@ class WorkerHost(SessionHost):
     async def stop(self) -> None:
         self._stopping = True
         while self._watchers:  # also those that are starting another worker
-            await asyncio.gather(*map(cancel, list(self._watchers)))
+            await asyncio.gather(*map(end_task, list(self._watchers)))
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.end() for worker in workers))
 
@@ -207,7 +207,7 @@ class WorkerHost(SessionHost):
             )
             if problem:
                 raise EnvError(f"{worker.name} failed to start: {problem}")
-            return SessionWorker(worker, *await open_streams(worker.connection))
+            return SessionWorker(worker, *await socket_streams(worker.connection))
         except BaseException as error:
             end = await _kill(worker)
             if isinstance(error, Overdue | EOFError | OSError):
@@ -232,7 +232,7 @@ class WorkerHost(SessionHost):
         except (asyncio.IncompleteReadError, ConnectionError):
             end = await worker.kill()  # and what its environments have started
         finally:
-            await cancel(clock)
+            await end_task(clock)
         text = f"{worker.worker.name} {end}"
         self.lost_workers += 1
         self._workers.remove(worker)

@@ -33,7 +33,7 @@ RecipeWriter: TypeAlias = "Callable[[Any, Path], list[str]]"
 Recorder: TypeAlias = "Callable[[Path], None]"
 Preflight: TypeAlias = "Callable[[list[str]], Plan | None]"
 PluginFunction: TypeAlias = Literal[
-    "exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight"
+    "exporter", "recipe_writer", "step_recorder", "learning_recorder", "preflight", "conform"
 ]
 
 EPISODE_SUPPLIES: tuple[Supply, ...] = (
@@ -47,6 +47,7 @@ _PARTS: dict[PluginFunction, str] = {
     "step_recorder": "recorder of a step",
     "learning_recorder": "recorder of learning runs",
     "preflight": "check of the trainer's arguments",
+    "conform": "estimators to grade",
 }
 """Names of the functions of a plugin, for messages."""
 _warned: set[tuple[str, str]] = set()
@@ -248,6 +249,8 @@ class TrainerPlugin:
             for `gem-core doctor --trainer`, with the same checks as a run but without starting a process or
             loading a model. It raises an error if a run would be rejected, and otherwise returns what the
             run would do; see `gem_core.trainers._plan`.
+        conform: ``() -> Mapping[str, GradedEstimator]``, which returns estimators of the trainer and of
+            gem-core in it for `gem-core conform --trainer`; see `gem_lab._conform`.
     """
 
     supported: SupportedTrainer
@@ -257,6 +260,7 @@ class TrainerPlugin:
     learning_recorder: str | Recorder | None = None
     files: Mapping[str, str] = field(default_factory=dict)
     preflight: str | Preflight | None = None
+    conform: str | Callable[[], Mapping[str, Any]] | None = None
 
     def load(self, part: PluginFunction) -> Callable[..., Any]:
         """Return the function of one of the attributes above, such as "exporter".

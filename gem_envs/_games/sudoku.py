@@ -136,14 +136,14 @@ class Sudoku(TurnBasedEnv[list[int]]):
         True for the move that completes the board, None for a right move before it. Every move is wrong if
         the board has no solution, or more than one.
         """
-        from gem_envs._games.sudoku_second_solver import solutions
+        from gem_envs._games.sudoku_second_solver import ways_to_fill
 
         self._require_running("verify")
         move = next((move for box in self.find(action) if (move := self.parse(box.strip()))), None)
         if move is None:
             return None
         board = self.board()
-        ways = solutions(board)
+        ways = ways_to_fill(board)
         if len(ways) != 1 or tuple(move) not in ways[0]:
             return False
         return True if board.count(".") == 1 else None

@@ -13,7 +13,7 @@ _Need: TypeAlias = tuple[str, int, int]
 """A requirement: something that exactly one placement must provide, such as the number 3 in row 1."""
 
 
-def solutions(board: str, most: int = 2) -> list[frozenset[_Placement]]:
+def ways_to_fill(board: str, most: int = 2) -> list[frozenset[_Placement]]:
     """Return up to `most` ways to fill a board, each with all placements.
 
     Args:

@@ -1,4 +1,4 @@
-"""Import modules of a checkout without installing it: `importable`."""
+"""Import modules of a checkout without installing it: `make_importable`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _lock = ForkSafeLock()
 
 
 @contextmanager
-def importable(
+def make_importable(
     folder: Path, packages: Sequence[str], replaced: Mapping[str, Mapping[str, object]]
 ) -> Iterator[None]:
     """Make a package importable from a folder, without running the ``__init__`` of its packages.

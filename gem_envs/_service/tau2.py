@@ -19,7 +19,7 @@ from gem_core._util.checks import check_choice
 from gem_core._util.foreign_json import read_json_file
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
-from gem_envs._service.checkout import importable
+from gem_envs._service.checkout import make_importable
 from gem_envs._service.domain import Database, Domain, Operation, OperationRefused, ServiceTask
 
 SPLITS = ("base", "train", "test")
@@ -59,7 +59,7 @@ def load_tau2(root: str, split: str = "test") -> Domain:
         tasks = read_json_file(folder / "tasks.json")
         chosen = set(read_json_file(folder / "split_tasks.json")[split])
         policy = (folder / "policy.md").read_text(encoding="utf-8").strip()
-        with importable(Path(root) / "src", _PACKAGES, _replaced(Path(root) / "data")):
+        with make_importable(Path(root) / "src", _PACKAGES, _replaced(Path(root) / "data")):
             module = importlib.import_module("tau2.domains.retail.tools")
         tools, model = module.RetailTools, module.RetailDB
         initial = _dump(model.model_validate_json((folder / "db.json").read_text(encoding="utf-8")))

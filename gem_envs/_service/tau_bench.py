@@ -15,7 +15,7 @@ from typing import Any
 from gem_core._util.checks import check_choice
 from gem_core._util.messages import error_line
 from gem_core.errors import DataError
-from gem_envs._service.checkout import importable
+from gem_envs._service.checkout import make_importable
 from gem_envs._service.domain import Database, Domain, Operation, OperationRefused, ServiceTask
 
 SPLITS = ("test", "train", "dev")
@@ -52,7 +52,7 @@ def load_tau_bench(root: str, split: str = "test") -> Domain:
             for name in ("orders", "products", "users")
         }
         records = {"tau_bench.types": {"Action": _Fields, "Task": _Fields}}
-        with importable(Path(root), _PACKAGES, records):
+        with make_importable(Path(root), _PACKAGES, records):
             tools = importlib.import_module("tau_bench.envs.retail.tools").ALL_TOOLS
             module = importlib.import_module(f"tau_bench.envs.retail.tasks_{split}")
         rows = next(value for name, value in vars(module).items() if name.startswith("TASKS"))

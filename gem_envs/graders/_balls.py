@@ -98,7 +98,7 @@ def divide(a: Ball, b: Ball) -> Ball:
     return multiply(a, inverse(b))
 
 
-def absolute(a: Ball) -> Ball:
+def magnitude(a: Ball) -> Ball:
     """Return the absolute value."""
     if not a.im:
         return Ball(abs(a.re), _ZERO, a.rad)

@@ -256,7 +256,7 @@ def _function(name: str, x: Number, extra: Number | None) -> Number:
     if name == "sqrt":
         return _nth_root(x, Fraction(2) if extra is None else extra)
     if name == "abs":
-        return abs(x) if isinstance(x, Fraction) else _balls.absolute(x)
+        return abs(x) if isinstance(x, Fraction) else _balls.magnitude(x)
     if name == "deg":
         return _balls.divide(_balls.multiply(to_ball(x), to_ball(_name("pi", 0))), ball(180))
     if name == "!":

@@ -26,7 +26,7 @@ from gem_lab._cli._signals import ends_like_ctrl_c
 
 COMMANDS = (
     "envs", "play", "new", "check", "train", "eval", "report", "tiny", "data", "export", "path", "view",
-    "bench", "consistency", "exam", "repro", "sandbox", "serve", "template", "harness",
+    "bench", "consistency", "conform", "exam", "repro", "sandbox", "serve", "template", "harness",
     "doctor",
 )  # fmt: skip
 """Commands of gem-core in the order of the help; those of other packages follow."""

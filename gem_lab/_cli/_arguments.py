@@ -321,7 +321,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     return parse
 
 
-def number(
+def number_between(
     low: float | None = None, high: float | None = None, *, above: float | None = None
 ) -> Callable[[str], float]:
     """Return an argparse type for a finite number within bounds; see `check_number`."""
@@ -336,8 +336,8 @@ def number(
 
 
 positive_int = whole_number(1)
-a_number = number()
-positive_float = number(above=0)
+a_number = number_between()
+positive_float = number_between(above=0)
 seed = whole_number(0)
 
 

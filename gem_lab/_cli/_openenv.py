@@ -66,10 +66,10 @@ def add_parser(kinds: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         help="write an OpenEnv package that serves the environment, instead of serving it",
     )  # fmt: skip
     add_env_arguments(parser)
-    parser.set_defaults(serve=serve)
+    parser.set_defaults(serve=serve_openenv)
 
 
-def serve(args: argparse.Namespace) -> int:
+def serve_openenv(args: argparse.Namespace) -> int:
     """Serve until a signal."""
     if args.package:
         return _write_package(args)
@@ -101,7 +101,7 @@ def serve(args: argparse.Namespace) -> int:
         )
     _allow_many_files()
 
-    async def serve() -> None:
+    async def serve_openenv() -> None:
         async with OpenEnvServer(envs, limits, token, gem_core.__version__) as server:
             await server.listen(args.host, args.port, tls, args.allow_host, args.public)
             host = f"[{args.host}]" if ":" in args.host else args.host
@@ -111,7 +111,7 @@ def serve(args: argparse.Namespace) -> int:
             _drain_at_signals(server)
             await server.wait_closed()
 
-    run_loop(serve())
+    run_loop(serve_openenv())
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gem_core.errors import ConfigError
 from gem_lab._cli import _console
-from gem_lab._cli._arguments import CliCommand, add_json_flag, number, positive_float
+from gem_lab._cli._arguments import CliCommand, add_json_flag, number_between, positive_float
 from gem_lab._pages.document import check_page
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gamma",
-        type=number(0, 1),
+        type=number_between(0, 1),
         default=1.0,
         metavar="G",
         help="discount of the return-to-go, for episodes that do not record one (default 1)",

@@ -7,7 +7,7 @@ from typing import Any
 
 from gem_core._util.options import list_options
 from gem_lab.repro._recipe import ADAM_BETAS, Recipe, reject_unsupported
-from gem_lab.repro._script import flags, write_script
+from gem_lab.repro._script import as_flags, write_script
 from gem_lab.train._config import SUPPLIES, TrainConfig
 
 NOTES = ("Each step draws its tasks from the seed; the other trainers go through one list of tasks.",)
@@ -57,5 +57,5 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         if name in shared and value is not None and value is not False and value not in ("", {})
     }
     values = {name.replace("_", "-"): value for name, value in {**values, **FIXED}.items()}
-    write_script(Path(folder) / "run.sh", "gem-core train", flags(values), notes=NOTES)
+    write_script(Path(folder) / "run.sh", "gem-core train", as_flags(values), notes=NOTES)
     return list(NOTES)

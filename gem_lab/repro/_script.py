@@ -48,7 +48,7 @@ def write_script(
     os.chmod(path, 0o755)
 
 
-def flags(values: Mapping[str, Any]) -> list[list[str]]:
+def as_flags(values: Mapping[str, Any]) -> list[list[str]]:
     """Return settings as ``--name value`` flags, one per line.
 
     True is a flag without a value, a list or tuple is a flag with several values, and a mapping is written as

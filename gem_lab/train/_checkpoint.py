@@ -116,7 +116,7 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
         CheckpointError: The state cannot be read, or has another format.
     """
     path = checkpoint / STATE_NAME
-    with reading(checkpoint):
+    with state_errors_named(checkpoint):
         state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"cannot read {path}: it holds no state of a training run")
@@ -131,7 +131,7 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def reading(checkpoint: Path) -> Iterator[None]:
+def state_errors_named(checkpoint: Path) -> Iterator[None]:
     """Report each error in the ``with`` block, which reads the trainer's state, as one of its file.
 
     Raises:

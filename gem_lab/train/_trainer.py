@@ -41,7 +41,7 @@ from gem_chat._stop_ids import engine_stop_ids, response_stops
 from gem_chat._vision import tokenizer_of
 from gem_core._tasks import evaluation_tasks
 from gem_core._util.seeds import derive_rng, derive_seed
-from gem_core.advantages import returns
+from gem_core.advantages import returns, with_threads
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, episode_metrics, trainable_turn_rewards
 from gem_core.rollout._estimator_inputs import EpisodeTurns
@@ -49,11 +49,12 @@ from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow
+from gem_core.trainers._estimators import threads_of
 from gem_lab._cut_turns import CutTurns
 from gem_lab._engines.loading import context_limit, load_model, load_processor, pick_device
 from gem_lab._engines.sampling import BatchingPolicy
 from gem_lab.train._batches import Batch, make_batch, score_tokens
-from gem_lab.train._checkpoint import agent_folder, list_checkpoints, reading
+from gem_lab.train._checkpoint import agent_folder, list_checkpoints, state_errors_named
 from gem_lab.train._config import TINY, LossScale, TrainConfig
 from gem_lab.train._models import prepare_model
 from gem_lab.train._process import tune_process
@@ -130,7 +131,7 @@ class Trainer:
         self.progress = Progress()
         self.ledger = SourceLedger()
         if checkpoint is not None:
-            with reading(checkpoint):
+            with state_errors_named(checkpoint):
                 self._restore(state)
         decoders = {agent: learner.tokenizer.decode for agent, learner in self.learners.items()}
         self.sinks = self.records.begin(self.progress, decoders)
@@ -399,7 +400,8 @@ class Learner:
             for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
                 turn.advantage = 0.0 if config.zero_advantages else float(advantage)
         metrics = stats.metrics()
-        turn_returns = returns(trainable_turn_rewards(episodes), config.gamma)
+        rewards = with_threads(trainable_turn_rewards(episodes), threads_of(played))
+        turn_returns = returns(rewards, config.gamma)
         if values and (variance := np.concatenate(turn_returns).var()):
             errors = [target - value for target, value in zip(turn_returns, values, strict=True)]
             metrics["train/explained_variance"] = float(1 - np.concatenate(errors).var() / variance)

@@ -20,7 +20,7 @@ from gem_envs._terminal.folder import _rewards
 from gem_envs.data._columns import _decoded
 from gem_envs.data._file_rows import FileRows
 from gem_envs.tools._http import HttpClient
-from gem_envs.tools.mcp._config import read_config as read_servers
+from gem_envs.tools.mcp._config import read_servers
 from gem_envs.tools.search._folders import read_facts
 from gem_lab._cli._arguments import parse_kwargs
 from gem_lab._run_folders import read_json_lines

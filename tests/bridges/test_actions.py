@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gem_bridges._actions import ActionGrammar, describe, draw, resolved
+from gem_bridges._actions import ActionGrammar, describe_values, random_value, without_references
 from gem_chat._calls.schema import problem
 from gem_core.errors import ConfigError
 
@@ -79,7 +79,7 @@ def test_no_text_raises(text):
 @given(st.sampled_from(SCHEMAS), st.integers(0, 2**32))
 def test_a_sampled_action_fits_and_is_read_back(schema, seed):
     grammar = ActionGrammar(schema)
-    value = draw(grammar.schema, Random(seed))
+    value = random_value(grammar.schema, Random(seed))
     assert problem(grammar.schema, value) is None
     assert grammar.read(grammar.write(value)) == (value, None, "")
 
@@ -96,8 +96,11 @@ def test_instructions_name_every_field():
     text = ActionGrammar(POINT).instructions()
     assert text.startswith("Answer with \\boxed{action}, where the action is a JSON object with")
     assert '"x": a number from 0 to 1; "label": text' in text
-    assert describe(resolved({"anyOf": [{"type": "integer"}, {"type": "string"}]})) == "a JSON value"
-    assert json.dumps(resolved(POINT)).count("$") == 0
+    assert (
+        describe_values(without_references({"anyOf": [{"type": "integer"}, {"type": "string"}]}))
+        == "a JSON value"
+    )
+    assert json.dumps(without_references(POINT)).count("$") == 0
 
 
 def _doubling(levels: int) -> dict:
@@ -149,6 +152,8 @@ def test_a_schema_without_end_is_a_config_error(name):
 
 def test_a_schema_may_be_named_twice_and_deep():
     twice = {"properties": {x: {"$ref": "#/$defs/U"} for x in "ab"}, "$defs": {"U": {"type": "integer"}}}
-    assert resolved(twice) == {"properties": {x: {"type": "integer"} for x in "ab"}}
-    assert resolved({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}}) == {"type": "string"}
-    assert resolved(_nested(50, "items"))
+    assert without_references(twice) == {"properties": {x: {"type": "integer"} for x in "ab"}}
+    assert without_references({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"type": "string"}}}) == {
+        "type": "string"
+    }
+    assert without_references(_nested(50, "items"))

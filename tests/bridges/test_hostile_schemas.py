@@ -2,7 +2,7 @@ from random import Random
 
 import pytest
 
-from gem_bridges._actions import ActionGrammar, resolved
+from gem_bridges._actions import ActionGrammar, without_references
 from gem_core.errors import ConfigError
 
 
@@ -71,7 +71,7 @@ def test_keywords_with_odd_values_are_ignored(schema):
 
 def test_references_inside_lists_and_with_escapes():
     schema = {"$ref": "#/$defs/a~1b/anyOf/1", "$defs": {"a/b": {"anyOf": [{}, {"type": "integer"}]}}}
-    assert resolved(schema) == {"type": "integer"}
+    assert without_references(schema) == {"type": "integer"}
     twice = {"type": "array", "items": {"type": "integer"}}
     both = {"properties": {"a": SELF, "b": SELF}, "$defs": {"M": twice}}
-    assert resolved(both)["properties"] == {"a": twice, "b": twice}
+    assert without_references(both)["properties"] == {"a": twice, "b": twice}

@@ -10,7 +10,8 @@ from tests.docs.blocks import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 NEW = {
-    "gem_envs/_games/new_game.py", "tests/envs/games/test_new_game.py", "gem_envs/graders/new.py",
+    "gem_envs/_games/new_game.py", "tests/envs/games/test_new_game.py", "gem_envs/graders/_new.py",
+    "gem_envs/graders/new.py", "gem_envs/datasets/_new.py",
     "tests/graders/test_new.py", "integrations/acme/gem_acme/", "integrations/acme/README.md",
     "constraints/acme.txt", "tests/trainers/acme/", "docs/trainers/acme.md",
 }  # fmt: skip

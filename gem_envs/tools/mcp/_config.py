@@ -76,7 +76,7 @@ class ServerConfig:
         return f"MCP server {self.name!r} ({without_secrets(where)})"
 
 
-def read_config(path: str | Path, **defaults: Any) -> list[ServerConfig]:
+def read_servers(path: str | Path, **defaults: Any) -> list[ServerConfig]:
     """Return the servers in a file ``{"mcpServers": {"name": {"command": ..., "args": [...]}, ...}}``.
 
     Other programs use such files too, so unknown keys are ignored. `defaults` are the values of fields that a

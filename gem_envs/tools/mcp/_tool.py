@@ -10,7 +10,7 @@ from gem_chat.tools import Tool, ToolResult, ToolState
 from gem_core.errors import ConfigError
 from gem_envs.tools import _loop
 from gem_envs.tools.mcp import _sdk
-from gem_envs.tools.mcp._config import ServerConfig, read_config, server_config
+from gem_envs.tools.mcp._config import ServerConfig, read_servers, server_config
 from gem_envs.tools.mcp._pool import Holder, pool_of
 
 
@@ -69,7 +69,7 @@ def mcp_tools(
     Args:
         command: Command line that starts the server.
         url: URL of a running server.
-        config: File with several servers; see `gem_envs.tools.mcp._config.read_config`.
+        config: File with several servers; see `gem_envs.tools.mcp._config.read_servers`.
         only: Names of the tools to use. None uses all.
         options: Other fields of `ServerConfig`, for every server that does not set its own.
 
@@ -81,7 +81,7 @@ def mcp_tools(
         raise ConfigError("mcp: expected exactly one of command=, url=, and config=")
     try:
         if config is not None:
-            servers = read_config(config, **options)
+            servers = read_servers(config, **options)
         else:
             servers = [server_config(options.pop("name", "mcp"), command=command, url=url, **options)]
     except TypeError as error:

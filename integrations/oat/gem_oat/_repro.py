@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gem_lab.repro import Recipe, reject_unsupported, write_script
-from gem_lab.repro._script import flags
+from gem_lab.repro._script import as_flags
 from gem_lab.repro._settings import read_settings
 
 COMMAND = "python -m gem_oat.train"
@@ -53,7 +53,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         adam_beta_2=recipe.adam_betas[1],
         gem_options={name.replace("_", "-"): value for name, value in options.items()},
     )
-    write_script(Path(folder) / "run.sh", COMMAND, flags(settings), notes=notes)
+    write_script(Path(folder) / "run.sh", COMMAND, as_flags(settings), notes=notes)
     return notes
 
 

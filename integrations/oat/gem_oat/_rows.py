@@ -8,11 +8,12 @@ from random import Random
 
 from oat.types import TransitionData
 
-from gem_core.advantages import ReturnStats, returns
+from gem_core.advantages import ReturnStats, returns, with_threads
 from gem_core.rollout import Episode, trainable_turn_rewards
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._metrics import without_tokens
 from gem_core.trainers import EstimatorChoice
+from gem_core.trainers._estimators import threads_of
 
 
 @dataclass
@@ -53,18 +54,23 @@ def turn_values(
     advantage.
 
     Raises:
+        ConfigError: An episode has side threads, and the estimator needs a critic.
         NonFiniteReward: A reward is not finite; the message names the episode and the turn.
     """
     rewards = trainable_turn_rewards(episodes)
-    turn_returns = returns(rewards, choice.gamma)
+    trainable = [episode for episode in episodes if episode.trainable]
+    turns = [EpisodeTurns.of(episode, choice.needs) for episode in trainable]
+    joined = with_threads(rewards, threads_of(turns))
+    turn_returns = returns(joined, choice.gamma)
     stats = ReturnStats.from_returns(turn_returns)
     if choice.estimator.uses_stats:
         return [episode.tolist() for episode in turn_returns], stats
     if "values" in choice.needs:
+        joined.require_main_thread(
+            choice.name, "the values of Oat's critic are those of one sequence of turns"
+        )
         return rewards, stats
-    trainable = [episode for episode in episodes if episode.trainable]
     groups = [episode.metadata.get("group", 0) for episode in trainable]
-    turns = [EpisodeTurns.of(episode, choice.needs) for episode in trainable]
     advantages, stats = choice.compute_turns(turns, groups)
     return [of_turns.tolist() for of_turns in advantages], stats
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gem_lab.repro import Recipe, reject_unsupported, write_script
-from gem_lab.repro._script import Verbatim, flags
+from gem_lab.repro._script import Verbatim, as_flags
 from gem_lab.repro._settings import read_settings
 from gem_openrlhf._labels import write as write_rows
 from gem_openrlhf._options import ONE_ROW
@@ -40,5 +40,5 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         model_folder=Verbatim('"$PWD/model"'),
         rollout_rows=recipe.micro_batch(8),
     )
-    write_script(Path(folder) / "run.sh", COMMAND, flags(settings), notes=NOTES)
+    write_script(Path(folder) / "run.sh", COMMAND, as_flags(settings), notes=NOTES)
     return list(NOTES)

@@ -36,4 +36,5 @@ TRAINER = TrainerPlugin(
     exporter="gem_rl2._rows:write",
     recipe_writer="gem_rl2._repro:write",
     preflight="gem_rl2._train:check",
+    conform="gem_rl2._conform:estimators",
 )

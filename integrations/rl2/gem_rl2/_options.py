@@ -102,8 +102,13 @@ def check_config(config: Any, upstream: Upstream) -> None:
             )
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout
-    _check_updates(config, upstream, rows_vary=partial or options.context == "rebuild")
-    reject_listed(_SUPPORTED, config, {INDEX: upstream.is_index})
+    several = options.context == "rebuild" or options.harness is not None
+    _check_updates(config, upstream, rows_vary=partial or several)
+    by_row = several and config.actor.avg_level == "sequence"
+    in_loss = by_row and not upstream.is_index and config.actor.kl.type == "loss"
+    reject_listed(
+        _SUPPORTED, config, {INDEX: upstream.is_index, "mean over rows": by_row, "penalty per row": in_loss}
+    )
     turns = config.rollout.max_turns if upstream.is_index else math.inf
     if options.max_turns is not None and options.max_turns > turns:
         raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gem_core.errors import PolicyError
+from gem_core.errors import ConfigError, PolicyError
 from gem_core.rollout import Episode, Generation, Row
 
 
@@ -68,7 +68,15 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
 
     An episode that is not trainable becomes a row without an action token, so that the group keeps its number
     of samples; its only metric in RL2 is a reward of NaN.
+
+    Raises:
+        ConfigError: The episode has side threads, which RL2's samples cannot hold.
     """
+    if episode.threads:
+        raise ConfigError(
+            f"an episode of {episode.env_id} has side threads, but RL2's samples have no place for them; use "
+            "an agent with one thread, or another trainer"
+        )
     sample.state_dicts = [
         {
             "states": row.token_ids,

@@ -21,7 +21,7 @@ from gem_roll import _SUPPORTED
 from gem_roll._env import NO_IMAGES, read_env_type
 from gem_roll._kinds import OURS, SECTION, TRAJECTORY, has_several_rows, managers_of, tag_section
 from gem_roll._tasks import check_every_row_is_played, table_of
-from gem_roll._updates import needs_old_logprobs
+from gem_roll._updates import AVERAGES, needs_old_logprobs
 
 PREFIX = f"custom_envs.{SECTION}."
 OTHER_MANAGERS: tuple[Need, ...] = ("group_ids", "lengths")
@@ -137,6 +137,7 @@ def _check_estimator(config: Any, choice: EstimatorChoice, several: set[bool | N
     sections = {
         "estimator": True,
         "several rows": several != {False},
+        "mean over rows": several != {False} and config.loss_agg_mode in AVERAGES,
         "several updates": needs_old_logprobs(config),
         "all collected turns": collected,
     }

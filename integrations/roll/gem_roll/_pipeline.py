@@ -20,12 +20,13 @@ from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.trainers import batch_metrics
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._interface import expect_listed, unsupported
+from gem_core.trainers._weights import row_factors
 from gem_roll import _SUPPORTED
 from gem_roll._advantages import compute_advantages
 from gem_roll._failures import PlayedOnly, episodes_of, guard_group_filter, take_failed
 from gem_roll._options import check_config
 from gem_roll._rows import EPISODE_JSON, TURN_IDS, TURNS, object_array
-from gem_roll._updates import needs_old_logprobs, update_size
+from gem_roll._updates import AVERAGES, needs_old_logprobs, update_size
 
 expect_listed(_SUPPORTED, "pipeline")
 
@@ -92,6 +93,7 @@ class ReBNAgenticPipeline(AgenticPipeline):  # type: ignore[misc]
             data = self._without_surplus(data)
         adjusted = super().adjust_batch(data, mode)
         mask_copies(adjusted)
+        weigh_rows(adjusted, self.pipeline_config.loss_agg_mode)
         self._check_updates(len(adjusted))
         self._advantages_wait = True
         copies = int(is_copy(adjusted).sum())
@@ -156,6 +158,20 @@ def mask_copies(data: DataProto) -> None:
     names[first] = rows[first].astype(str)
     data.non_tensor_batch[ROW_NAME] = names
     del data[_ROW]
+
+
+def weigh_rows(data: DataProto, loss_agg_mode: str) -> None:
+    """Multiply the advantages of each row by its factor in `row_factors`, if episodes may have several rows.
+
+    Args:
+        data: ROLL's batch with the rows of an update; masked ones do not count.
+        loss_agg_mode: ROLL's option.
+    """
+    if "step" in data.non_tensor_batch:
+        lengths = data.batch["response_mask"][:, 1:].sum(1).int().tolist()
+        average = AVERAGES.get(loss_agg_mode, "tokens")
+        factors = row_factors(average, lengths, data.non_tensor_batch["traj_id"].tolist())
+        data.batch[ADVANTAGES] *= data.batch[ADVANTAGES].new_tensor(factors)[:, None]
 
 
 def is_copy(data: DataProto) -> Any:

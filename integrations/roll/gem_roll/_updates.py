@@ -1,11 +1,15 @@
-"""The number of updates in a step, which decides when ROLL has to compute the old log-probs."""
+"""The updates of a step: their number, which decides when ROLL computes old log-probs, and their averages."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
+from gem_core.trainers._weights import RowAverage
 from gem_roll._kinds import has_several_rows, managers_of
+
+AVERAGES: dict[str, RowAverage] = {"seq-mean-token-mean": "row means", "seq-mean-token-sum": "row sums"}
+"""Values of ``loss_agg_mode`` that average over rows; the others give every token the same weight."""
 
 
 def update_size(config: Any) -> int:

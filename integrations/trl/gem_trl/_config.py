@@ -10,6 +10,7 @@ from gem_core.errors import ConfigError
 from gem_core.rollout._limits import TokenLimit
 from gem_core.trainers import EstimatorChoice, PluginOptions
 from gem_core.trainers._options import AdvantageOptions, option_at, reject_changed
+from gem_core.trainers._weights import RowAverage
 from gem_trl import _SUPPORTED
 
 OWN_ROLLOUTS: tuple[Need, ...] = ("group_ids", "lengths")
@@ -44,6 +45,39 @@ SAMPLER_SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("fsdp", ("", [], False), "the sampler needs whole weights; use DDP or ZeRO"),
 )
 """Further settings for episodes that GEM plays without vLLM, in the same form."""
+
+AVERAGES: dict[str, RowAverage] = {
+    **dict.fromkeys(("grpo", "sapo"), "row means"),
+    **dict.fromkeys(("dr_grpo", "luspo"), "row sums"),
+}
+"""What a ``loss_type`` of TRL averages over, where that is not the tokens."""
+_ROWS = "with several rows per episode (gem.context=rebuild or gem.harness), "
+SEVERAL_ROWS = (
+    (
+        "loss_type",
+        ("grpo", "sapo", "dr_grpo", "luspo", "dapo", "cispo"),
+        f"{_ROWS}the weight of a token would depend on the rows; use dapo, cispo, grpo, or dr_grpo",
+    ),
+    ("importance_sampling_level", "token", f"{_ROWS}a ratio of whole rows would depend on them; use token"),
+    ("off_policy_mask_threshold", None, f"{_ROWS}a mask of whole rows would depend on them; omit it"),
+)
+"""Further settings if an episode may have several rows, in the same form."""
+VLLM_ROWS = (
+    (
+        "vllm_importance_sampling_mode",
+        ("token_truncate", "token_mask"),
+        f"{_ROWS}a ratio of whole rows would depend on them; use token_truncate or token_mask",
+    ),
+)
+"""The same with vLLM's importance ratio."""
+MEAN_OVER_ROWS = (
+    (
+        "beta",
+        0.0,
+        f"{_ROWS}a penalty averages over rows, with no advantage to correct it; use loss_type=dapo",
+    ),
+)
+"""The same for the losses of `AVERAGES`."""
 
 REQUEST_ARGUMENTS = {
     **dict.fromkeys(("n", "best_of", "output_kind"), "a response is one sample"),
@@ -81,13 +115,25 @@ class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
             GemError: A value is not supported; the message names it.
         """
         options = type(self).read(asdict(self), prefix)
-        if options.context != "append":
-            raise ConfigError(
-                f"{prefix}context={options.context}: TRL trains on one row per episode, and a rebuilt "
-                "context may need several; use append"
-            )
         options.choose_estimator(played=True, prefix=prefix)
         return options
+
+    @property
+    def has_several_rows(self) -> bool:
+        """Whether an episode may have more than one row."""
+        return self.context == "rebuild" or self.harness is not None
+
+    def one_row(self, reason: str, prefix: str = "gem.") -> GemConfig:
+        """Return the options after rejecting a rebuilt context, whose episodes may need several rows.
+
+        Raises:
+            ConfigError: Contexts are rebuilt; the message gives the reason.
+        """
+        if self.context == "rebuild":
+            raise ConfigError(
+                f"{prefix}context=rebuild: an episode may have several rows, but {reason}; use append"
+            )
+        return self
 
     def choose_estimator(self, *, played: bool, prefix: str = "gem.") -> EstimatorChoice:
         """Return the estimator with its options.
@@ -116,7 +162,9 @@ def changed_distribution(args: Any) -> str:
     return ""
 
 
-def check_args(args: Any, choice: EstimatorChoice, *, played: bool, own_rows: bool) -> None:
+def check_args(
+    args: Any, choice: EstimatorChoice, *, played: bool, own_rows: bool, several_rows: bool = False
+) -> None:
     """Before a model is loaded, reject settings of TRL that would have no effect or a wrong effect.
 
     Args:
@@ -124,6 +172,7 @@ def check_args(args: Any, choice: EstimatorChoice, *, played: bool, own_rows: bo
         choice: The estimator.
         played: Whether GEM plays the episodes.
         own_rows: Whether there are reward functions for rows of the user's own.
+        several_rows: Whether an episode may have several rows.
 
     Raises:
         ConfigError: A setting is not supported; the message names it and the reason.
@@ -135,11 +184,17 @@ def check_args(args: Any, choice: EstimatorChoice, *, played: bool, own_rows: bo
     if not played:
         return
     uses_vllm = option_at(args, "use_vllm", False)
+    if several_rows:
+        reject_changed(args, SEVERAL_ROWS)
+        if args.loss_type in AVERAGES:
+            reject_changed(args, MEAN_OVER_ROWS)
     reject_changed(args, GEM_SETTINGS if uses_vllm else SAMPLER_SETTINGS)
     for name in option_at(args, "generation_kwargs", {}):
         if name in REQUEST_ARGUMENTS:
             raise ConfigError(f"generation_kwargs: {name}: {REQUEST_ARGUMENTS[name]}; omit it")
     corrects = uses_vllm and option_at(args, "vllm_importance_sampling_correction", False)
+    if several_rows and corrects:
+        reject_changed(args, VLLM_ROWS)
     if corrects and (changed := changed_distribution(args)):
         raise ConfigError(
             f"{changed}: vLLM's log-probs are those of the changed distribution, TRL's are the policy's, and "

@@ -9,12 +9,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from gem_chat import EpisodePlayer
 from gem_chat._concurrency import EpisodeLoop, play_tasks
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, Policy, Turn
+from gem_core.rollout import Episode, Policy, Row, Turn
+from gem_core.rollout._rows import masked_row
 from gem_core.tasks import TaskRow
 from gem_core.trainers._tasks import check_tasks
 from gem_lab._engines.loading import context_limit
@@ -37,7 +39,9 @@ def rollout(gem: GemConfig | None = None) -> Rollout:
     Raises:
         GemError: An option is not supported.
     """
-    return Rollout((gem or GemConfig()).checked())
+    return Rollout(
+        (gem or GemConfig()).checked().one_row("TRL's own advantages take each row for an episode")
+    )
 
 
 class Rollout:
@@ -48,14 +52,18 @@ class Rollout:
         own_rows: Whether a prompt that is not a task is answered in an episode of one turn; otherwise it is
             an error.
 
+        several_rows: Whether the trainer takes several rows per episode.
+
     Attributes:
         tasks: Tasks of the last call, in the order of the prompts; None for other prompts.
         episodes: Their episodes. The reward of an answer is 0, because only reward functions know it.
+        rows: The rows of the last call, each with the index of its episode; -1 for one that fills up.
     """
 
-    def __init__(self, gem: GemConfig, *, own_rows: bool = False) -> None:
+    def __init__(self, gem: GemConfig, *, own_rows: bool = False, several_rows: bool = False) -> None:
         self._gem = gem
         self._own_rows = own_rows
+        self._several_rows = several_rows
         self._loop = EpisodeLoop()  # one for all calls, because environments are reused
         weakref.finalize(self, self._loop.close)
         self._player: EpisodePlayer | None = None
@@ -63,9 +71,10 @@ class Rollout:
         self._calls: Counter[str] = Counter()
         self.tasks: list[TaskRow | None] = []
         self.episodes: list[Episode] = []
+        self.rows: list[tuple[int, Row]] = []
 
     def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """Play the tasks in the prompts; return the columns that TRL expects, and ``gem_return``.
+        """Play the tasks in the prompts; return the columns that TRL expects, and ``gem_return`` per prompt.
 
         An episode that is not trainable becomes a row that is masked out, because TRL needs tokens in every
         row; its ``gem_return`` is None.
@@ -97,11 +106,28 @@ class Rollout:
         name = f"{split}/{step}/{self._calls[split]}/{trainer.accelerator.process_index}"
         with open_policy(trainer, self._player, name) as policy:
             self.episodes = self._loop.run(self._play(policy, trainer, split, name, prompt_ids))
-        found = columns(self.episodes, tokenizer.pad_token_id)
+        self.rows = self._lay_out(trainer, tokenizer.pad_token_id)
+        found = columns([row for _, row in self.rows])
+        found["gem_return"] = [one.total_reward if one.trainable else None for one in self.episodes]
         for number, task in enumerate(self.tasks):
             if task is None:
                 found["gem_return"][number] = None
         return found
+
+    def _lay_out(self, trainer: GRPOTrainer, pad_id: int) -> list[tuple[int, Row]]:
+        """Return the rows of the episodes, and masked ones that fill up the batch.
+
+        TRL cuts a rollout into equal parts and drops the rest, and it gathers the lengths of all rows, so
+        each rank needs the same multiple of the number of parts.
+        """
+        if not self._several_rows:
+            return [(index, episode.only_row(pad_id)) for index, episode in enumerate(self.episodes)]
+        rows = [(n, row) for n, episode in enumerate(self.episodes) for row in episode.rows(pad_id=pad_id)]
+        parts = trainer.args.steps_per_generation if trainer.model.training else 1
+        most = max(gather_object([len(rows)]))
+        if most > len(self.episodes):
+            most = -(-most // parts) * parts
+        return rows + [(-1, masked_row(pad_id))] * (most - len(rows))
 
     async def _play(
         self, policy: Policy, trainer: GRPOTrainer, split: str, name: str, prompt_ids: Sequence[list[int]]
@@ -145,13 +171,11 @@ async def answer(policy: Policy, prompt_ids: list[int], max_tokens: float, reque
     return Episode("", None, [turn], not cut, cut, "truncated" if cut else "terminated")
 
 
-def columns(episodes: Sequence[Episode], pad_id: int) -> dict[str, list[Any]]:
-    """Return the columns of a rollout function, with one row per episode."""
-    rows = [episode.only_row(pad_id) for episode in episodes]
+def columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Return the columns of a rollout function that have one entry per row."""
     return {
         "prompt_ids": [row.prompt_ids for row in rows],
         "completion_ids": [row.response_ids for row in rows],
         "logprobs": [row.logprobs_or_zeros()[row.prompt_length :] for row in rows],
         "env_mask": [row.response_mask[row.prompt_length :] for row in rows],
-        "gem_return": [episode.total_reward if episode.trainable else None for episode in episodes],
     }

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from gem_lab.repro import Recipe, reject_unsupported, write_script
-from gem_lab.repro._script import flags
+from gem_lab.repro._script import as_flags
 from gem_lab.repro._settings import read_settings
 
 COMMAND = "accelerate launch --num_machines 1 --num_processes {gpus} -m gem_trl.grpo"
@@ -24,9 +24,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     Raises:
         ConfigError: TRL has no equivalent of an option.
     """
-    one_row = "TRL trains on one row per episode, and a rebuilt context may need several"
-    reasons = dict.fromkeys(recipe.changed("context", "raw"), one_row)
-    reasons |= recipe.images("gem_trl trains on text only") | recipe.critic()
+    reasons = recipe.images("gem_trl trains on text only") | recipe.critic()
     if recipe.group_size < 2:
         reasons["group_size"] = "TRL needs at least 2 episodes per task, with any estimator"
     reject_unsupported("TRL", reasons)
@@ -44,5 +42,5 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
         gem_options=options,
     )
     notes = [UPDATES] if recipe.minibatches > 1 else []
-    write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), flags(settings), notes=notes)
+    write_script(Path(folder) / "run.sh", COMMAND.format(gpus=recipe.gpus), as_flags(settings), notes=notes)
     return notes

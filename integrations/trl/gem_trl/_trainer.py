@@ -16,7 +16,7 @@ from trl import GRPOConfig, GRPOTrainer
 from gem_core._core import Split
 from gem_core.advantages._tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
-from gem_core.rollout import Episode
+from gem_core.rollout import Episode, Row
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._failures import nothing_trainable
 from gem_core.rollout._metrics import without_tokens
@@ -24,8 +24,9 @@ from gem_core.rollout._sources import SourceLedger
 from gem_core.trainers import batch_metrics
 from gem_core.trainers._failures import evaluation_logs
 from gem_core.trainers._imports import replaced
+from gem_core.trainers._weights import row_factors
 from gem_trl import _upstream
-from gem_trl._config import GemConfig, check_args
+from gem_trl._config import AVERAGES, GemConfig, check_args
 from gem_trl._dataset import check_dataset, is_task, mix, row_source, source_rows
 from gem_trl._playing import Rollout
 from gem_trl._rewards import episode_return, on_own_rows
@@ -93,10 +94,14 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         if own_rows and kinds == {True}:
             raise ConfigError("reward_funcs: the rows are tasks, whose reward is the return; omit it")
         played = not own_rows or True in kinds
-        self.gem_rollout = Rollout(self.gem, own_rows=own_rows) if played else None
+        if own_rows:
+            self.gem.one_row("reward functions score rows")
+        several = not own_rows
+        self.gem_rollout = Rollout(self.gem, own_rows=own_rows, several_rows=several) if played else None
         self.choice = self.gem.choose_estimator(played=played)
         _check_loss(type(self), config)
-        check_args(config, self.choice, played=played, own_rows=own_rows)
+        several_rows = several and self.gem.has_several_rows
+        check_args(config, self.choice, played=played, own_rows=own_rows, several_rows=several_rows)
         if played:
             for name in ("tools", "environment_factory", "rollout_func"):
                 if bound.get(name):
@@ -129,23 +134,31 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         output: dict[str, torch.Tensor] = super()._generate_and_score_completions(inputs)
         mask = output["completion_mask"] * output.get("tool_mask", 1)
-        episodes = self.gem_rollout.episodes if self.gem_rollout else None
-        turn_ids = turn_ids_from_mask(mask) if episodes is None else _turn_ids(episodes, mask)
+        placed: list[tuple[int, Sequence[int]]]  # the episode of each row, and its turns
+        if self.gem_rollout is None:
+            turn_ids = turn_ids_from_mask(mask)
+            placed = [(n, range(int(of_row.max()) + 1)) for n, of_row in enumerate(turn_ids)]
+        else:
+            turn_ids = _turn_ids([row for _, row in self.gem_rollout.rows], mask)
+            placed = [(episode, row.turns) for episode, row in self.gem_rollout.rows]
         rows = self._score(sources, turn_ids.cpu(), output.get("importance_sampling_ratio"))
         every_row: list[ScoredRow] = gather_object(rows)
         samples = self.num_generations if training else self.num_generations_eval
         groups = [number // samples for number in range(len(every_row))]  # as in TRL's own advantages
         advantages, stats = self.choice.compute_turns([row.turns for row in every_row], groups)
         if any(row.lost for row in every_row):
-            kept = torch.tensor([not row.lost for row in rows], device=mask.device)
+            kept = torch.tensor([n >= 0 and not rows[n].lost for n, _ in placed], device=mask.device)
             mask = mask * kept[:, None]
             output["tool_mask"] = mask
             output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
         first = self.accelerator.process_index * len(rows)
         values = torch.zeros(mask.shape)
-        for row, of_turns in enumerate(advantages[first : first + len(rows)]):
-            if len(of_turns):
-                values[row] = torch.tensor([*of_turns, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
+        for row, ((number, turns), factor) in enumerate(
+            zip(placed, self._factors(mask, placed), strict=True)
+        ):
+            if number >= 0 and len(of_episode := advantages[first + number]):
+                of_row = [of_episode[turn] * factor for turn in turns]
+                values[row] = torch.tensor([*of_row, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
         output["advantages"] = values.to(mask.device)
         self._log_advantages([float(of_turns.mean()) if len(of_turns) else 0.0 for of_turns in advantages])
         if not training:
@@ -164,18 +177,19 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def _score(
         self, sources: Sequence[str], turn_ids: torch.Tensor, ratio: torch.Tensor | None
     ) -> list[ScoredRow]:
-        """Return the rows of this process with their rewards.
+        """Return the episodes of this process with their rewards.
 
         Args:
             sources: Source of each row.
             turn_ids: Index of the turn of each token, -1 outside of responses.
             ratio: TRL's importance ratio, (rows, tokens) or (rows, 1); None without vLLM's correction.
         """
-        scores = self._own_scores(len(turn_ids))
+        scores = self._own_scores(len(sources))
         rows = []
-        for number, (source, of_row, score) in enumerate(zip(sources, turn_ids, scores, strict=True)):
+        for number, (source, score) in enumerate(zip(sources, scores, strict=True)):
             outline, lost = None, NO_REWARD if math.isnan(score) else ""
             if self.gem_rollout is None:
+                of_row = turn_ids[number]
                 lengths = torch.bincount(of_row[of_row >= 0]).tolist()
                 turns = EpisodeTurns([0.0] * (len(lengths) - 1) + [score] * bool(lengths), lengths, source)
             else:
@@ -191,6 +205,14 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 lost = lost or MASKED
             rows.append(ScoredRow(source, EpisodeTurns([], []) if lost else turns, lost, outline))
         return rows
+
+    def _factors(self, mask: torch.Tensor, placed: Sequence[tuple[int, Any]]) -> list[float]:
+        """Return the factor of each row of this process; see `gem_core.trainers._weights`."""
+        rank, average = self.accelerator.process_index, AVERAGES.get(self.loss_type, "tokens")
+        own = zip(placed, mask.sum(1).tolist(), strict=True)
+        every = gather_object([((rank, episode), int(length)) for (episode, _), length in own])
+        factors = row_factors(average, [length for _, length in every], [episode for episode, _ in every])
+        return factors[rank * len(placed) : (rank + 1) * len(placed)]
 
     def _count_sources(self, step: str, rows: Sequence[ScoredRow]) -> dict[str, float]:
         """Return the metrics of each source; raise an `EnvError` if a source has lost all of its rows."""
@@ -295,13 +317,12 @@ def _check_loss(cls: type, config: GRPOConfig) -> None:
             )
 
 
-def _turn_ids(episodes: Sequence[Episode], mask: torch.Tensor) -> torch.Tensor:
-    """Return the turn of each completion token, -1 outside of responses.
+def _turn_ids(rows: Sequence[Row], mask: torch.Tensor) -> torch.Tensor:
+    """Return the turn of each completion token within its row, -1 outside of responses.
 
     Raises:
         ConfigError: The mask of the loss does not cover exactly the responses.
     """
-    rows = [episode.only_row(0) for episode in episodes]
     turn_ids = [row.turn_ids[row.prompt_length :] for row in rows]
     ids = torch.tensor([of_row + [-1] * (mask.shape[1] - len(of_row)) for of_row in turn_ids])
     if not torch.equal(ids >= 0, mask.cpu() != 0):

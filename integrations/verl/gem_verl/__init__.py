@@ -60,6 +60,7 @@ TRAINER = TrainerPlugin(
     exporter="gem_verl._rows:write",
     recipe_writer="gem_verl._repro:write",
     preflight="gem_verl._preflight:check",
+    conform="gem_verl._conform:estimators",
 )
 
 __getattr__, __dir__ = lazy_exports(

@@ -3,12 +3,16 @@
 ``actor.policy_loss.loss_mode`` names a function in verl's open registry. Most of them weigh each token by its
 own advantage; some average the advantages of a row, so that a good turn raises the probability of a bad one.
 No list can cover losses that users register, so the check calls the function that the run would call.
+
+With several rows per episode, a loss that averages over rows needs a factor per row. `row_average` finds out
+which one makes the gradient equal to that of one row per episode, in the same way.
 """
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_args
 
 import torch
 from omegaconf import open_dict
@@ -20,6 +24,9 @@ from gem_core._util.messages import error_line, unknown
 from gem_core.errors import ConfigError
 from gem_core.rollout._rows import RowSplit
 from gem_core.trainers import EstimatorChoice
+from gem_core.trainers._options import reject_listed
+from gem_core.trainers._weights import RowAverage, row_factors
+from gem_verl import _SUPPORTED
 
 OPTION = "actor_rollout_ref.actor.policy_loss.loss_mode"
 
@@ -48,7 +55,7 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
     differ = rows == "auto" and _turns_differ(choice)
     of_rows = _DIFFERENT if differ else _EQUAL
     try:
-        advantages, gradient = _probe(config, POLICY_LOSS_REGISTRY[mode], of_rows)
+        advantages, gradient, _ = _probe(config, POLICY_LOSS_REGISTRY[mode], of_rows)
     except Exception as error:
         cause = error.__cause__ or error  # Hydra wraps the errors of verl's config classes
         raise ConfigError(
@@ -70,41 +77,100 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
         )
 
 
-def _probe(
-    config: Any, loss: Any, of_rows: tuple[tuple[float, float], ...]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return advantages, and the gradient of the loss by the log-prob of each token, both (rows, tokens).
+def row_average(config: Any, *, ratios: bool) -> RowAverage:
+    """Return what the loss averages over, so that `row_factors` makes it independent of the rows.
 
-    Old and new log-probs are equal, so clipped ratios and penalties of distance do not matter.
+    Args:
+        config: The whole verl config, which `check_loss` accepts.
+        ratios: Whether new and old log-probs differ, which shows a ratio of whole rows. False accepts such
+            ratios, for rows that are turns by choice.
+
+    Raises:
+        ConfigError: No factor makes the gradient equal to that of one row per episode, or a term of the loss
+            without an advantage averages over rows.
+    """
+    actor = config.actor_rollout_ref.actor
+    mode = actor.policy_loss.get("loss_mode", "vanilla")
+
+    def gradient(factors: Sequence[float] | None, ratios: bool) -> torch.Tensor:
+        _, of_tokens, mask = _probe(config, POLICY_LOSS_REGISTRY[mode], _DIFFERENT, factors, ratios=ratios)
+        return of_tokens[mask > 0]
+
+    lengths = [length for of_row in _LENGTHS for length in of_row]
+    of_tokens, ones = torch.tensor(lengths), [1.0] * len(lengths)
+    averages: tuple[RowAverage, ...] = get_args(RowAverage)
+    for average in averages:
+        factors = row_factors(average, lengths, [turn // 2 for turn in range(len(lengths))])
+        scaled = gradient(ones, True) * torch.tensor(factors).repeat_interleave(of_tokens)
+        pairs = [(gradient(factors, ratios), gradient(None, ratios)), (gradient(factors, True), scaled)]
+        if all(torch.allclose(*pair, rtol=1e-4, atol=1e-7) for pair in pairs):
+            reject_listed(_SUPPORTED, config, {"mean over rows": average != "tokens"})
+            return average
+    raise ConfigError(
+        f"{OPTION}={mode} with loss_agg_mode={actor.loss_agg_mode} depends on how an episode is split into "
+        "rows, and no factor makes up for it; with several rows per episode, use a loss per token, such as "
+        "vanilla"
+    )
+
+
+def _probe(
+    config: Any,
+    loss: Any,
+    of_rows: tuple[tuple[float, float], ...],
+    factors: Sequence[float] | None = None,
+    *,
+    ratios: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return advantages, the gradient of the loss by the log-prob of each token, and the response mask.
+
+    Args:
+        config: The whole verl config.
+        loss: The function.
+        of_rows: Advantages of the two turns of each row.
+        factors: A factor for the advantages of each turn, with every turn in a row of its own; None leaves
+            both turns in one row.
+        ratios: Whether new and old log-probs differ. If they are equal, clipped ratios and penalties of
+            distance do not matter.
+
+    Returns:
+        Three tensors of shape (rows, tokens).
     """
     section = copy.deepcopy(config.actor_rollout_ref.actor)
     with open_dict(section):  # verl checks the sizes later, with the number of GPUs
         section.ppo_micro_batch_size, section.ppo_micro_batch_size_per_gpu = None, 1
     actor = omega_conf_to_dataclass(section)
     shape = len(_LENGTHS), max(map(sum, _LENGTHS)) + 1
-    advantages, mask = torch.zeros(shape), torch.zeros(shape)
+    advantages, turns = torch.zeros(shape), torch.full(shape, -1)
     for row, ((first, second), (one, two)) in enumerate(zip(of_rows, _LENGTHS, strict=True)):
-        for start, stop, advantage in ((0, one, first), (one + 1, one + 1 + two, second)):
-            advantages[row, start:stop], mask[row, start:stop] = advantage, 1.0
+        for turn, start, stop, advantage in ((0, 0, one, first), (1, one + 1, one + 1 + two, second)):
+            advantages[row, start:stop], turns[row, start:stop] = advantage, 2 * row + turn
+    log_probs = -(torch.arange(turns.numel()) % 5 + 1.0).reshape(shape) / 4
+    old = log_probs - ratios * (torch.arange(turns.numel()) % 7 - 3.0).reshape(shape) / 8
+    mask = (turns >= 0).float()
+    if factors is not None:
+        numbers = torch.arange(len(factors))
+        mask = (turns[numbers // 2] == numbers[:, None]).float()
+        advantages = advantages[numbers // 2] * mask * torch.tensor(factors)[:, None]
+        log_probs, old = log_probs[numbers // 2], old[numbers // 2]
     actor.global_batch_info.update(
         dp_size=1, batch_num_tokens=mask.sum().item(), global_batch_size=int(mask.any(1).sum()),
         loss_scale_factor=actor.loss_scale_factor,
     )  # fmt: skip
     correction = config.algorithm.get("rollout_correction") or {}
     weighted = correction.get("rollout_is") and not correction.get("bypass_mode")
-    log_probs = (-(torch.arange(mask.numel()) % 5 + 1.0).reshape(shape) / 4).requires_grad_()
+    log_probs.requires_grad_()
     with torch.random.fork_rng(devices=[]):  # some losses drop random tokens
         value, _ = loss(
-            old_log_prob=log_probs.detach(),
+            old_log_prob=old,
             log_prob=log_probs,
             advantages=advantages.clone(),
             response_mask=mask.bool(),
             loss_agg_mode=actor.loss_agg_mode,
             config=actor,
-            rollout_is_weights=torch.ones(shape) if weighted else None,
+            rollout_is_weights=torch.ones_like(mask) if weighted else None,
         )
         (gradient,) = torch.autograd.grad(value, log_probs)
-    return advantages, gradient
+    return advantages, gradient, mask
 
 
 def _turns_differ(choice: EstimatorChoice) -> bool:

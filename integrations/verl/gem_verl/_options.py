@@ -107,7 +107,7 @@ def check_config(config: Any) -> RowOptions:
     options, name = read_options(config), str(config.algorithm.adv_estimator)
     names = estimator_names()
     if name in names:
-        from gem_verl._losses import check_loss
+        from gem_verl._losses import check_loss, row_average
 
         critic = "values" in get_estimator(names[name]).needs
         without = critic and not config.critic.enable
@@ -116,6 +116,9 @@ def check_config(config: Any) -> RowOptions:
         choice = read_algorithm(config.algorithm, name, own_mode=own_mode)
         choice.check_group_size("actor_rollout_ref.rollout.n", config.actor_rollout_ref.rollout.n)
         check_loss(config, choice, options.rows)
+        if options.has_several_rows:
+            reject_listed(_SUPPORTED, config, {"rows that contexts need": options.rows == "auto"})
+            row_average(config, ratios=options.rows == "auto")
         correction = option_at(config.algorithm, "rollout_correction", {})
         corrects = correction.get("bypass_mode") or correction.get("rollout_is")
         reject_listed(_SUPPORTED, config, {"log-probs of the engine": corrects})

@@ -33,8 +33,10 @@ from gem_core.trainers import batch_metrics, unpack_facts
 from gem_core.trainers._facts import unpack_outlines, unpack_played
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._interface import expect_listed
+from gem_core.trainers._weights import row_factors
 from gem_verl import _SUPPORTED, _estimators, _failures, _manager  # noqa: F401  checks the interface early
 from gem_verl._dataset import explained
+from gem_verl._losses import row_average
 from gem_verl._options import TRAINER_MODES, check_config, chosen_estimator
 from gem_verl._plan import make_plan
 from gem_verl._sessions import copied_scores, index_of, join_sessions, session_of
@@ -181,11 +183,29 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
                 f"gem_verl: the response mask has {facts.stats.count} turns, but {turns} turns were "
                 "played; an option of verl changes the mask"
             )
+        if choice is not None and len(set(sessions)) < len(sessions):
+            self._weigh_rows(computed, keys, sessions)
         if pads:
             _fill(pads, computed)
         self._episodes += episodes
         self._stats = self._stats.merge(facts.stats)
         return KVBatchMeta(batch.keys, batch.tags, batch.partition_id, computed.fields, computed.extra_info)
+
+    def _weigh_rows(self, batch: Any, keys: list[str], sessions: list[str]) -> None:
+        """Multiply the stored advantages so that a loss which averages over rows averages over episodes.
+
+        Raises:
+            ConfigError: The loss depends on the rows in another way; see `gem_verl._losses.row_average`.
+        """
+        average = row_average(self.config, ratios=self.gem_options.rows == "auto")
+        if average == "tokens":
+            return
+        lengths = [int(mask.sum()) for mask in _column(batch, keys, "response_mask").unbind()]
+        factors = row_factors(average, lengths, sessions)
+        rows = zip(_column(batch, keys, "advantages").unbind(), factors, strict=True)
+        scaled = torch.nested.as_nested_tensor([row * factor for row, factor in rows], layout=torch.jagged)
+        fields = TensorDict({"advantages": scaled}, batch_size=len(keys))
+        tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields)
 
     def _count_sources(self, batch: Any, keys: list[str], lost: list[_failures.Lost], filled: int) -> None:
         """Count the episodes of an update by source.

@@ -7,7 +7,7 @@ import pytest
 import gem_core
 from gem_core.errors import CheckFailed
 from gem_envs._games.sudoku import Sudoku
-from gem_envs._games.sudoku_second_solver import solutions
+from gem_envs._games.sudoku_second_solver import ways_to_fill
 from gem_lab import check_env
 
 
@@ -16,7 +16,7 @@ def test_the_only_solution_is_the_label(variant):
     env = gem_core.make(f"game:Sudoku-v0{variant}").unwrapped
     for seed in range(30):
         env.reset(seed=seed)
-        (found,) = solutions(env.board())
+        (found,) = ways_to_fill(env.board())
         side = env.scale
         assert found == {(c // side + 1, c % side + 1, n) for c, n in enumerate(env.solution)}
 

@@ -18,7 +18,7 @@ from gem_envs.tools import _loop
 pytest.importorskip("mcp", reason="needs the extra 'mcp'")
 
 from gem_envs.tools.mcp import close_pools, mcp_tools
-from gem_envs.tools.mcp._config import ServerConfig, read_config, server_config
+from gem_envs.tools.mcp._config import ServerConfig, read_servers, server_config
 from gem_envs.tools.mcp._pool import pool_of
 from gem_envs.tools.mcp._tool import McpTool, tool_name
 from tests.tools.mcp.servers import (
@@ -333,7 +333,7 @@ def test_wrong_configurations_are_reported_in_one_line(tmp_path):
     ):
         file.write_text(text)
         with pytest.raises(kind, match=said):
-            read_config(file)
+            read_servers(file)
 
 
 def test_a_command_line_is_split():

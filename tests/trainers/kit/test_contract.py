@@ -117,6 +117,7 @@ def test_a_step_of_rolls_pipeline_trains_on_our_advantages_or_ends(roll: dict[st
     pipeline.gem_options = GemOptions()
     pipeline.pipeline_config = SimpleNamespace(
         gamma=0.9,
+        loss_agg_mode="token-mean",
         advantage_clip=None,
         enable_old_logprobs_recompute=False,
         actor_train=SimpleNamespace(training_args=training),

@@ -20,7 +20,7 @@ from torch.utils.data import DistributedSampler
 from gem_core._tasks import TRAIN_SEEDS, count_items, evaluation_tasks
 from gem_core.advantages import grpo
 from gem_core.errors import ConfigError, NonFiniteReward
-from gem_core.rollout import Episode, Turn
+from gem_core.rollout import Episode, Thread, Turn
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers import read_estimator
 from tests.advantages.oracle import turn_returns
@@ -67,6 +67,21 @@ def test_grpo_is_computed_where_the_group_is() -> None:
 def test_a_reward_that_is_not_finite_names_the_episode() -> None:
     with pytest.raises(NonFiniteReward, match=r"episode 1 .*turn 0"):
         turn_values([episode([0.0]), episode([float("nan")])], read_estimator("rebn", {}, gamma=GAMMA))
+
+
+def test_threads_reach_the_estimators() -> None:
+    """A sub-agent of turn 0 with turns 1 and 2: by hand, as in docs/concepts/episodes.md."""
+    called, plain = episode([0.0, 0.1, 0.2, 1.0]), episode([0.5, 0.0])
+    called.threads = {1: Thread(called_by=0, returns_to=0)}
+    for turn in called.turns[1:3]:
+        turn.thread = 1
+    values, stats = turn_values([called, plain], read_estimator("rebn", {}, gamma=0.5))
+    assert values == [pytest.approx([0.7, 0.45, 0.7, 1.0]), pytest.approx([0.5, 0.0])]
+    assert stats.mean == pytest.approx(3.35 / 6)
+    values, _ = turn_values([called, plain], read_estimator("rloo", {}, gamma=0.5))
+    assert values == [pytest.approx([0.2] * 4), pytest.approx([-0.2] * 2)]
+    with pytest.raises(ConfigError, match=r"gae: .* has side threads, but the values of Oat's critic"):
+        turn_values([called], read_estimator("gae", {}, gamma=0.5, supplies=("values",)))
 
 
 def test_a_critic_gets_all_turns_with_their_rewards() -> None:

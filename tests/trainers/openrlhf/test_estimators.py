@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from gem_openrlhf import _train_ppo_ray
+from gem_openrlhf._baselines import failures_left_out
 from gem_openrlhf._executor import lay_out
 from gem_openrlhf._failures import actor_step
 from gem_openrlhf._labels import played_of
@@ -231,6 +232,12 @@ def test_only_a_batch_of_failures_alone_is_rejected() -> None:
 OWN = ["reinforce", "rloo", "reinforce_baseline", "group_norm", "dr_grpo"]
 if correction.has_levels():  # both came with OpenRLHF 0.11.2
     OWN.append("flash_reinforce")
+
+
+def test_an_estimator_without_baselines_is_left_alone() -> None:
+    maker = experience_maker("--algo.advantage.estimator", "gae", "--rollout.n_samples_per_prompt", "2")
+    with failures_left_out(maker.args, [], torch.tensor([True, False])):
+        assert maker.args.algo.advantage.estimator == "gae"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -267,3 +268,20 @@ def test_a_canceled_episode_leaves_nothing_open() -> None:
         await executor.execute(row["input"], row["label"], shared, 400, tokenizer, worker)
 
     assert cancel_everywhere(work, lambda: executor._player and executor._player._envs) >= 6
+
+
+def test_a_foreign_agent_has_the_row_of_the_own_loop() -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
+    texts = ["I say \\boxed{5}<|im_end|>", "<think>or 8</think>\n\\boxed{7}<|im_end|>", " 9 <|im_end|>"]
+    (native,), worker, _ = play("test:OpenRLHFScripted", texts)
+    executor = GemExecutor({"harness": "tests.trainers.talker:talk"})
+    (foreign,), other, _ = play("test:OpenRLHFScripted", texts, executor=executor)
+    assert [(prompt, ids) for prompt, _, ids in worker.calls] == [(p, ids) for p, _, ids in other.calls]
+    assert len(worker.calls) == 3
+    for name in ("observation_tokens", "action_ranges", "rollout_log_probs", "reward", "extra_logs"):
+        assert native[name] == foreign[name]
+    mine, theirs = (played_of(row["label"]) for row in (native, foreign))
+    assert mine is not None
+    assert theirs is not None
+    assert theirs.episode.metadata["gateway"]["recognized"] == 3  # one in the second call, two in the third
+    assert mine.episode == replace(theirs.episode, metadata={})

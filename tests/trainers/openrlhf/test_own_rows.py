@@ -12,7 +12,7 @@ import pytest
 import torch
 from gem_openrlhf import _dataset
 from gem_openrlhf._executor import GemExecutor
-from gem_openrlhf._labels import OwnLabel, names_task, openrlhf_row, played_of, source_of, task_of
+from gem_openrlhf._labels import OwnLabel, names_task, openrlhf_row, played_of, source_of, task_of, write
 from openrlhf.trainer import ppo_trainer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.utils.agent import AgentExecutorBase, SingleTurnAgentExecutor
@@ -20,7 +20,7 @@ from vllm import SamplingParams
 
 import gem_core
 from gem_core.errors import ConfigError, EnvError
-from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
+from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow, make_tasks
 from tests.rollout.tokenizers import bpe_tokenizer
 from tests.support import ScriptedEnv
 from tests.trainers.openrlhf.args import AGENT, experience_maker, parse
@@ -278,6 +278,18 @@ def test_environments_alone_need_no_file(tmp_path: Path, monkeypatch: pytest.Mon
     assert all(names_task(row[2]) for row in train)
     reseeded, _ = loaders(*words, "--train.seed", "7")
     assert not {task_of(row[2])["seed"] for row in train} & {task_of(row[2])["seed"] for row in reseeded}
+
+
+def test_exported_tasks_stay_tasks_beside_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exported = list(make_tasks([EnvChoice.parse(MASTERMIND)], 4))
+    write(exported, tmp_path / "exported.jsonl")
+    words = ["--algo.advantage.estimator", "rebn", "--data.label_key", "label"]
+    train, _ = loaders(*words, "--data.prompt_dataset", f"exported.jsonl,{GUESS}=0.5")
+    assert Counter(row[0] for row in train) == {MASTERMIND: 4, GUESS: 2}
+    assert [task_of(row[2]) for row in train if row[0] == MASTERMIND] == exported
 
 
 def test_a_named_environment_stays_itself_in_a_list_of_data() -> None:

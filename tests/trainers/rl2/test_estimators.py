@@ -15,12 +15,12 @@ import wandb
 from gem_rl2 import _upstream as upstream_module
 from gem_rl2._activation import hook_advantages
 from gem_rl2._estimators import AdvantageHook, spread_over_updates, turn_ids_of
-from gem_rl2._router import rows_in_order
+from gem_rl2._router import fill, rows_in_order
 from RL2.datasets import get_tensor_dict, pack_tensor_dicts
 from RL2.utils.functions import aggregate_values
 
-from gem_core.errors import EnvError, NonFiniteReward, UnsupportedTrainer
-from gem_core.rollout import Episode, Turn
+from gem_core.errors import ConfigError, EnvError, NonFiniteReward, UnsupportedTrainer
+from gem_core.rollout import Episode, Thread, Turn
 from tests.advantages.oracle import turn_returns
 from tests.trainers import evidence
 from tests.trainers.rl2.configs import gem_config
@@ -240,6 +240,35 @@ def test_more_updates_than_episodes_that_did_not_fail_is_an_error() -> None:
     run([FAILED, FAILED, [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]], **options)  # each update has one
 
 
+@pytest.mark.parametrize("words", ["adv.estimator=rebn", "adv.estimator=reinforce adv.global_norm=true"])
+def test_a_mean_over_rows_weighs_a_split_trajectory_as_a_whole_one(words: str) -> None:
+    """With ``avg_level=sequence``, for trajectories of 2, 1, 3, and 1 rows, one of which failed."""
+    turn, failed = (2, 3, 1.0), (1, 2, float("nan"))
+    split: list[Rows] = [
+        [[turn, (1, 1, 0.0)], [(2, 4, 0.5)]],
+        [[(3, 2, 0.0)]],
+        [[(1, 1, 0.25)], [turn], [(1, 5, 2.0), (2, 2, 0.0)]],
+        [[failed], [turn]],
+    ]
+    whole = [[[turn for row in rows for turn in row]] for rows in split]
+
+    def weights(made: list[Rows], **options: Any) -> list[torch.Tensor]:
+        tensors = run(made, *words.split(), failures_are_nan=True, **options)
+        logps = torch.zeros_like(tensors["advantages"], requires_grad=True)
+        losses = -tensors["advantages"] * logps.exp() * tensors["action_mask"]
+        loss = aggregate_values(losses, tensors["action_mask"], "sequence", 1, int(tensors["eos_mask"].sum()))
+        (gradient,) = torch.autograd.grad(loss, logps)
+        rows = [gradient[row][on] for row, on in enumerate(tensors["action_mask"] != 0)]
+        counts = [len(trajectory) for trajectory in made]
+        return [torch.cat(part) for part in (rows[sum(counts[:n]) : sum(counts[: n + 1])] for n in range(4))]
+
+    wanted = weights(whole)
+    torch.testing.assert_close(weights(split, by_row=True), wanted, rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(weights(whole, by_row=True), wanted, rtol=0, atol=0)
+    assert wanted[0].any()
+    assert not torch.allclose(torch.cat(weights(split)), torch.cat(wanted), rtol=1e-3)
+
+
 def test_turns_are_counted_along_a_trajectory() -> None:
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 1, 0, 1]])
     ids = turn_ids_of(mask, torch.tensor([0, 2, 3]))
@@ -255,6 +284,12 @@ def test_the_hook_is_where_the_trainer_looks(monkeypatch: pytest.MonkeyPatch) ->
     trainer.compute_advantages = upstream.compute_advantages
     hook_advantages(config, upstream, None)
     assert isinstance(trainer.compute_advantages, AdvantageHook)
+    assert not trainer.compute_advantages.by_row
+    for estimator, by_row in (("rebn", True), ("reinforce", False)):  # without GEM's episodes
+        config, upstream = gem_config(f"adv.estimator={estimator}", "actor.avg_level=sequence")
+        trainer.compute_advantages = upstream.compute_advantages
+        hook_advantages(config, upstream, None)
+        assert trainer.compute_advantages.by_row == by_row
 
 
 def test_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,6 +303,14 @@ def test_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(algorithms, name)
     with pytest.raises(UnsupportedTrainer, match="is missing"):
         upstream_module.find()
+
+
+def test_an_episode_with_side_threads_is_refused() -> None:
+    turns = [Turn([1], [2], None, 1.0, "", "", "stop", thread=thread, parent=None) for thread in (0, 1)]
+    threads = {1: Thread(called_by=0, returns_to=0)}
+    episode = Episode("test:Env", 0, turns, True, False, "terminated", threads=threads)
+    with pytest.raises(ConfigError, match=r"test:Env has side threads, but RL2's samples have no place"):
+        fill(None, episode, None)
 
 
 @pytest.mark.parametrize(

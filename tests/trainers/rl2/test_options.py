@@ -37,6 +37,18 @@ def test_a_plain_gem_config_is_fine() -> None:
     assert options.modules == ("json",)
 
 
+def test_terms_without_an_advantage_that_average_over_rows() -> None:
+    by_row, rebuild = "actor.avg_level=sequence", "+gem.context=rebuild"
+    terms = ["actor.entropy.coef=0.01", *([] if INDEX else ["actor.kl.coef=0.1 actor.kl.type=loss"])]
+    for term in terms:
+        for allowed in ([by_row], [rebuild]):
+            config, upstream = gem_config(*term.split(), *allowed)
+            check_config(config, upstream)
+        config, upstream = gem_config(*term.split(), by_row, rebuild)
+        with pytest.raises(ConfigError, match=r"averages over the rows .*set actor.avg_level=token"):
+            check_config(config, upstream)
+
+
 @pytest.mark.parametrize("name", ["against_the_best", "gem_against_the_best"])
 def test_an_estimator_of_a_module_works_by_name(name: str) -> None:
     words = ["+gem.modules=[tests.trainers.own_estimator]", f"adv.estimator={name}", f"+adv.{name}.scale=2"]

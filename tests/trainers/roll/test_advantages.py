@@ -106,6 +106,33 @@ def test_copies_train_nothing() -> None:
     assert "gem_row" not in data.non_tensor_batch
 
 
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"])
+def test_a_loss_that_averages_over_rows_weighs_episodes_alike(mode: str) -> None:
+    """ROLL's own aggregation of split episodes, one row of them masked, has the gradient of whole ones."""
+    from gem_roll import _pipeline
+    from roll.utils.functionals import agg_loss
+
+    def weights(rows: str, *, factors: bool = True) -> list[float]:
+        data = batch(REWARDS, rows=rows, own=True)
+        data.batch["response_mask"][-1] = False
+        mask = data.batch["response_mask"][:, 1:]
+        result = compute_advantages(data, read_estimator("gem_rloo", {}))
+        data.batch["gem_advantages"] = result.advantages
+        if factors:
+            _pipeline.weigh_rows(data, mode)
+        loss = data.batch["gem_advantages"] * mask
+        valid = int(mask.any(1).sum())
+        logps = torch.zeros(mask.shape, requires_grad=True)
+        agg_loss(loss * logps.exp(), mask, mode, int(mask.sum()), valid).backward()
+        assert logps.grad is not None
+        return sorted(logps.grad[mask].tolist())
+
+    whole = weights("episode")
+    assert weights("joined") == pytest.approx(whole, abs=1e-6)
+    assert any(whole)
+    assert (weights("joined", factors=False) == pytest.approx(whole, abs=1e-6)) == (mode == "token-mean")
+
+
 def test_the_advantages_replace_rolls_own_and_are_clipped() -> None:
     data = batch(REWARDS, rows="episode", own=True)
     mask = data.batch["response_mask"]

@@ -82,7 +82,7 @@ def test_an_estimator_of_a_module_works_by_name(tmp_path: Path) -> None:
         (envs(gem={"context": "rebuild"}), "needs env_manager_cls: gem_roll.GemStepEnvManager"),
         (
             envs(Guess={"env_manager_cls": "gem_roll.GemStepEnvManager"}),
-            "a run can have only one kind of rows",
+            "a run can have only one kind",
         ),
         (envs(Guess={"env_type": GUESS}), "write gem_core:<id>"),
         (envs(Guess={"env_type": "gem_core:game:GuesTheNumber-v0"}), "Did you mean game:GuessTheNumber"),
@@ -123,7 +123,7 @@ def test_an_estimator_of_a_module_works_by_name(tmp_path: Path) -> None:
         ({"train_env_manager": {"llm_proxy": {"proxy_type": "random"}}}, "proxy_type=random: "),
         (envs(Guess={"env_manager_cls": "nowhere.Manager"}), "nowhere.Manager: .*No module named 'nowhere'"),
         (envs(Guess={"env_manager_cls": "gem_roll.GemManager"}), "gem_roll.GemManager: .*it has GemStepEnv"),
-        (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run can have only one kind of rows"),
+        (envs(Guess={"env_manager_cls": STEP_CONCAT}), "a run can have only one kind"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:40],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from gem_verl._losses import row_average
 from gem_verl._options import check_config
 from tensordict import TensorDict
 from verl.trainer.ppo import core_algos
@@ -17,6 +18,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.utils.losses import ppo_loss
 
 from gem_core.errors import ConfigError
+from gem_core.trainers._weights import row_factors
 from tests.trainers.verl.configs import verl_config
 
 REBN = ["algorithm.adv_estimator=rebn"]
@@ -32,6 +34,10 @@ AGGREGATIONS = (
 OF_VERL = tuple(POLICY_LOSS_REGISTRY)
 AVERAGES = {"geo_mean"}
 """verl's losses that average the advantages of a row."""
+BY_ROW = {"seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"}
+SEES_ROWS = {"gspo": set(AGGREGATIONS), "dro": BY_ROW, "kl_cov": BY_ROW}
+"""Aggregations with which a loss of verl depends on the rows of an episode: through a ratio of the whole row,
+or through a penalty that no factor of the advantages scales."""
 
 
 def check(mode: str, *overrides: str) -> None:
@@ -56,7 +62,21 @@ def test_each_loss_of_verl(mode: str) -> None:
     for aggregation in AGGREGATIONS:
         words = (beta, f"{ACTOR}.loss_agg_mode={aggregation}")
         check(mode, *GRPO, *words)
-        check(mode, *REBN, *words, "+gem.rows=turn")  # each turn has its own row
+        for option, refused in (
+            ("+gem.context=rebuild", mode in AVERAGES or aggregation in SEES_ROWS.get(mode, ())),
+            # Each turn has its own row, so a ratio of a row is one of a turn.
+            (
+                "+gem.rows=turn",
+                mode in AVERAGES or (mode != "gspo" and aggregation in SEES_ROWS.get(mode, ())),
+            ),
+        ):
+            if refused:
+                with pytest.raises(
+                    ConfigError, match=rf"loss_mode={mode} with .* split into rows, and no fa"
+                ):
+                    check(mode, *GRPO, *words, option)
+            else:
+                check(mode, *GRPO, *words, option)
         if mode not in AVERAGES:
             check(mode, *REBN, *words)
             continue
@@ -144,6 +164,50 @@ RIGHT: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 def test_a_loss_of_your_own_that_weighs_each_token(change: str, register: Callable[[str, Any], None]) -> None:
     register("mine", a_loss(RIGHT[change]))
     check("mine", *REBN)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_with_its_factors_a_split_episode_weighs_what_a_whole_one_weighs(aggregation: str) -> None:
+    """verl's whole loss, with episodes of 5, 3, and 1 tokens that are cut into 2, 2, and 1 rows."""
+    words = (f"{ACTOR}.loss_agg_mode={aggregation}", f"{ACTOR}.loss_scale_factor=50")
+    average = row_average(verl_config(*REBN, *words), ratios=True)
+    assert average == {"token": "tokens", "mean": "row means"}.get(
+        aggregation.split("-")[-1], "row sums"
+    ) or (aggregation in ("token-mean", "token-sum"))
+    whole = torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]])
+    advantages = torch.tensor([[2.0, 2, 2, -1, -1], [1, -1, -1, 0, 0], [-0.5, 0, 0, 0, 0]])
+    wanted = gradient_of_ppo_loss(advantages, whole, *words)
+    rows = torch.tensor([0, 0, 1, 1, 2])
+    cut = whole[rows] * torch.tensor(
+        [[1, 1, 1, 0, 0], [0, 0, 0, 1, 1], [1, 0, 0, 0, 0], [0, 1, 1, 0, 0], [1] * 5]
+    )
+    factors = torch.tensor(row_factors(average, cut.sum(1).int().tolist(), rows.tolist()))
+    found = gradient_of_ppo_loss(advantages[rows] * cut * factors[:, None], cut, *words)
+    together = torch.zeros_like(wanted).index_add(0, rows, found * cut)
+    torch.testing.assert_close(together, wanted * whole, rtol=1e-6, atol=1e-8)
+    unweighted = gradient_of_ppo_loss(advantages[rows] * cut, cut, *words)
+    assert torch.allclose(unweighted, found) == (average == "tokens")
+
+
+@pytest.mark.parametrize("row", ["+gem.context=rebuild", "+gem.rows=turn", "+gem.harness=agent.py:play"])
+def test_terms_without_an_advantage_that_average_over_rows(row: str) -> None:
+    by_row = f"{ACTOR}.loss_agg_mode=seq-mean-token-mean"
+    for term in (f"{ACTOR}.use_kl_loss=True", f"{ACTOR}.entropy_coeff=0.01"):
+        check("vanilla", *REBN, term, row)
+        check("vanilla", *REBN, term, by_row)
+        with pytest.raises(ConfigError, match=r"averages over the rows .*loss_agg_mode=token-mean"):
+            check("vanilla", *REBN, term, by_row, row)
+
+
+def test_weights_of_whole_rows() -> None:
+    for word in ("algorithm.rollout_correction.rollout_is=token", "+gem.rows=turn"):
+        check("vanilla", *REBN, word, "+gem.context=rebuild")
+    weights = "algorithm.rollout_correction.rollout_is=sequence"
+    check("vanilla", *REBN, weights, "+gem.rows=turn")
+    with pytest.raises(
+        ConfigError, match=r"rollout_is=sequence: weighs a row by the ratio of all its tokens"
+    ):
+        check("vanilla", *REBN, weights, "+gem.context=rebuild")
 
 
 def test_losses_that_cannot_run() -> None:

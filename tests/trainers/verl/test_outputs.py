@@ -15,6 +15,7 @@ from verl.trainer.ppo.core_algos import get_kl_controller
 from verl.trainer.ppo.v1 import trainer_base
 
 from gem_core.advantages import get_estimator
+from gem_core.errors import ConfigError
 from gem_core.tasks import TaskRow
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
@@ -123,6 +124,34 @@ def test_the_outputs_of_a_session_are_the_turns_of_an_episode(name: str, queue: 
         first, second = wanted[numbers[session]][2 * int(output) : 2 * int(output) + 2]
         assert values == pytest.approx([first, first, 0, second, second], abs=1e-5), key
     assert any(any(values) for values in found.values())
+
+
+@pytest.mark.parametrize(
+    ("mode", "factors"),
+    [
+        ("token-mean", (1, 1, 1)),
+        ("seq-mean-token-sum", (2, 2, 2)),  # 18 outputs of 9 sessions
+        ("seq-mean-token-mean", (2 / 3, 2, 1)),  # each session's outputs have equally many tokens
+    ],
+)
+def test_a_loss_that_averages_over_rows_weighs_sessions_alike(
+    mode: str, factors: tuple[float, ...], queue: MemoryQueue
+) -> None:
+    trainer = played("gem_rloo", f"actor_rollout_ref.actor.loss_agg_mode={mode}")
+    found = advantages(update(trainer, queue, 3).keys, queue)
+    outputs = {
+        number: [v for key, v in found.items() if key.startswith(f"u1_{number}_")] for number in range(3)
+    }
+    assert [len(values) for values in outputs.values()] == [3, 1, 2]
+    for number, (advantage, factor) in enumerate(zip((0.875, -0.625, -0.25), factors, strict=True)):
+        for values in outputs[number]:
+            assert values == pytest.approx([advantage * factor * on for on in MASK], abs=1e-6)
+
+
+def test_a_loss_that_sees_whole_rows_is_refused(queue: MemoryQueue) -> None:
+    trainer = played("gem_rloo", "actor_rollout_ref.actor.policy_loss.loss_mode=gspo")
+    with pytest.raises(ConfigError, match=r"loss_mode=gspo .* depends on how an episode is split into rows"):
+        update(trainer, queue, 3)
 
 
 def test_episodes_beside_them_are_compared_as_always(queue: MemoryQueue) -> None:

@@ -1,0 +1,52 @@
+"""`gem-core conform`: grade the advantage estimators of gem-core and of a trainer on exact batches."""
+
+from __future__ import annotations
+
+import argparse
+
+from gem_lab._cli import _console
+from gem_lab._cli._arguments import CliCommand, add_json_flag
+
+COMMAND = CliCommand(
+    "grade advantage estimators on batches with exact answers",
+    examples=["", "--trainer verl", "--trainer rl2 --json"],
+    details=(
+        "The batches have episodes of one row and of many, such as rewritten histories and sub-agents. "
+        "With --trainer, the own estimators of the trainer and those of its plugin are graded, too. The "
+        "exit code is 1 if an estimator of gem-core is wrong."
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--trainer", metavar="NAME", help="also grade this trainer, which must be installed")
+    parser.add_argument(
+        "--batches", action="store_true", help="print the batches and their answers as JSON, without grades"
+    )
+    add_json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the grades, or the batches."""
+    from gem_lab._conform import grade_estimators
+    from gem_lab._conform._grade import own_estimators
+    from gem_lab._conform._rows import read_batches
+    from gem_lab._discovery import load_trainer
+
+    if args.batches:
+        _console.print_json(read_batches())
+        return 0
+
+    estimators = own_estimators()
+    if args.trainer:
+        estimators |= load_trainer(args.trainer).load("conform")()
+    grades = grade_estimators(estimators)
+    if args.json:
+        _console.print_json(grades)
+    else:
+        batches = next(iter(grades.values()))
+        rows = [[batch, *(of_batch[batch] for of_batch in grades.values())] for batch in batches]
+        _console.print_table(["batch", *grades], rows)
+    ours = [grades[name] for name, estimator in estimators.items() if estimator.ours]
+    return int(any(found == "wrong" for of_batch in ours for found in of_batch.values()))

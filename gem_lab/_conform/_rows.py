@@ -1,0 +1,85 @@
+"""A batch of `batches.json` as rows of tensors."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gem_core.advantages import Threads
+
+
+def read_batches() -> list[dict[str, Any]]:
+    """Return the batches, in the order of the file."""
+    data = json.loads(Path(__file__).with_name("batches.json").read_text(encoding="utf-8"))
+    batches: list[dict[str, Any]] = data["batches"]
+    return batches
+
+
+class ExactRows:
+    """The rows of a batch, in the order in which the turns were sampled.
+
+    Args:
+        batch: A batch of `read_batches`.
+
+    Attributes:
+        mask: 1.0 on response tokens and 0.0 elsewhere, float32 (rows, tokens).
+        turn_ids: Index of the turn within the row, -1 elsewhere, int64 (rows, tokens).
+        rewards: Reward of each turn on its last token, float32 (rows, tokens).
+        episodes: Key of the episode of each row.
+        indices: Index of each row among the rows of its episode.
+        turns: Indices within the episode of the turns of each row.
+        groups: Group of each row.
+        threads: Threads of the episode of each row; None for the main thread only.
+        group_sizes: Number of episodes of each group, failed ones included.
+    """
+
+    def __init__(self, batch: dict[str, Any]) -> None:
+        self.episodes: list[str] = []
+        self.indices: list[int] = []
+        self.turns: list[list[int]] = []
+        self.groups: list[str] = []
+        self.threads: list[Threads | None] = []
+        self._scores: list[float] = []
+        ids: list[list[int]] = []
+        rewards: list[list[float]] = []
+        for number, episode in enumerate(batch["episodes"]):
+            links = {int(thread): (*link, False) for thread, link in episode["threads"].items()}
+            threads = Threads(tuple(turn["thread"] for turn in episode["turns"]), links) if links else None
+            failed = episode["failed"]
+            for row in range(1 + max(turn["row"] for turn in episode["turns"])):
+                turns = [n for n, turn in enumerate(episode["turns"]) if turn["row"] == row]
+                of_row: list[int] = []
+                earned: list[float] = []
+                for n in turns:
+                    turn = episode["turns"][n]
+                    gap, tokens = turn["gap"] if of_row else 0, turn["tokens"]
+                    of_row += [-1] * gap + [-1 if failed else turns.index(n)] * tokens
+                    reward = 0.0 if failed else float(Fraction(turn["reward"]))
+                    earned += [0.0] * (gap + tokens - 1) + [reward]
+                ids.append(of_row)
+                rewards.append(earned)
+                self.episodes.append(f"{episode['group']}_{number}")
+                self.indices.append(row)
+                self.turns.append([] if failed else turns)
+                self.groups.append(episode["group"])
+                self.threads.append(threads)
+                score = sum(Fraction(turn["reward"]) for turn in episode["turns"])
+                self._scores.append(0.0 if failed else float(score))
+        width = max(map(len, ids))
+        self.turn_ids = torch.tensor([of_row + [-1] * (width - len(of_row)) for of_row in ids])
+        self.mask = (self.turn_ids >= 0).float()
+        self.rewards = torch.tensor([of_row + [0.0] * (width - len(of_row)) for of_row in rewards])
+        members = [episode["group"] for episode in batch["episodes"]]
+        self.group_sizes = [members.count(group) for group in dict.fromkeys(members)]
+
+    def scores(self) -> torch.Tensor:
+        """Return the score of the episode on the last response token of each row, float32 (rows, tokens).
+
+        Trainers that have one score per sample copy it to all of its rows.
+        """
+        last = (self.mask.cumsum(1) * self.mask).argmax(1, keepdim=True)
+        return torch.zeros_like(self.mask).scatter(1, last, torch.tensor(self._scores)[:, None])

@@ -1,0 +1,97 @@
+"""The batches of `gem-core conform` have exact answers, and a wrong estimator gets a bad grade."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gem_core.advantages import get_estimator
+from gem_lab import main
+from gem_lab._conform import ExactRows, GradedEstimator, grade_estimators, read_batches
+from gem_lab._conform._grade import own_estimators
+
+TOOL = Path(__file__).parents[2] / "tools/conformance_batches.py"
+
+
+def test_the_file_is_what_the_tool_writes() -> None:
+    spec = importlib.util.spec_from_file_location("conformance_batches", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    tool: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert read_batches() == tool.batches()
+    assert tool.FILE.read_text().startswith(f'{{"format": "{tool.FORMAT}"')
+
+
+@pytest.mark.parametrize(
+    ("batch", "kind", "wanted"),
+    [
+        ("uneven groups", "leave one out", [["1"], ["-1/2"], ["-1/2"], ["1"], ["-1"]]),
+        ("turn rewards", "mean of turns, gamma=1/2", [["1/2", "-1/2", "-1/2"], ["0", "1/2"]]),
+        ("failed episode", "group mean", [["1/2"], ["-1/2"]]),
+        ("rewritten", "group mean", [["1/2"] * 3, ["-1/2"]]),
+        ("sub-agent", "mean of turns, gamma=1", [["0", "0", "0", "1/2"], ["-1/2"]]),
+        ("compaction", "mean of turns, gamma=1/2", [["0", "1/2", "1/2"], ["-1/2", "-1/2"]]),
+        ("rejected attempt", "leave one out", [["1", "1"], ["-1"]]),
+    ],
+)
+def test_answers_by_hand(batch: str, kind: str, wanted: list[list[str]]) -> None:
+    (found,) = (one["advantages"][kind] for one in read_batches() if one["name"] == batch)
+    assert found == wanted
+
+
+def test_gem_cores_estimators_are_right() -> None:
+    grades = grade_estimators(own_estimators())
+    assert len(grades) == 4
+    assert len(read_batches()) == 17
+    assert {found for of_batch in grades.values() for found in of_batch.values()} == {"right"}
+
+
+def by_row(rows: ExactRows) -> torch.Tensor:
+    """Leave one out over rows, each with the score of its episode: the most common fault."""
+    tensors = get_estimator("rloo").tensors
+    return tensors(rows.scores(), rows.mask, rows.turn_ids, group_ids=rows.groups).advantages
+
+
+def broken(rows: ExactRows) -> torch.Tensor:
+    raise ValueError("no")
+
+
+def test_rows_counted_as_episodes_are_wrong() -> None:
+    grades = grade_estimators(
+        {
+            "by row": GradedEstimator("leave one out", by_row),
+            "zeros": GradedEstimator("group mean", lambda rows: rows.mask * 0),
+            "broken": GradedEstimator("group mean", broken),
+        }
+    )
+    several = {
+        "turn rows",
+        "rewritten",
+        "rewritten, longer turns",
+        "rows in turns",
+        "sub-agent",
+        "compaction",
+    }
+    wrong = {batch for batch, found in grades["by row"].items() if found == "wrong"}
+    assert wrong >= several
+    assert not wrong & {"one turn", "uneven groups", "turn rewards", "adjacent turns", "failed episode"}
+    assert grades["zeros"]["one turn"] == "wrong"
+    assert grades["zeros"]["equal scores"] == "right"
+    assert set(grades["broken"].values()) == {"refused"}
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["conform", "--json"]) == 0
+    grades = json.loads(capsys.readouterr().out)
+    assert grades["gem-core rloo"]["rewritten"] == "right"
+    assert main(["conform", "--batches"]) == 0
+    assert json.loads(capsys.readouterr().out) == read_batches()
+    assert main(["conform"]) == 0
+    assert "rejected attempt" in capsys.readouterr().out
+    assert main(["conform", "--trainer", "nobody"]) == 2
