@@ -16,13 +16,12 @@ STUDY = Study(
     tasks={
         "summaries": _task(
             "summarize(max_chars=400, max_summary=40)",
-            "The history is summarized at the door, after the sign with the code is out of view.",
+            "At the door, the summary takes the place of the history, and of the sign with the code.",
         ),
         "no summaries": _task(
             "concat_with_action(max_history=1)",
             "The control: the same room in the prompt, but nothing to write on. Luck is right half the time.",
         ),
-        "whole history": _task("concat_with_action", "Everything fits; there is nothing to write down."),
     },
     arms={"ReBN": {"estimator": "rebn"}},
     options={
