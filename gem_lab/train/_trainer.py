@@ -36,6 +36,7 @@ import numpy as np
 import torch
 
 from gem_chat._chat_templates import read_template
+from gem_chat._failures import describe_failures, nothing_trainable
 from gem_chat._options import make_context
 from gem_chat._stop_ids import engine_stop_ids, response_stops
 from gem_chat._vision import tokenizer_of
@@ -45,7 +46,6 @@ from gem_core.advantages import returns, with_threads
 from gem_core.errors import EnvError
 from gem_core.rollout import Episode, episode_metrics, trainable_turn_rewards
 from gem_core.rollout._estimator_inputs import EpisodeTurns
-from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.rollout._sources import SourceLedger, split_by_source
 from gem_core.tasks import TaskRow

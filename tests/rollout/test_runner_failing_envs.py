@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gem_chat import AppendContext, MessagesContext
+from gem_chat._failures import describe_failures, nothing_trainable
 from gem_core import register
 from gem_core._util.threads import MAX_THREADS
 from gem_core.errors import ConfigError, PolicyError
@@ -22,7 +23,6 @@ from gem_core.rollout import EnvPool, Episode, EpisodeLimits, RolloutOptions, ru
 from gem_core.rollout import _calls as calls_module
 from gem_core.rollout import _pool as pool_module
 from gem_core.rollout._calls import InlineCalls
-from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.tasks import EnvChoice, TaskRow
 from tests.rollout.policies import ScriptedPolicy
 from tests.rollout.tokenizers import CharTokenizer

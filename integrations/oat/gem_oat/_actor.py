@@ -13,10 +13,10 @@ from oat.algorithms.ppo import PPOActor
 
 from gem_chat import EpisodePlayer
 from gem_chat._concurrency import EpisodeLoop, play_tasks
+from gem_chat._failures import describe_failures
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Generation
-from gem_core.rollout._failures import describe_failures
 from gem_core.tasks import TaskRow
 from gem_core.trainers._interface import expect_listed
 from gem_lab._engines.vllm import vllm_generation

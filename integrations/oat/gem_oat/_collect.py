@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from gem_chat._failures import nothing_trainable
 from gem_core._util.waiting import cancel_all
 from gem_core.rollout import Episode
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.tasks import TaskRow
 
 Play: TypeAlias = Callable[[TaskRow, int], Awaitable[Episode]]

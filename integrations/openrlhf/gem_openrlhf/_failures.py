@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from gem_chat._failures import nothing_trainable
 from gem_core.errors import ConfigError
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.trainers._failures import evaluation_logs
 from gem_openrlhf._labels import played_of
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from gem_chat._failures import nothing_trainable
 from gem_core.advantages._tensors import Advantages, turn_ids_from_mask
 from gem_core.rollout import Episode
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.trainers._baselines import subtract_baselines
 from gem_core.trainers._estimators import TurnLog
 from gem_core.trainers._weights import row_factors

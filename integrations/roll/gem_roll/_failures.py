@@ -14,8 +14,8 @@ from roll.distributed.scheduler.protocol import DataProto
 from roll.distributed.scheduler.rollout_scheduler import RolloutScheduler
 from roll.utils.import_utils import safe_import_class
 
+from gem_chat._failures import nothing_trainable
 from gem_core.rollout import Episode, episode_metrics
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.trainers._failures import pack_outline, unpack_outline
 from gem_roll._rows import EPISODE_JSON, object_array
 

@@ -13,12 +13,12 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOConfig, GRPOTrainer
 
+from gem_chat._failures import nothing_trainable
 from gem_core._core import Split
 from gem_core.advantages._tensors import turn_ids_from_mask
 from gem_core.errors import ConfigError, EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode, Row
 from gem_core.rollout._estimator_inputs import EpisodeTurns
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.rollout._metrics import without_tokens
 from gem_core.rollout._sources import SourceLedger
 from gem_core.trainers import batch_metrics

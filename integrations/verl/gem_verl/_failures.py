@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import transfer_queue as tq
 
+from gem_chat._failures import describe_failures, nothing_trainable
 from gem_core._core import Split
 from gem_core.rollout import Episode
-from gem_core.rollout._failures import describe_failures, nothing_trainable
 from gem_core.trainers._failures import pack_outline, unpack_outline
 from gem_verl._rows import AGENT_NAME
 

@@ -23,11 +23,11 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import v1
 from verl.trainer.ppo.v1 import trainer_base
 
+from gem_chat._failures import nothing_trainable
 from gem_core._core import Split
 from gem_core.advantages import ReturnStats
 from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode
-from gem_core.rollout._failures import nothing_trainable
 from gem_core.rollout._sources import SourceLedger
 from gem_core.trainers import batch_metrics, unpack_facts
 from gem_core.trainers._facts import unpack_outlines, unpack_played
