@@ -1,10 +1,10 @@
 """Harnesses: a coroutine or a command that plays an episode through a gateway.
 
 async def agent(task: AgentTask) -> None:
-client = AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key)
-...
+    client = AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key)
+    ...
 
-harness = Command(["my-agent", "--prompt", "{prompt}"])
+harness = Command(["my-agent"], stdin="{prompt}")
 """
 
 from __future__ import annotations
@@ -80,13 +80,16 @@ class Command:
 
     Attributes:
         command: The program and its arguments, in which ``{prompt}``, ``{url}``, ``{openai_url}``,
-            ``{step_url}``, ``{mcp_url}``, and ``{model}`` are replaced.
+            ``{step_url}``, ``{mcp_url}``, and ``{model}`` are replaced. An argument holds at most 128 KiB,
+            and a prompt that begins with ``-`` may be taken for an option; `stdin` has neither limit.
+        stdin: Text of its standard input, in which the same is replaced.
         variables: Further environment variables, in which the same is replaced.
         files: Texts of files in its folder by path, in which the same is replaced.
         install: How to install the program, for the error if it is missing.
     """
 
     command: Sequence[str]
+    stdin: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     install: str = ""
@@ -118,6 +121,7 @@ class Command:
             [fill(part) for part in self.command],
             kept | task.variables() | {name: fill(value) for name, value in self.variables.items()},
             {path: fill(text) for path, text in self.files.items()},
+            fill(self.stdin),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -30,7 +31,10 @@ class HarnessFailed(GemError, RuntimeError):
 
 
 async def run_command(
-    command: Sequence[str], variables: Mapping[str, str], files: Mapping[str, str] | None = None
+    command: Sequence[str],
+    variables: Mapping[str, str],
+    files: Mapping[str, str] | None = None,
+    stdin: str = "",
 ) -> None:
     """Run a program in a new folder, and remove the folder and all its processes when it ends.
 
@@ -38,9 +42,10 @@ async def run_command(
         command: The program and its arguments.
         variables: Its environment variables; HOME is the folder.
         files: Texts of files in the folder by path.
+        stdin: Text of its standard input.
 
     Raises:
-        HarnessFailed: The program failed.
+        HarnessFailed: The program failed, or its arguments are longer than the system allows.
         ConfigError: It cannot be started.
     """
     folder = Path(tempfile.mkdtemp(prefix="gem-agent-"))
@@ -49,19 +54,27 @@ async def run_command(
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        output = folder / ".output"
-        with output.open("wb") as file:
+        output, given = folder / ".output", folder / ".input"
+        given.write_text(stdin, encoding="utf-8")
+        with output.open("wb") as file, given.open("rb") as read:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     cwd=folder,
                     env={**variables, "HOME": str(folder)},
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=read,
                     stdout=file,
                     stderr=asyncio.subprocess.STDOUT,
                     start_new_session=True,
                 )
+            except ValueError as error:  # a prompt with a NUL
+                raise HarnessFailed(f"the arguments of {command[0]} cannot be passed: {error}") from error
             except OSError as error:
+                if error.errno == errno.E2BIG:  # a long prompt, not a wrong program
+                    raise HarnessFailed(
+                        f"the arguments of {command[0]} are longer than the system allows, as a prompt of "
+                        "more than 128 KiB is; give the prompt as stdin"
+                    ) from error
                 raise ConfigError(f"the harness {command[0]!r} cannot be started: {error}") from error
             try:
                 code = await process.wait()

@@ -10,7 +10,8 @@ _WEEK = "604800000"
 """Milliseconds: the engine may sample for long."""
 
 HARNESS = Command(
-    ["claude", "-p", "{prompt}", "--dangerously-skip-permissions", "--mcp-config", ".mcp-gem.json"],
+    ["claude", "-p", "--dangerously-skip-permissions", "--mcp-config", ".mcp-gem.json"],
+    stdin="{prompt}",
     variables={
         "ANTHROPIC_MODEL": "{model}",
         "ANTHROPIC_SMALL_FAST_MODEL": "{model}",

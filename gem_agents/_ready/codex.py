@@ -19,7 +19,8 @@ url = "{mcp_url}"
 """
 
 HARNESS = Command(
-    ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "{prompt}"],
+    ["codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "-"],
+    stdin="{prompt}",
     files={".codex/config.toml": CONFIG},
     install="npm install -g @openai/codex",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gem_agents._harness import Command
 
 HARNESS = Command(
-    ["mini", "-t", "{prompt}", "-m", "openai/{model}", "-y", "--exit-immediately", "-l", "0"],
+    ["mini", "--task={prompt}", "-m", "openai/{model}", "-y", "--exit-immediately", "-l", "0"],
     variables={
         "MSWEA_CONFIGURED": "true",
         "MSWEA_SILENT_STARTUP": "1",

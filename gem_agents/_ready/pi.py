@@ -16,7 +16,8 @@ MODEL = {
 PROVIDER = {"baseUrl": "{openai_url}", "api": "openai-completions", "apiKey": "none", "models": [MODEL]}
 
 HARNESS = Command(
-    ["pi", "-p", "--provider", "gem", "--model", "{model}", "{prompt}"],
+    ["pi", "-p", "--provider", "gem", "--model", "{model}"],
+    stdin="{prompt}",
     files={".pi/agent/models.json": json.dumps({"providers": {"gem": PROVIDER}})},
     install="npm install -g @mariozechner/pi-coding-agent",
 )

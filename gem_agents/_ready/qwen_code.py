@@ -7,7 +7,8 @@ import json
 from gem_agents._harness import Command
 
 HARNESS = Command(
-    ["qwen", "-p", "{prompt}", "--yolo", "--auth-type", "openai"],
+    ["qwen", "--yolo", "--auth-type", "openai"],
+    stdin="{prompt}",
     variables={"OPENAI_MODEL": "{model}", "QWEN_TELEMETRY_ENABLED": "false"},
     files={
         ".qwen/settings.json": json.dumps({"mcpServers": {"gem": {"httpUrl": "{mcp_url}", "trust": True}}})

@@ -19,6 +19,7 @@ pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
 from gem_agents import AgentTask, Command, run_harness
 from gem_agents._harness import resolve_harness
+from gem_agents._processes import HarnessFailed
 from gem_chat import AppendContext
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, Episode, EpisodeLimits, Generation, run_episode
@@ -202,6 +203,32 @@ def test_a_command_plays_without_the_secrets_of_the_trainer(monkeypatch: pytest.
     episode = play(failing, 0)
     assert len(episode.turns) == 1
     assert "exit code 3: something broke" in episode.metadata["harness_error"]
+
+
+ECHO = """
+import sys
+given = sys.argv[1] if len(sys.argv) > 1 else sys.stdin.read()
+assert given == open("prompt.txt", newline="").read()
+"""
+
+
+@pytest.mark.parametrize(
+    "prompt", ["--help", "-", "nul \0", "", "\u00e9\n{url}", pytest.param("x" * 300_000, id="long")]
+)
+def test_standard_input_takes_every_prompt(prompt: str) -> None:
+    harness = Command([sys.executable, "-c", ECHO], stdin="{prompt}", files={"prompt.txt": "{prompt}"})
+    asyncio.run(harness(AgentTask(prompt, "http://localhost")))
+    with pytest.raises(HarnessFailed, match="AssertionError"):
+        asyncio.run(replace(harness, stdin="{prompt}.")(AgentTask(prompt, "http://localhost")))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [("nul \0", "null byte"), pytest.param("x" * 300_000, "longer than the system allows", id="long")],
+)
+def test_a_prompt_that_is_no_argument_fails_its_episode_only(prompt: str, why: str) -> None:
+    with pytest.raises(HarnessFailed, match=why):
+        asyncio.run(Command([sys.executable, "-c", ECHO, "{prompt}"])(AgentTask(prompt, "http://localhost")))
 
 
 def runs(pid: int) -> bool:

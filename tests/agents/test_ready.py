@@ -87,7 +87,7 @@ def test_a_ready_command_gets_the_address_and_the_task(name: str) -> None:
     module, _, attribute = READY[name].partition(":")
     harness = getattr(importlib.import_module(module), attribute)
     assert isinstance(harness, Command)
-    assert "{prompt}" in harness.command
+    assert "{prompt}" in (harness.stdin, harness.command[1].partition("=")[2])
     given = [*harness.command, *harness.variables.values(), *harness.files.values()]
     assert any("{model}" in text for text in given)
     for path, text in harness.files.items():
