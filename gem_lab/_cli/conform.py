@@ -9,7 +9,7 @@ from gem_lab._cli._arguments import CliCommand, add_json_flag
 
 COMMAND = CliCommand(
     "grade advantage estimators on batches with exact answers",
-    examples=["", "--trainer verl", "--trainer rl2 --json"],
+    examples=["", "--trainer NAME --json"],
     details=(
         "The batches have episodes of one row and of many, such as rewritten histories and sub-agents. "
         "With --trainer, the own estimators of the trainer and those of its plugin are graded, too. The "
