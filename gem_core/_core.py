@@ -63,6 +63,8 @@ class InfoKeys(TypedDict, total=False):
     """Whether the last action was a tool call."""
     tool_error: str
     """What went wrong in that tool call; absent when it worked."""
+    side_turn: bool
+    """Whether this turn stands beside the others, such as a summary; see `Episode.threads`."""
     agent: str
     """The agent that acts, if the episode is one side of an environment with several agents."""
     parsed_action: str

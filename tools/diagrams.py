@@ -12,7 +12,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images"
 LAYERS = (
     ("plugins", "#f8ebe4", "#b0562a", (("verl, OpenRLHF, Oat, RL2, ROLL, TRL",),)),
     ("gem_lab", "#f6f3df", "#8a7a1c",
-     (("cli", "repro", "exam"), ("train", "consistency", "eval"), ("engines", "checker", "pages"))),
+     (("cli", "repro", "exam"), ("train", "consistency", "conform", "eval"),
+      ("engines", "checker", "pages"))),
     ("gem_agents", "#fbeef0", "#a3475a", (("gateway, sessions, harnesses", "endpoints", "ready"),)),
     ("gem_bridges", "#f3e9f6", "#7d4a96",
      (("gymnasium", "openenv", "pettingzoo"), ("skyrl", "textarena", "verifiers", "compat"))),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import pytest
@@ -14,25 +13,18 @@ from gem_lab import load_trainer
 from gem_lab._discovery import trainer_names
 from tests.advantages.builtin import BUILTIN
 from tests.docs.blocks import ROOT
+from tests.docs.test_env_tables import load
 
+tool: Any = load("estimator_table")
 PAGE = ROOT / "docs" / "concepts" / "estimators.md"
-
-
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("estimator_table", ROOT / "tools" / "estimator_table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_table_is_current() -> None:
     text = PAGE.read_text("utf-8")
-    new = [line for line in tool().fill(text).splitlines() if line not in text.splitlines()]
+    new = [line for line in tool.fill(text).splitlines() if line not in text.splitlines()]
     command = "python tools/estimator_table.py docs/concepts/estimators.md"
     assert not new, f"run `{command}`: it writes {new[0]}"
-    assert tool().fill(text) == text, f"run `{command}`"
+    assert tool.fill(text) == text, f"run `{command}`"
 
 
 def test_every_estimator_has_a_row_of_its_definition() -> None:
