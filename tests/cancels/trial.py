@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import random
@@ -134,10 +135,13 @@ async def _duration(scene: Scene) -> float:
 
 
 def census() -> Counter[str]:
-    """Return the numbers of threads and file descriptors; idle threads of pools are not counted."""
+    """Return the numbers of threads and, by kind, of file descriptors; idle threads of pools are not counted."""
     gc.collect()
     shared = ("gem-env", "gem-tool", "asyncio_")
     busy = [thread for thread in threading.enumerate() if not thread.name.startswith(shared)]
     closing = [thread for thread in threading.enumerate() if thread.name == "gem-env-close"]
-    files = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
-    return Counter({"threads": len(busy) + len(closing), "file descriptors": files})
+    counted = Counter({"threads": len(busy) + len(closing)})
+    for descriptor in Path("/proc/self/fd").glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+            counted[f"descriptors of {os.readlink(descriptor).partition(':[')[0]}"] += 1
+    return counted
