@@ -14,7 +14,7 @@ LAYERS = (
     ("gem_lab", "#f6f3df", "#8a7a1c",
      (("cli", "repro", "exam"), ("train", "consistency", "conform", "eval"),
       ("engines", "checker", "pages"))),
-    ("gem_agents", "#fbeef0", "#a3475a", (("gateway, sessions, harnesses", "endpoints", "ready"),)),
+    ("gem_agents", "#fbeef0", "#a3475a", (("gateway, harnesses", "endpoints", "ready"),)),
     ("gem_bridges", "#f3e9f6", "#7d4a96",
      (("gymnasium", "openenv", "pettingzoo"), ("skyrl", "textarena", "verifiers", "compat"))),
     ("gem_envs", "#e3f1ee", "#1b7f5c",

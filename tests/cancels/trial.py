@@ -135,7 +135,7 @@ async def _duration(scene: Scene) -> float:
 
 
 def census() -> Counter[str]:
-    """Return the numbers of threads and, by kind, of file descriptors; idle threads of pools are not counted."""
+    """Return the numbers of threads and, by kind, of file descriptors, without idle threads of pools."""
     gc.collect()
     shared = ("gem-env", "gem-tool", "asyncio_")
     busy = [thread for thread in threading.enumerate() if not thread.name.startswith(shared)]
