@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'train'")
+
 import torch
 
 from gem_core.advantages import get_estimator
