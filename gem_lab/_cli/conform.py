@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand, add_json_flag
@@ -45,8 +46,16 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _console.print_json(grades)
     else:
-        batches = next(iter(grades.values()))
-        rows = [[batch, *(of_batch[batch] for of_batch in grades.values())] for batch in batches]
-        _console.print_table(["batch", *grades], rows)
+        columns = ["estimator", "right", "wrong", "refused"]
+        _console.print_table(columns, [[name, *_summary(found)] for name, found in grades.items()])
     ours = [grades[name] for name, estimator in estimators.items() if estimator.ours]
     return int(any(found == "wrong" for of_batch in ours for found in of_batch.values()))
+
+
+def _summary(grades: Mapping[str, str]) -> list[str]:
+    """Return on how many batches an estimator is right, and the names of the others."""
+    wrong, refused = (
+        ", ".join(batch for batch, grade in grades.items() if grade == other)
+        for other in ("wrong", "refused")
+    )
+    return [f"{[*grades.values()].count('right')} of {len(grades)}", wrong, refused]

@@ -96,5 +96,5 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform", "--batches"]) == 0
     assert json.loads(capsys.readouterr().out) == read_batches()
     assert main(["conform"]) == 0
-    assert "rejected attempt" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines()[1].split() == ["gem-core", "dr_grpo", "17", "of", "17"]
     assert main(["conform", "--trainer", "nobody"]) == 2
