@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
+from contextlib import redirect_stdout
 from functools import partial
 
 import torch
@@ -42,7 +44,11 @@ def _compute(upstream: Upstream, name: str, gamma: float, rows: ExactRows) -> to
         "eos_mask": torch.ones_like(rows.mask),
         "rewards": rows.rewards,
     }
-    with tempfile.TemporaryDirectory() as folder, replaced(wandb, "log", lambda *_, **__: None):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        replaced(wandb, "log", lambda *_, **__: None),
+        redirect_stdout(io.StringIO()),  # the metrics of each batch
+    ):
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
         try:
             compute = upstream.compute_advantages if name == "reinforce" else AdvantageHook(upstream)

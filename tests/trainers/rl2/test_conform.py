@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from gem_rl2 import TRAINER
 
 from gem_lab._conform import grade_estimators
@@ -10,8 +11,9 @@ ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 """RL2 groups trajectories by position, so its groups have one size."""
 
 
-def test_the_grades() -> None:
+def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
     grades = grade_estimators(TRAINER.load("conform")())
+    assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()
     }

@@ -34,7 +34,7 @@ MISTAKES = {
     ("--gem_gama", "0.9"): "--gem_gama",
     ("--gem_gamma", "1.2"): "gamma=1.2: expected a number from 0 to 1",
     ("--gem_estimator", "rebm"): "rebn",
-    ("--gem_context", "rebuild"): "use append",
+    ("--gem_context", "rebuild", "--loss_type", "bnpo"): "use dapo, cispo, grpo, or dr_grpo",
     ("--scale_rewards", "batch"): "use the options of the estimator",
     ("--num_generations", "3"): "3",  # TRL's own check
     ("--gem_max_turn", "8"): "--gem_max_turn",  # an abbreviation may be another flag in another version

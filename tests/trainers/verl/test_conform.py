@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from gem_verl import TRAINER
 
 from gem_lab._conform import grade_estimators
@@ -9,8 +10,9 @@ from gem_lab._conform import grade_estimators
 ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "sub-agent", "compaction"}
 
 
-def test_the_grades() -> None:
+def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
     grades = grade_estimators(TRAINER.load("conform")())
+    assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
     assert wrong["gem_dr_grpo in verl"] == wrong["gem_rloo in verl"] == set()
     # verl gives an episode without comparison its score, and counts masked rows.
