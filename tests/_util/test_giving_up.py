@@ -207,6 +207,7 @@ def test_callers_that_wait_are_not_overdue_and_those_that_leave_never_run(
             await settled(lambda: places.waiting == 1)
             await settled(lambda: all(call.future.done() for call in calls[1:]))
             waiters[0].cancel()
+            await settled(calls[0].future.done)  # else it may still get a place below
             last = ThreadCall(resource.short, pool)
             await settled(lambda: places.waiting == 1)
         assert await last.outcome(60) == ("ok", None)
