@@ -1,6 +1,8 @@
 """`check_harness`: what an installed agent needs, what it changes, and whether it is recognized.
 
-report = await check_harness("claude-code", stand_in_tokenizer(CHAT_TEMPLATE))
+    report = await check_harness("claude-code", stand_in_tokenizer(CHAT_TEMPLATE))
+
+The command `gem-core harness check` prints the report.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Harnesses: a coroutine or a command that plays an episode through a gateway.
 
-async def agent(task: AgentTask) -> None:
-    client = AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key)
-    ...
+    async def agent(task: AgentTask) -> None:
+        client = AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key)
+        ...
 
-harness = Command(["my-agent"], stdin="{prompt}")
+    harness = Command(["my-agent"], stdin="{prompt}")
+
+The option `harness` of a rollout names one.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +15,11 @@ from gem_core.advantages import get_estimator
 from gem_lab import main
 from gem_lab._conform import ExactRows, GradedEstimator, grade_estimators, read_batches
 from gem_lab._conform._grade import own_estimators
-
-TOOL = Path(__file__).parents[2] / "tools/conformance_batches.py"
+from tests.docs.test_env_tables import load
 
 
 def test_the_file_is_what_the_tool_writes() -> None:
-    spec = importlib.util.spec_from_file_location("conformance_batches", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    tool: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool: Any = load("conformance_batches")
     assert read_batches() == tool.batches()
     assert tool.FILE.read_text().startswith(f'{{"format": "{tool.FORMAT}"')
 

@@ -24,9 +24,7 @@ from gem_verl._sessions import join_sessions
 def estimators() -> dict[str, GradedEstimator]:
     """Return verl's own estimators that compare the samples of a prompt, and gem-core's in their place."""
     _estimators.register()
-    inner = (
-        compute_advantage_for_multi_trajectories  # GEM's trainer modes replace only the trainer's reference
-    )
+    inner = compute_advantage_for_multi_trajectories  # GEM's modes replace only the trainer's reference
     ours = join_sessions(inner)
     return {
         "verl grpo, without std": GradedEstimator("group mean", partial(_compute, inner, "grpo")),
