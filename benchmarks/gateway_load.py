@@ -178,8 +178,8 @@ async def load(agents: int, turns: int, seconds: float) -> dict[str, Any]:
         seconds: Number of seconds that a response takes.
 
     Returns:
-        What was measured: "wall_s", "cpu_s", "calls_per_s", "cpu_ms_per_call", "most_open" responses at the same
-        time, and what is left afterwards in "tasks_left" and "sockets_left".
+        What was measured: "wall_s", "cpu_s", "calls_per_s", "cpu_ms_per_call", "most_open" responses at once
+        and what is left afterwards in "tasks_left", "sockets_left", and "sessions_left".
 
     Raises:
         RuntimeError: Something was lost or mixed up.
