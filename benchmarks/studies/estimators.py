@@ -1,4 +1,4 @@
-"""Estimators of the studies: returns that are only centered or only scaled, shuffled ReBN, and normalized GAE."""
+"""Estimators of the studies: centered or scaled returns, shuffled ReBN, and normalized GAE."""
 
 from __future__ import annotations
 
@@ -66,7 +66,5 @@ def register() -> None:
 
 def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] | None) -> list[FloatArray]:
     if truncated is not None:
-        raise ConfigError(
-            "truncation='mask' is not available for centered, scaled, and shuffled_rebn; use 'keep'"
-        )
+        raise ConfigError("truncation='mask' is not available for estimators of studies; use 'keep'")
     return returns(turn_rewards, gamma)

@@ -32,8 +32,8 @@ STUDY = Study(
     models=(0,),
     more_metrics=("gem/return", "gem/turns"),
     notes=(
-        "The agent is `guess` in `benchmarks/studies/agents.py`. In the control, each batch has the advantages "
-        "of ReBN in a random order, so that a turn's advantage says nothing about it.",
+        "The agent is `guess` in `benchmarks/studies/agents.py`. In the control, each batch has the "
+        "advantages of ReBN in a random order, so that a turn's advantage says nothing about it.",
         "The own loop plays the same episodes without a gateway.",
     ),
 )
