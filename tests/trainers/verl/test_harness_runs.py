@@ -1,4 +1,4 @@
-"""verl's own trainer on episodes of foreign agents: the own loop's weights, and the gradient of the oracle."""
+"""verl's own trainer on episodes of foreign agents: weights of the own loop, gradient of the oracle."""
 
 from __future__ import annotations
 
