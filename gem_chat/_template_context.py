@@ -190,11 +190,12 @@ class TemplateContext(RebuildContext):
         tokens = self._tokens
         special = [token_id for token_id in response_ids if token_id in tokens.atomic_ids]
         spelled = tokens.encode(tokens.decode_all(response_ids))
-        thought, content = self.conversations.thoughts.split(text)
-        if not thought and thoughts_in(content):  # the template looks for it in the text, in its own syntax
+        form = self.conversations.thoughts
+        thought, content = form.split(text)
+        if form.in_text and thoughts_in(content):  # the template knows its own syntax
             ids = tokens.without_padding(response_ids)
             content = tokens.decode_all(ids[: len(ids) - self._end.length(ids, self._stop_ids)])
-            content = content[: calls[0].start] if calls else content
+            content = form.trimmed(content[: calls[0].start] if calls else content)
         return ChatMessage(
             "assistant",
             content.rstrip() if calls else content,

@@ -30,7 +30,8 @@ class ThoughtForm:
         before: Text that the template itself writes at the start of a thought.
         after: Text that it writes at the end of a thought.
         gap: Text that it writes between a thought and the answer.
-        lead: Whitespace that it writes before an answer without a thought.
+        lead: Text that it writes before an answer without a thought, such as an empty one.
+        tail: Whitespace that it writes between an answer and the token that ends it.
     """
 
     names: tuple[str, ...] = ()
@@ -39,6 +40,16 @@ class ThoughtForm:
     after: str = ""
     gap: str = ""
     lead: str = ""
+    tail: str = ""
+
+    @property
+    def in_text(self) -> bool:
+        """Whether an answer holds a thought in its text, where the template looks for it or not."""
+        return not (self.names or self.parts)
+
+    def trimmed(self, text: str) -> str:
+        """Return an answer without what the template itself writes around it."""
+        return text.removesuffix(self.tail).removeprefix(self.lead)
 
     def split(self, text: str) -> tuple[str, str]:
         """Return the thought and the answer of a response, without what the template itself adds to them.
@@ -46,9 +57,11 @@ class ThoughtForm:
         So the template writes a response that has its form as it was sampled. The thought is empty if the
         template expects it in the text.
         """
-        if not (self.names or self.parts) or not thoughts_in(text):
-            return "", text.removeprefix(self.lead)
-        if not text.startswith(THOUGHT_OPEN) or text.count(THOUGHT_CLOSE) > 1:
+        text = text.removesuffix(self.tail)
+        leads = text.startswith(THOUGHT_OPEN)
+        if self.in_text or not (leads or thoughts_in(text)):
+            return "", self.trimmed(text)
+        if not leads or text.count(THOUGHT_CLOSE) > 1:
             return thoughts_in(text), without_thoughts(text)
         thought, _, answer = text.removeprefix(THOUGHT_OPEN).partition(THOUGHT_CLOSE)
         thought = thought.removeprefix(self.before).removesuffix(self.after)
@@ -93,13 +106,15 @@ def find_thought_form(
             return ""
         return thinking.rewrite(after_opening(text, opening))
 
-    lead = written({}).partition(answer)[0]
-    lead = "" if lead.strip() else lead
+    lead, _, rest = written({}).partition(answer)
+    tail = rest[: len(rest) - len(rest.lstrip())] if rest.strip() else ""
     for form in (ThoughtForm(THOUGHT_FIELDS), ThoughtForm(parts=True)):
         text = written(form.fields(THOUGHT, answer))
         before, found, rest = text.partition(THOUGHT)
         after, closes, gap = rest.partition(THOUGHT_CLOSE)
         if found and closes and answer in gap and "'type'" not in before and '"type"' not in before:
             before = before.rpartition(THOUGHT_OPEN)[2]
-            return replace(form, before=before, after=after, gap=gap.partition(answer)[0], lead=lead)
-    return ThoughtForm(lead=lead)
+            return replace(
+                form, before=before, after=after, gap=gap.partition(answer)[0], lead=lead, tail=tail
+            )
+    return ThoughtForm(lead=lead, tail=tail)
