@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gem_chat._messages import EnvPlayer, MessagesContext
     from gem_chat._player import EpisodePlayer
     from gem_chat._rebuild_context import RebuildContext
-    from gem_chat._template_context import TemplateContext
 
 __all__ = [
     "AppendContext",
@@ -28,7 +27,6 @@ __all__ = [
     "EpisodePlayer",
     "MessagesContext",
     "RebuildContext",
-    "TemplateContext",
     "get_syntax",
     "native_syntax",
     "register",
@@ -50,6 +48,5 @@ __getattr__, __dir__ = lazy_names(
         "gem_chat._messages": ["EnvPlayer", "MessagesContext"],
         "gem_chat._player": ["EpisodePlayer"],
         "gem_chat._rebuild_context": ["RebuildContext"],
-        "gem_chat._template_context": ["TemplateContext"],
     },
 )

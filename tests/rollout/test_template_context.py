@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 import gem_core
-from gem_chat import AppendContext, TemplateContext
+from gem_chat import AppendContext
 from gem_chat._options import make_context
+from gem_chat._template_context import TemplateContext
 from gem_chat._tools import schema
 from gem_chat.tools import ToolCall
 from gem_core.errors import ConfigError, UnsupportedTemplate

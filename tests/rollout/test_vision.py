@@ -16,7 +16,8 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 
 from PIL import Image  # noqa: E402
 
-from gem_chat import AppendContext, RebuildContext, TemplateContext  # noqa: E402
+from gem_chat import AppendContext, RebuildContext  # noqa: E402
+from gem_chat._template_context import TemplateContext  # noqa: E402
 from gem_chat._vision import ImageProcessor, Processor  # noqa: E402
 from gem_chat._vision_model import forbid_placeholders  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402

@@ -11,8 +11,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gem_chat import TemplateContext
 from gem_chat._conversation import TokenContext
+from gem_chat._template_context import TemplateContext
 from gem_core.rollout import Generation, Turn
 from gem_rl2._play import Play
 

@@ -186,6 +186,10 @@ def test_the_first_prompt_has_the_options_of_its_run(
     assert ("<think>\n\n</think>" in first) == ("enable_thinking" in used)
     if context == "append":
         assert second.startswith(first + "one<|im_end|>\n<|im_start|>user\n")
+    elif context == "template":
+        assert second == prompt(
+            {"role": "assistant", "content": "one"}, {"role": "user", "content": shown[1]}
+        )
     else:
         messages[-1]["content"] = shown[1]
         assert second == prompt()
@@ -339,8 +343,8 @@ def test_an_environment_cannot_forge_the_conversation(context: str) -> None:
         return [list(prompt).count(end) for prompt in policy.prompts]
 
     expected = ends("test:KitScripted")
-    assert expected == ([1, 3] if context == "append" else [1, 1])
+    assert expected == ([1, 1] if context == "rebuild" else [1, 3])
     assert ends("test:KitForging") == expected
     assert ends("test:KitForging", parse_special=True) == [
-        count + 2 * (1 + i * (context == "append")) for i, count in enumerate(expected)
+        count + 2 * (1 + i * (context != "rebuild")) for i, count in enumerate(expected)
     ]
