@@ -12,13 +12,14 @@ The option `harness` of a rollout names one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib.util
 import logging
 import os
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -171,7 +172,6 @@ class Command:
         if not boxed:
             await run_command(command, variables, files, fill(self.stdin))
             return
-        assert task.gateway is not None, "a task of run_harness has a gateway"
         texts = {f"home/{path}": File(text.encode("utf-8", "replace")) for path, text in files.items()}
         given = {f"app/{path}": file for path, file in (task.files or {}).items()}
         box = Box(
@@ -179,12 +179,12 @@ class Command:
             variables,
             files={**texts, **given},
             stdin=fill(self.stdin),
-            port=task.gateway.port,
+            port=task.gateway.port if task.gateway else 0,
             folder="/home" if task.files is None else "/app",
             reads=self.reads,
             grace=GRACE,
         )
-        async with box, task.gateway.serving(box.listener):
+        async with box, _serving(task, box):
             try:
                 ended = await box.wait()
             except asyncio.CancelledError:
@@ -193,6 +193,16 @@ class Command:
                 raise
             task.hand_in(ended.files)
         check_status(self.command[0], ended.status, ended.output)
+
+
+@contextlib.asynccontextmanager
+async def _serving(task: AgentTask, box: Box) -> AsyncIterator[None]:
+    if task.gateway is None:
+        box.listener.close()  # so that a call fails and does not wait
+        yield
+        return
+    async with task.gateway.serving(box.listener):
+        yield
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gem_core._core import StepResult
 from gem_core._util.checks import check_int, check_number
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, SandboxError
 from gem_envs._base import MoveResult, TurnBasedEnv
 from gem_envs._terminal.source import Grade, OwnTasks, TaskSet
 from gem_envs._terminal.task import TerminalTask
@@ -197,7 +197,11 @@ class Terminal(TurnBasedEnv[str]):
         """
         self._drop_shell()
         self._shell = self._open()
-        self._shell.write(files or {})
+        try:
+            self._shell.write(files or {})
+        except SandboxError:  # names or sizes that no folder of ours can hold
+            self._drop_shell()
+            self._shell = self._open()
         self.handed_in = True
         return SUBMIT
 

@@ -45,11 +45,11 @@ _TEXTS = {
     "/etc/hosts": "127.0.0.1 localhost\n",
 }
 _LINKS = (
-    ("/app", "program/app"), ("/home", "program/home"), ("/tmp", "program/tmp"),
-    ("/var/tmp", "../program/tmp"), ("/dev/shm", "../program/tmp"), ("/dev/fd", "/proc/self/fd"),
+    ("/var/tmp", "../tmp"), ("/dev/shm", "../tmp"), ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2"),
 )  # fmt: skip
+_OWN = ("/app", "/home", "/tmp")
 _VISIBLE = ("/usr", "/bin", "/sbin", "/etc/alternatives", "/etc/ssl", "/etc/pki")
 
 
@@ -133,7 +133,8 @@ class Box:
             "grace": grace,
             "bind": bind,
             "links": [*links, *_LINKS],
-            "folders": ["/proc", "/var"],
+            "folders": ["/proc", "/var", *_OWN],
+            "own": _OWN,
             "texts": _TEXTS,
             "processes": True,
             "mount_point": tempfile.gettempdir(),
@@ -158,21 +159,21 @@ class Box:
             SandboxError: The machine does not allow it.
         """
         try:
-            given, stdin, self._result, self._output = (self._file() for _ in range(4))
+            config, given, stdin, self._result, self._output = (self._file() for _ in range(5))
+            config.write(json.dumps(self._config).encode())
             _pack(given, self._given)
             stdin.write(self._stdin.encode("utf-8", "replace"))
-            for file in (given, stdin):
+            for file in (config, given, stdin):
                 file.seek(0)
             for file in (stdin, self._output):
                 os.fchmod(file.fileno(), 0o666)  # the program opens /dev/stdin as another user
             self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                passed = [file.fileno() for file in (theirs, given, stdin, self._result)]
-                control, *rest = map(str, passed)
+                passed = [file.fileno() for file in (theirs, config, given, stdin, self._result)]
+                command = [os.path.realpath(sys.executable), "-I", "-S", str(_GUEST), *map(str, passed)]
                 self._process = await asyncio.create_subprocess_exec(
-                    os.path.realpath(sys.executable), "-I", "-S", str(_GUEST), control,
-                    json.dumps(self._config), *rest, stdin=asyncio.subprocess.DEVNULL, stdout=self._output,
-                    stderr=self._output, cwd="/", start_new_session=True, pass_fds=passed,
+                    *command, stdin=asyncio.subprocess.DEVNULL, stdout=self._output, stderr=self._output,
+                    cwd="/", start_new_session=True, pass_fds=passed,
                 )  # fmt: skip
             self.listener = await in_thread(self._handshake)
         except BaseException:
@@ -272,7 +273,7 @@ def _pack(file: IO[bytes], files: Files) -> None:
             if one.target is not None:
                 member.type, member.linkname, data = tarfile.SYMTYPE, one.target, b""
             elif one.folder:
-                member.type, data = tarfile.DIRTYPE, b""
+                member.type, member.mode, data = tarfile.DIRTYPE, 0o755, b""
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
 

@@ -1,7 +1,7 @@
 """Runs one foreign program, such as a coding agent, in its own namespaces.
 
-Runs as ``python -I -S box.py CONTROL CONFIG FILES INPUT RESULT``, where all but CONFIG are descriptors: a
-socket, two files to read, and one to write.
+Runs as ``python -I -S box.py CONTROL CONFIG FILES INPUT RESULT``. The arguments are descriptors: a socket,
+three files to read, and one to write.
 
 - The launcher creates the namespaces and waits for the first process in them.
 - That process builds the root folder, writes the files, listens on a port of its own network, and gives the
@@ -12,6 +12,7 @@ socket, two files to read, and one to write.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import json
@@ -39,7 +40,6 @@ else:
 
     del sys.path[0]
 
-FOLDERS = ("app", "home", "tmp")
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _GLANCE = 1.0
 """Number of seconds between two looks at processes that have ended."""
@@ -49,7 +49,8 @@ _FORMAT_BYTES = 512
 
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
-    config = json.loads(sys.argv[2])
+    with os.fdopen(int(sys.argv[2])) as file:
+        config = json.load(file)
     try:
         launch(control, config, *map(int, sys.argv[3:]))
     except Exception as error:
@@ -77,7 +78,7 @@ def launch(control: socket.socket, config: dict[str, Any], files: int, given: in
         build_root(config)
         user = INSIDE_ID + 1 if ids else INSIDE_ID
         mount_work(user, config)
-        fill(files, user)
+        fill(files, config["own"], user)
         with listen(config["port"]) as server:
             socket.send_fds(control, [b"{}"], [server.fileno()])
         kernel.hide_memory()
@@ -106,11 +107,11 @@ def listen(port: int) -> socket.socket:
     return server
 
 
-def fill(files: int, user: int) -> None:
+def fill(files: int, own: list[str], user: int) -> None:
     """Create the folders of the program, and write its files."""
-    for name in FOLDERS:
-        os.mkdir(name, 0o700)
-        os.chown(name, user, user)
+    for path in own:
+        make_folders(WORK + path, user)
+        kernel.mount(WORK + path, path, None, kernel.MS_BIND)
     with os.fdopen(files, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
             path, source = os.path.join(WORK, member.name), archive.extractfile(member)
@@ -147,11 +148,16 @@ def start(config: dict[str, Any], given: int, user: int) -> int:
             hard = resource.getrlimit(kind)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.setrlimit(kind, (most, most))
+        kernel.no_new_privileges()  # before the filter, which needs it
         drop_rights(user, sockets=True)
-        kernel.no_new_privileges()
         os.chdir(config["folder"])
         os.execvpe(config["command"][0], config["command"], config["env"])
-    except BaseException as error:
+    except OSError as error:
+        what = str(error)
+        if error.errno == errno.E2BIG:
+            what = "its arguments are longer than the system allows, as a prompt of more than 128 KiB is"
+        os.write(2, f"{config['command'][0]} cannot be started: {what}\n".encode())
+    except ValueError as error:  # a prompt with a NUL
         os.write(2, f"{config['command'][0]} cannot be started: {error}\n".encode())
     os._exit(127)
 
