@@ -101,7 +101,7 @@ def no_new_privileges() -> None:
         number += 1
 
 
-def _filter(sockets: bool) -> tuple[bytes, Any] | None:
+def _filter(sockets: bool = False) -> tuple[bytes, Any] | None:
     """Return the BPF header of `filter_calls` and the program it points to; None on other processors."""
     if platform.machine() not in _ARCHITECTURES:
         return None
