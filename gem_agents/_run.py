@@ -124,6 +124,7 @@ async def run_harness(
         steps = session.steps = Steps(calls, asyncio.get_running_loop(), limits.on_length_cut)
         folder = await _folder_calls(play, env, executor, limits.step_timeout)
         left: list[dict[str, File] | None] = []
+        failed: str | None = None
         try:
             try:
                 first = await calls.reset(seed, options)
@@ -153,8 +154,10 @@ async def run_harness(
             last = session.delivered()[-1]
             if folder is None:
                 await steps.take_last(last)
-            else:
-                await steps.hand_in(last, folder, left[-1] if left else None)
+            elif left:
+                await steps.hand_in(last, folder, left[-1])
+            else:  # no fault of the agent, so there is no verdict
+                steps.failure = EnvError(f"the folder of the agent is lost: {failed}")
         episode.turns, episode.context_mode = turns_of(session.delivered())
         if steps.failure is not None:
             _end(episode, "env_error", str(steps.failure))

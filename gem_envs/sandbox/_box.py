@@ -38,6 +38,8 @@ from gem_envs.sandbox._shell import File, Files
 
 _GUEST = Path(__file__).with_name("_guest") / "box.py"
 _START_SECONDS = 60.0
+_SHOWN = 2000
+"""Number of bytes of the output that are returned."""
 _USER = "agent"
 _TEXTS = {
     "/etc/passwd": "".join(f"{_USER}:x:{id}:{id}::/home:/bin/sh\n" for id in (1001, 1000)),
@@ -191,7 +193,11 @@ class Box:
         await self._close()
 
     async def wait(self) -> Ended:
-        """Wait until the program ends, and return what it left."""
+        """Wait until the program ends, and return what it left.
+
+        Raises:
+            SandboxError: What watches it was killed.
+        """
         self._control.setblocking(False)
         message = await asyncio.get_running_loop().sock_recv(self._control, 8192)
         answer = json.loads(message) if message else {"error": "its first process was killed"}
@@ -236,10 +242,6 @@ class Box:
             await self._process.wait()
         for file in self._open:
             file.close()
-
-
-_SHOWN = 2000
-"""Number of bytes of the output that are returned."""
 
 
 def program_folders(program: str, path: str) -> list[str]:

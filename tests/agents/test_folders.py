@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,10 +22,11 @@ from gem_chat import AppendContext
 from gem_core.errors import SandboxError
 from gem_core.rollout import Episode, EpisodeLimits
 from gem_core.wrappers import EpisodeStatistics
-from gem_envs.sandbox._box import box_obstacle
+from gem_envs.sandbox._box import Box, Ended, box_obstacle
 from tests.agents.stage import Script, tokenizer
 from tests.envs.terminal.test_steps import FILES as STEPS
 from tests.envs.terminal.test_steps import SETTINGS
+from tests.sandbox.support import children
 
 pytestmark = pytest.mark.skipif(bool(box_obstacle()), reason=box_obstacle() or "works")
 LIMITS = EpisodeLimits(max_turns=8, max_tokens_per_turn=4000)
@@ -133,6 +136,26 @@ def test_no_folder_is_an_error(mess: str) -> None:
     assert episode.error is None
     assert episode.stop_reason == "terminated"
     assert sum(turn.reward for turn in episode.turns) == 0
+
+
+def test_a_folder_that_is_lost_is_no_verdict(solution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the first process of the sandbox had been killed, when memory ran out."""
+    wait = Box.wait
+
+    async def lose(self: Box) -> Ended:
+        for pid in children(self._process.pid)[:1]:
+            os.kill(pid, signal.SIGKILL)
+        return await wait(self)
+
+    async def played(self: Box) -> Ended:
+        await asyncio.sleep(3.0)
+        return await lose(self)
+
+    monkeypatch.setattr(Box, "wait", played)
+    episode = play([solution, "sleep 60", "done"])
+    assert episode.turns
+    assert not episode.trainable
+    assert "lost" in (episode.error or "")
 
 
 def test_such_an_agent_cannot_act_in_the_environment(solution: str) -> None:
