@@ -111,7 +111,8 @@ class Command:
         level: Where it runs. "namespace" is a sandbox that has no files of this machine but its programs, and
             no network but the gateway. "process" is the machine itself, so what the model says reaches the
             files and the network of this user. None means "namespace" if it works, else "process".
-        reads: Further folders that it can read in the sandbox.
+        reads: What it can read in the sandbox besides the machine's programs, its package, and the files that
+            its arguments name.
         folder: Whether it plays tasks of files in its folder. If not, it acts like any other agent.
     """
 

@@ -76,7 +76,7 @@ class BoxLimits:
     open_files: int = 4096
 
 
-class Ended(NamedTuple):
+class BoxEnd(NamedTuple):
     """What a program left.
 
     Attributes:
@@ -94,7 +94,7 @@ class Box:
     """A program in its own namespaces.
 
     Args:
-        command: The program and its arguments.
+        command: The program and its arguments. It can read the files that they name.
         variables: Its environment variables.
         files: Files by path below ``app``, its working folder, or ``home``.
         stdin: Text of its standard input.
@@ -124,8 +124,10 @@ class Box:
         grace: float = 5.0,
     ) -> None:
         self._limits = limits or BoxLimits()
-        visible = [*_VISIBLE, *program_folders(command[0], variables.get("PATH", os.defpath)), *reads]
-        bind, links = visible_folders([os.path.realpath(sys.base_prefix), *visible])
+        scripts = [word for word in command[1:] if os.path.isabs(word) and os.path.isfile(word)]
+        package = program_folders(command[0], variables.get("PATH", os.defpath))
+        bind, links = visible_folders([os.path.realpath(sys.base_prefix), *_VISIBLE, *package])
+        bind += [[os.path.realpath(path), path] for path in dict.fromkeys([*scripts, *reads])]
         size = self._limits
         self._config = {
             "command": list(command),
@@ -192,7 +194,7 @@ class Box:
         """End the program and everything that it started."""
         await self._close()
 
-    async def wait(self) -> Ended:
+    async def wait(self) -> BoxEnd:
         """Wait until the program ends, and return what it left.
 
         Raises:
@@ -208,7 +210,7 @@ class Box:
             self._result.seek(0)
             files = _unpack(self._result)
         self._output.seek(max(0, self._output.seek(0, io.SEEK_END) - _SHOWN))
-        return Ended(int(answer["status"]), self._output.read().decode("utf-8", "replace").strip(), files)
+        return BoxEnd(int(answer["status"]), self._output.read().decode("utf-8", "replace").strip(), files)
 
     def end(self) -> None:
         """Ask the program to end; `wait` returns when it has, or was killed after the grace period."""

@@ -22,7 +22,7 @@ from gem_chat import AppendContext
 from gem_core.errors import SandboxError
 from gem_core.rollout import Episode, EpisodeLimits
 from gem_core.wrappers import EpisodeStatistics
-from gem_envs.sandbox._box import Box, Ended, box_obstacle
+from gem_envs.sandbox._box import Box, BoxEnd, box_obstacle
 from tests.agents.stage import Script, tokenizer
 from tests.envs.terminal.test_steps import FILES as STEPS
 from tests.envs.terminal.test_steps import SETTINGS
@@ -142,12 +142,12 @@ def test_a_folder_that_is_lost_is_no_verdict(solution: str, monkeypatch: pytest.
     """As if the first process of the sandbox had been killed, when memory ran out."""
     wait = Box.wait
 
-    async def lose(self: Box) -> Ended:
+    async def lose(self: Box) -> BoxEnd:
         for pid in children(self._process.pid)[:1]:
             os.kill(pid, signal.SIGKILL)
         return await wait(self)
 
-    async def played(self: Box) -> Ended:
+    async def played(self: Box) -> BoxEnd:
         await asyncio.sleep(3.0)
         return await lose(self)
 

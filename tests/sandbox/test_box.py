@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gem_envs.sandbox._box import Box, BoxLimits, Ended, box_obstacle, program_folders
+from gem_envs.sandbox._box import Box, BoxEnd, BoxLimits, box_obstacle, program_folders
 from gem_envs.sandbox._shell import File
 from tests.sandbox.support import children, descriptors, settles
 
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.skipif(bool(box_obstacle()), reason=box_obstacle() or "
 PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def run(*command: str, **options) -> Ended:
-    async def main() -> Ended:
+def run(*command: str, **options) -> BoxEnd:
+    async def main() -> BoxEnd:
         async with Box(command, {"PATH": PATH}, port=8123, **options) as box:
             return await box.wait()
 
     return asyncio.run(main())
 
 
-def python(code: str, **options) -> Ended:
+def python(code: str, **options) -> BoxEnd:
     return run(sys.executable, "-c", code, **options)
 
 
@@ -73,7 +73,7 @@ def test_the_port_is_served_by_the_caller_and_nothing_else_is_reached():
         "        print(type(error).__name__)\n"
     )
 
-    async def main() -> Ended:
+    async def main() -> BoxEnd:
         async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"hello")
             writer.close()
@@ -155,7 +155,7 @@ def test_what_it_leaves_running_ends_with_it():
 
 
 def test_it_is_asked_to_end_and_then_killed():
-    async def main(trap: str) -> Ended:
+    async def main(trap: str) -> BoxEnd:
         command = ["bash", "-c", f"trap '{trap}' TERM; echo ready > f; while :; do sleep 0.1; done"]
         async with Box(command, {"PATH": PATH}, port=8123, grace=1.0) as box:
             waiting = asyncio.ensure_future(box.wait())
@@ -221,6 +221,22 @@ def test_names_that_are_no_utf_8_and_unreadable_files_come_back():
         b"no": b"y",
         b"z/q": b"q",
     }
+
+
+def test_it_reads_its_script_and_what_is_added_but_not_their_neighbors(tmp_path):
+    for name in ("agent.py", "secret.txt", "real.py", "lib/tool.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(
+            "import os, sys\nprint(sorted(os.listdir(os.path.dirname(__file__))))\n"
+            f"sys.path.append({str(tmp_path / 'lib')!r})\nimport tool\n"
+        )
+    (tmp_path / "link.py").symlink_to("real.py")
+    (tmp_path / "lib" / "tool.py").write_text("print('tool')\n")
+    reads = [str(tmp_path / "lib")]
+    for script, seen in (("agent.py", ["agent.py", "lib"]), ("link.py", ["lib", "link.py"])):
+        ended = run(sys.executable, str(tmp_path / script), reads=reads)
+        assert ended.output.splitlines() == [str(seen), "tool"]
+    assert "No module named 'tool'" in run(sys.executable, str(tmp_path / "agent.py")).output
 
 
 def test_a_program_that_is_missing():

@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gem_envs.sandbox._guest import kernel
     from gem_envs.sandbox._guest.devices import WORK
-    from gem_envs.sandbox._guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
+    from gem_envs.sandbox._guest.root import INSIDE_ID, attach, build_root, drop_rights, mount_work, own_ids
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from _guest import kernel
     from _guest.devices import WORK
-    from _guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
+    from _guest.root import INSIDE_ID, attach, build_root, drop_rights, mount_work, own_ids
 
     del sys.path[0]
 
@@ -52,13 +52,13 @@ def main() -> None:
     with os.fdopen(int(sys.argv[2])) as file:
         config = json.load(file)
     try:
-        launch(control, config, *map(int, sys.argv[3:]))
+        enter(control, config, *map(int, sys.argv[3:]))
     except Exception as error:
         tell(control, {"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
 
 
-def launch(control: socket.socket, config: dict[str, Any], files: int, given: int, result: int) -> None:
+def enter(control: socket.socket, config: dict[str, Any], files: int, given: int, result: int) -> None:
     user, group = os.geteuid(), os.getegid()
     kernel.unshare(
         kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET
@@ -78,7 +78,7 @@ def launch(control: socket.socket, config: dict[str, Any], files: int, given: in
         build_root(config)
         user = INSIDE_ID + 1 if ids else INSIDE_ID
         mount_work(user, config)
-        fill(files, config["own"], user)
+        fill(files, config["own"], [inside for _, inside in config["bind"]], user)
         with listen(config["port"]) as server:
             socket.send_fds(control, [b"{}"], [server.fileno()])
         kernel.hide_memory()
@@ -107,11 +107,19 @@ def listen(port: int) -> socket.socket:
     return server
 
 
-def fill(files: int, own: list[str], user: int) -> None:
-    """Create the folders of the program, and write its files."""
+def fill(files: int, own: list[str], visible: list[str], user: int) -> None:
+    """Create the folders of the program, and write its files; what is visible below them stays visible."""
     for path in own:
         make_folders(WORK + path, user)
+        hidden = [
+            (os.open(one, os.O_PATH), os.path.isdir(one), one)
+            for one in visible
+            if one.startswith(f"{path}/")
+        ]
         kernel.mount(WORK + path, path, None, kernel.MS_BIND)
+        for descriptor, folder, one in hidden:
+            attach(descriptor, folder, one)
+            kernel.protect(one, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
     with os.fdopen(files, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
             path, source = os.path.join(WORK, member.name), archive.extractfile(member)
@@ -172,7 +180,7 @@ def wait(control: socket.socket, program: int, grace: float) -> int:
     while True:
         left = _GLANCE if last is None else min(_GLANCE, max(0.0, last - time.monotonic()))
         ready = [descriptor for descriptor, _ in poll.poll(left * 1000)]
-        reap(program)
+        reap_others(program)
         if process in ready:
             break
         if control.fileno() in ready:
@@ -193,7 +201,7 @@ def wait(control: socket.socket, program: int, grace: float) -> int:
         return status
 
 
-def reap(program: int) -> None:
+def reap_others(program: int) -> None:
     """Reap what has ended, except the program itself."""
     while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
         if found.si_pid in (0, program):

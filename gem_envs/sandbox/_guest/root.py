@@ -44,21 +44,24 @@ def build_root(config: dict[str, Any]) -> None:
         os.makedirs(os.path.dirname(base + link), exist_ok=True)
         os.symlink(target, base + link)
     for descriptor, folder, inside in sources + devices:
-        target = base + inside
-        os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
-        if not folder:
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-        source = f"/proc/self/fd/{descriptor}"
-        kernel.mount(source, target, None, kernel.MS_BIND | kernel.MS_REC)
+        attach(descriptor, folder, base + inside)
         if not inside.startswith("/dev/"):
-            kernel.protect(target, kernel.ATTR_NODEV)
-        os.close(descriptor)
+            kernel.protect(base + inside, kernel.ATTR_NODEV)
     with open(f"{base}/dev/zero", "wb") as zeros:
         zeros.truncate(ZEROS)
     if config.get("processes"):
         kernel.mount("proc", f"{base}/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV)
     kernel.protect(base, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
     kernel.enter_root(base)
+
+
+def attach(descriptor: int, folder: bool, target: str) -> None:
+    """Mount the file or folder behind a descriptor at `target`, and close the descriptor."""
+    os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
+    if not folder:
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    kernel.mount(f"/proc/self/fd/{descriptor}", target, None, kernel.MS_BIND | kernel.MS_REC)
+    os.close(descriptor)
 
 
 def mount_work(user: int, config: dict[str, Any]) -> None:
