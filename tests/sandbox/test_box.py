@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gem_envs.sandbox import _box
 from gem_envs.sandbox._box import Box, BoxEnd, BoxLimits, box_obstacle, program_folders
 from gem_envs.sandbox._shell import File
 from tests.sandbox.support import children, descriptors, settles
@@ -263,3 +264,13 @@ def test_the_folders_of_programs(tmp_path):
     (venv / "bin" / "agent").chmod(0o755)
     assert str(venv) in program_folders("agent", str(venv / "bin"))
     assert program_folders("no-such-program-here", PATH) == []
+
+
+def test_without_ids_to_map_as_for_most_users(monkeypatch):
+    monkeypatch.setattr(_box, "map_ids", lambda process: 0)
+    leak = "for one in /proc/1/fd/*; do timeout 1 cat $one > /dev/null && echo LEAK; done"
+    ended = run("bash", "-c", f"id -u; id -un; cat /proc/1/environ; {leak}; kill -9 1; echo x > f")
+    assert ended.output.splitlines()[:2] == ["1000", "agent"]
+    assert ended.output.count("Permission denied") > 5
+    assert "LEAK" not in ended.output
+    assert ended.files == {"f": File(b"x\n")}
