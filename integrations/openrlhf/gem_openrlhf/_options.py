@@ -31,7 +31,7 @@ GAE_OF_BOTH = (
     "--algo.advantage.estimator gae works on the turns of gem_core's rows but on the tokens of your own, so "
     "the two cannot share a batch; choose another estimator, or train on one of them"
 )
-ONE_ROW = "OpenRLHF trains on one row per episode, and a rebuilt context may need several; use append"
+ONE_ROW = "OpenRLHF trains on one row per episode, and this context may need several; use append"
 
 
 def estimator_names() -> dict[str, str]:
