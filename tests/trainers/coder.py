@@ -57,9 +57,5 @@ if __name__ == "__main__":
 else:
     from gem_agents import Command
 
-<<<<<<< HEAD
-    CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}")
-    CODER_WITH_TITLE = Command([*CODER.command, "--title"], stdin="{prompt}")
-=======
     CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}", folder=False)
->>>>>>> main
+    CODER_WITH_TITLE = Command([*CODER.command, "--title"], stdin="{prompt}", folder=False)
