@@ -19,14 +19,10 @@ from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers import expect
 from gem_lab._engines.vllm import vllm_generation
-from gem_openrlhf import _SUPPORTED
-from gem_openrlhf import _hooks
-from gem_openrlhf._labels import OwnLabel, names_task, played_label, task_of
+from gem_openrlhf import _SUPPORTED, _hooks
+from gem_openrlhf._labels import ROWS, OwnLabel, names_task, played_label, task_of
 from gem_openrlhf._options import ONE_ROW, GemOptions
 from gem_openrlhf._own_rows import SingleTurnExecutor, play_own
-
-ROWS = "gem_rows"
-"""Key, and attribute, of the further rows of a sample."""
 
 expect(
     _SUPPORTED, AgentExecutorBase, "execute", "self", "prompt", "label", "sampling_params", "max_length",

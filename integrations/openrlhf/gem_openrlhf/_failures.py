@@ -19,7 +19,7 @@ import torch
 from gem_chat._failures import nothing_trainable
 from gem_core.errors import ConfigError
 from gem_core.trainers._failures import evaluation_logs
-from gem_openrlhf._labels import played_of
+from gem_openrlhf._labels import ROWS, played_of
 
 TINY = 1e-30
 """Weight of a micro-batch that must not count in a weighted mean; OpenRLHF divides by it in float32."""
@@ -208,11 +208,12 @@ def _all_dropped(means: Sequence[float], limits: Sequence[float]) -> ConfigError
 
 
 def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `SamplesGenerator._process_response_into_experience`; see `generate`."""
+    """Wrap `SamplesGenerator._process_response_into_experience`; see `generate`, and `gem_openrlhf._rows`."""
 
     @functools.wraps(original)
     def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
         sample = original(self, response, **generate_kwargs)
+        setattr(sample, ROWS, [original(self, row, **generate_kwargs) for row in response.get(ROWS, ())])
         if self.gem_groups is not None:
             self.gem_groups.add(sample)
         return sample

@@ -22,6 +22,8 @@ from gem_core.tasks import EnvChoice, TaskRow, read_task
 
 OWN_SOURCE = "default"
 """Source of the user's own rows without a ``datasource``, as in OpenRLHF."""
+ROWS = "gem_rows"
+"""Key in an agent's result, and attribute of the sample, of the further rows of an episode."""
 _KEY = "gem_episode"
 
 
@@ -40,8 +42,8 @@ class Played(NamedTuple):
     source: str
     """Name of the environment, as in the ``datasource`` of a row."""
     episode: Episode | None
-    """The episode without tokens and texts; without a seed for one of the user's own rows. None in all but the
-    first row of the episode, and in a row that only fills an update."""
+    """The episode without tokens and texts; without a seed for one of the user's own rows. None in all but
+    the first row of the episode, and in a row that only fills an update."""
     spans: list[Span]
     """Start and end of each turn's response in the row; empty if the episode is not trainable."""
     turns: list[int]

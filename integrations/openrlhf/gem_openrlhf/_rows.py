@@ -24,8 +24,7 @@ import torch
 
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._weights import RowAverage, row_factors
-from gem_openrlhf._executor import ROWS
-from gem_openrlhf._labels import played_label
+from gem_openrlhf._labels import ROWS, played_label
 
 UPDATES = "gem/updates"
 """Metric: number of steps of the optimizer in a batch of episodes that may have several rows."""
@@ -83,12 +82,11 @@ def lay_out_rows(samples: Sequence[Any], args: Any) -> tuple[list[Any], RowLayou
     for of_update in rows:
         of_update += [(-1, _filler(of_update[0][1])) for _ in range(size - len(of_update))]
     # The actor of a rank gets its part of the whole list, and cuts it into updates.
-    share = size // ranks
     placed = [
         (number, update, row)
         for rank in range(ranks)
         for update, of_update in enumerate(rows)
-        for number, row in of_update[rank::ranks][:share]
+        for number, row in of_update[rank::ranks]
     ]
     for _, _, row in placed:
         row.info[UPDATES] = torch.tensor([float(updates)])
@@ -127,20 +125,8 @@ def _filler(row: Any) -> Any:
     )
 
 
-def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `SamplesGenerator._process_response_into_experience` to keep the further rows of an episode."""
-
-    @functools.wraps(original)
-    def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
-        sample = original(self, response, **generate_kwargs)
-        setattr(sample, ROWS, [original(self, row, **generate_kwargs) for row in response.get(ROWS, ())])
-        return sample
-
-    return process
-
-
 def actor_updates(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `ActorPPOTrainer.ppo_train` so that an update of the actor has the rows that were laid out for it."""
+    """Wrap `ActorPPOTrainer.ppo_train` so that each update has the rows that were laid out for it."""
 
     @functools.wraps(original)
     def ppo_train(self: Any, kl_ctl: float) -> Any:
