@@ -97,7 +97,8 @@ def _played(rows: ExactRows) -> list[Played]:
         outline = None
         if rows.indices[number] == 0:
             of_episode = turns.get(episode, {})
-            links = rows.threads[number].links if of_episode and rows.threads[number] else {}
+            threads = rows.threads[number] if of_episode else None
+            links = threads.links if threads else {}
             outline = Episode(
                 "batch", 0, [of_episode[turn] for turn in sorted(of_episode)], True, False, "terminated",
                 trainable=bool(of_episode), threads={thread: Thread(*link) for thread, link in links.items()},

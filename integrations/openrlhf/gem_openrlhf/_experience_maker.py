@@ -120,7 +120,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             batch.mask,
             turn_ids=batch.turn_ids,
             group_ids=[number // samples for number in batch.episodes],
-            played=[one and EpisodeTurns.of(one, choice.needs) for one in batch.outlines],
+            played=[EpisodeTurns.of(one, choice.needs) if one else None for one in batch.outlines],
             **inputs,
         )
         advantages = result.advantages

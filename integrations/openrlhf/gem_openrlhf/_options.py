@@ -145,6 +145,11 @@ def check_args(args: Any, options: GemOptions) -> None:
     check_turn_rewards(args)
     reject_listed(_SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
     if options.has_several_rows:
+        if option_at(args, "actor.loss_agg_mode") is None:
+            raise ConfigError(
+                "several rows per episode (--gem.context rebuild, --gem.rows turn, or --gem.harness) need "
+                "OpenRLHF 0.11.2: the loss of older ones has no --actor.loss_agg_mode"
+            )
         means = row_average(args) != "tokens"
         penalty = means and args.algo.kl.use_loss
         sections = {"several rows": True, "means over rows": means, "a penalty over rows": penalty}
@@ -168,7 +173,7 @@ def row_average(args: Any) -> RowAverage:
     Args:
         args: OpenRLHF's flags, as in `check_args`.
     """
-    return "tokens" if option_at(args, "actor.loss_agg_mode", "token-mean") == "token-mean" else "row means"
+    return "tokens" if args.actor.loss_agg_mode == "token-mean" else "row means"
 
 
 def check_turn_rewards(args: Any) -> None:

@@ -6,7 +6,9 @@ import pytest
 from gem_openrlhf import TRAINER
 
 from gem_lab._conform import grade_estimators
+from tests.trainers.openrlhf import correction
 
+pytestmark = pytest.mark.skipif(not correction.has_levels(), reason="recorded with OpenRLHF 0.11.2")
 ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 """OpenRLHF groups samples by position, so its groups have one size."""
 BY_POSITION = {

@@ -14,6 +14,7 @@ from gem_core.rollout import read_traces
 from gem_lab.train._batches import policy_gradient
 from tests.trainers import chaos, evidence, marks
 from tests.trainers.evidence import GAMMA, assert_update_is_right, oracle
+from tests.trainers.openrlhf import correction
 from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
 from tests.trainers.openrlhf.data import write_rows
 from tests.trainers.openrlhf.harness import run_openrlhf
@@ -23,7 +24,8 @@ from tests.trainers.openrlhf.test_train import assert_metrics_are_right
 
 pytestmark = [
     pytest.mark.skipif(
-        not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
+        not (os.environ.get("GEM_CORE_OPENRLHF") and correction.has_levels()),
+        reason="runs OpenRLHF 0.11.2: `nox -s openrlhf` does",
     ),
     pytest.mark.timeout(1200),
 ]

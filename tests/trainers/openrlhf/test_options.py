@@ -19,14 +19,11 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 from gem_core import register
 from gem_core.errors import ConfigError, GemError, UnsupportedTrainer
 from tests.support import ImageEnv
-from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.args import AGENT, experience_maker, parse
 from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.data import write_rows
 
 REBN = ("--algo.advantage.estimator", "rebn")
-ROWS = (*REBN, "--gem.rows", "turn")
-MEANS = ("--actor.loss_agg_mode", "seq-mean-token-mean")
 DDOF = ("--gem.estimator_options", '{"ddof": 1}')
 
 
@@ -101,15 +98,6 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
             r"--gem\.context=rebuild: .* own estimators take each row for a sample; use rebn",
         ),
         (("--algo.advantage.estimator", "gae", "--gem.rows", "turn"), r"--gem\.rows=turn: .* use rebn"),
-        ((*ROWS, "--actor.policy_loss_type", "gspo"), r"policy_loss_type=gspo: .* ratio of a whole row"),
-        ((*ROWS, "--actor.aux_loss_coef", "0.1"), r"aux_loss_coef=0\.1: averages over micro-batches"),
-        ((*ROWS, "--train.dynamic_batch_enable"), r"dynamic_batch_enable=True: .* rows would be left out"),
-        ((*ROWS, *harness.words(correction.flags("seq-mask-tis"))), r"seq.*: weighs a whole row"),
-        ((*ROWS, *MEANS, "--actor.entropy_coef", "0.1"), r"entropy_coef=0\.1: averages over rows"),
-        (
-            (*ROWS, *MEANS, "--algo.kl.use_loss", "--algo.kl.init_coef", "0.1"),
-            r"kl\.init_coef=0\.1: averages over rows",
-        ),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
         ((*REBN, "--gem.modules", "json", "no_such_module"), r"--gem\.modules no_such_module: .*PYTHONPATH"),

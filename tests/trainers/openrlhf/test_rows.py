@@ -21,8 +21,13 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import TaskRow
-from tests.trainers.openrlhf.args import experience_maker
+from tests.trainers.openrlhf import correction, harness
+from tests.trainers.openrlhf.args import experience_maker, parse
 
+pytestmark = pytest.mark.skipif(not correction.has_levels(), reason="needs OpenRLHF 0.11.2")
+
+TURN_ROWS = ("--algo.advantage.estimator", "rebn", "--gem.rows", "turn")
+MEANS = ("--actor.loss_agg_mode", "seq-mean-token-mean")
 OPTIONS = {"estimator": "rebn", "rows": "auto", "context": "rebuild"}
 REWARDS = [[0.5, 1.0, 0.0], [0.25], [], [2.0, 0.0]]
 """Rewards of the turns of each episode; none for a failed one."""
@@ -108,9 +113,8 @@ def test_advantages_do_not_depend_on_rows(estimator: str) -> None:
 
 
 def test_a_mean_over_rows_is_weighted_as_a_mean_over_episodes() -> None:
-    mode = ("--actor.loss_agg_mode", "seq-mean-token-mean")
     _, plain = computed("gem_reinforce", rows=True)
-    _, weighted = computed("gem_reinforce", *mode, rows=True)
+    _, weighted = computed("gem_reinforce", *MEANS, rows=True)
     rows, episodes = 5, 3
     for (number, turn), value in by_turn(weighted).items():
         part = PARTS[number][turn]
@@ -184,3 +188,25 @@ def test_an_agent_has_several_rows_only_if_its_trainer_takes_them(monkeypatch: p
     monkeypatch.setenv(VARIABLE, "{}")
     with pytest.raises(ConfigError, match=r"--gem\.rows=turn: an episode may have several rows"):
         GemExecutor({"rows": "turn"})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*TURN_ROWS, "--actor.policy_loss_type", "gspo"), r"policy_loss_type=gspo: .* ratio of a whole row"),
+        ((*TURN_ROWS, "--actor.aux_loss_coef", "0.1"), r"aux_loss_coef=0\.1: averages over micro-batches"),
+        (
+            (*TURN_ROWS, "--train.dynamic_batch_enable"),
+            r"dynamic_batch_enable=True: .* rows would be left out",
+        ),
+        ((*TURN_ROWS, *harness.words(correction.flags("seq-mask-tis"))), r"seq.*: weighs a whole row"),
+        ((*TURN_ROWS, *MEANS, "--actor.entropy_coef", "0.1"), r"entropy_coef=0\.1: averages over rows"),
+        (
+            (*TURN_ROWS, *MEANS, "--algo.kl.use_loss", "--algo.kl.init_coef", "0.1"),
+            r"kl\.init_coef=0\.1: averages over rows",
+        ),
+    ],
+)
+def test_what_depends_on_rows_is_rejected(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse(*words)
