@@ -14,13 +14,18 @@ from gem_openrlhf._executor import GemExecutor, lay_out
 from gem_openrlhf._failures import actor_step, rollout_stats
 from gem_openrlhf._labels import ROWS
 from gem_openrlhf._options import VARIABLE
-from gem_openrlhf._rows import UPDATES
+from gem_openrlhf._rows import UPDATES, actor_updates
+from openrlhf.models.loss import PolicyLoss
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer
+from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode, Turn
 from gem_core.tasks import TaskRow
+from gem_lab.train._batches import policy_gradient
+from tests.trainers.evidence import oracle
 from tests.trainers.openrlhf import correction, harness
 from tests.trainers.openrlhf.args import experience_maker, parse
 
@@ -36,8 +41,8 @@ PARTS = [[0, 1, 1], [0], [], [0, 1]]
 LENGTHS = [[2, 3, 1], [4], [], [1, 2]]
 
 
-def sample(number: int, *, rows: bool) -> Any:
-    """Return a sample of OpenRLHF, in several rows or, with longer contexts, in one."""
+def made(number: int, *, rows: bool) -> Episode:
+    """Return an episode of several rows or of one."""
     turns, rest = [], zip(REWARDS[number], PARTS[number], LENGTHS[number], strict=True)
     for index, (reward, part, length) in enumerate(rest):
         begins = rows and index > 0 and part != PARTS[number][index - 1]
@@ -45,7 +50,12 @@ def sample(number: int, *, rows: bool) -> Any:
         turns.append(
             Turn(context, [20 + index] * length, None, reward, "", "", "stop", parent=None if begins else -1)
         )
-    episode = Episode("test", number, turns, True, False, "terminated", trainable=bool(turns))
+    return Episode("test", number, turns, True, False, "terminated", trainable=bool(turns))
+
+
+def sample(number: int, *, rows: bool) -> Any:
+    """Return an episode as a sample of OpenRLHF."""
+    episode = made(number, rows=rows)
     task = TaskRow(env_id="test", env_kwargs={}, seed=number, index=0)
     response = lay_out(episode, task, "", pad_id=0, with_logprobs=False, split="auto")
     assert len(response[ROWS]) == (max(PARTS[number], default=0) if rows else 0)
@@ -61,7 +71,7 @@ def computed(
     """Return the experience maker and its batch of the episodes."""
     flags = {
         "rollout.n_samples_per_prompt": "2", "rollout.micro_batch_size": "3", "train.micro_batch_size": "2",
-        "train.batch_size": "4", "algo.advantage.gamma": "0.5",
+        "train.batch_size": "4", "algo.advantage.gamma": "0.5", "actor.num_gpus_per_node": "1",
     }  # fmt: skip
     given = [word for name, value in flags.items() for word in (f"--{name}", value)]
     maker = experience_maker(
@@ -139,6 +149,106 @@ def test_updates_have_whole_episodes_and_equally_many_rows() -> None:
         assert len({layout.updates[row] for row in rows}) == 1
     assert {layout.updates.count(update) for update in (0, 1)} == {half}
     assert {float(value) for batch in batches for value in batch.info[UPDATES]} == {2.0}
+
+
+class GemActor(ActorPPOTrainer):
+    """OpenRLHF's actor trainer with GEM's hooks."""
+
+    ppo_train = actor_updates(ActorPPOTrainer.ppo_train)
+    training_step = actor_step(ActorPPOTrainer.training_step)
+
+
+class Engine:
+    """DeepSpeed's counting of micro-batches."""
+
+    def __init__(self) -> None:
+        self.optimizer, self.micro_steps, self.dp_world_size, self.steps = SimpleNamespace(), 3, 1, 2
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return 2
+
+    def set_train_batch_size(self, size: int) -> None:
+        self.steps, rest = divmod(size, 2)
+        assert not rest
+
+
+def updates_of(model: Any, batches: list[Any], mode: str) -> list[dict[str, torch.Tensor]]:
+    """Return the gradient of each update that OpenRLHF's actor makes from the batches."""
+    found: list[dict[str, torch.Tensor]] = []
+    engine = Engine()
+
+    class Actor:
+        def __init__(self) -> None:
+            self.model = engine
+
+        def train(self) -> None: ...
+
+        def __call__(
+            self, sequences: Any, mask: Any, attention_mask: Any, **unused: Any
+        ) -> tuple[torch.Tensor, None]:
+            logits = model(sequences, attention_mask=attention_mask).logits[:, :-1]
+            chosen = logits.log_softmax(-1).gather(2, sequences[:, 1:, None])[..., 0]
+            return chosen * mask, None
+
+    def optimizer_step(*unused: Any, **also_unused: Any) -> None:
+        engine.micro_steps += 1
+        if engine.micro_steps % engine.steps == 0:
+            found.append(
+                {n: value.grad.clone() for n, value in model.named_parameters() if value.grad is not None}
+            )
+            model.zero_grad()
+
+    buffer = NaiveReplayBuffer(2)
+    for batch in batches:
+        batch.action_log_probs = Actor()(batch.sequences, batch.action_mask, batch.attention_mask)[0].detach()
+        buffer.append(batch)
+    args = SimpleNamespace(
+        train=SimpleNamespace(dynamic_batch_enable=False),
+        ds=SimpleNamespace(tensor_parallel_size=1),
+        algo=SimpleNamespace(kl=SimpleNamespace(use_loss=False)),
+        actor=SimpleNamespace(entropy_coef=None),
+    )
+    strategy = SimpleNamespace(
+        args=args, ring_attn_group=None, is_rank_0=lambda: False, accumulated_gradient=2,
+        all_reduce=lambda data: data, backward=lambda loss, *unused: (loss / engine.steps).backward(),
+        optimizer_step=optimizer_step, get_grad_norm=lambda model: 0.0,
+    )  # fmt: skip
+    trainer = GemActor.__new__(GemActor)
+    trainer.__dict__ |= {
+        "args": args, "strategy": strategy, "replay_buffer": buffer, "dataloader_pin_memory": False,
+        "max_epochs": 1, "actor": Actor(), "ema_model": None, "aux_loss": False, "actor_optim": None,
+        "actor_loss_fn": PolicyLoss(token_level_loss=mode == "token-mean"),
+        "actor_scheduler": SimpleNamespace(get_last_lr=lambda: [0.0]),
+    }  # fmt: skip
+    model.zero_grad()
+    trainer.ppo_train(0.0)
+    return found
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_openrlhfs_actor_has_the_gradient_of_one_row_per_turn(mode: str, size: int, model: Any) -> None:
+    random.seed(0)
+    maker, batches = computed(
+        "rebn", "--train.batch_size", str(size), "--actor.loss_agg_mode", mode, rows=True
+    )
+    updates = updates_of(model, batches, mode)
+    assert len(updates) == 4 // size
+    trained = [number for number, rewards in enumerate(REWARDS) if rewards]
+    advantages = dict(zip(trained, oracle([REWARDS[n] for n in trained], 0.5), strict=True))
+    layout = maker.gem_layout
+    for index, gradient in enumerate(updates):
+        pairs = zip(layout.episodes, layout.updates, strict=True)
+        numbers = {number for number, update in pairs if update == index and number in advantages}
+        episodes = {number: made(number, rows=True) for number in numbers}
+        tokens = sum(episode.num_response_tokens for episode in episodes.values())
+        for number, episode in episodes.items():
+            weight = tokens / (len(episodes) * episode.num_response_tokens)
+            for turn, advantage in zip(episode.turns, advantages[number], strict=True):
+                turn.advantage = float(advantage) * (1 if mode == "token-mean" else weight)
+        reference = policy_gradient(model, episodes.values(), rows="turn")
+        flat = [torch.cat([of[name].flatten() for name in reference]) for of in (gradient, reference)]
+        assert float((flat[0] - flat[1]).norm() / flat[1].norm()) < 1e-5
 
 
 def test_metrics_count_episodes() -> None:
