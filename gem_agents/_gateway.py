@@ -34,13 +34,16 @@ class GatewayLimits:
         open_calls: Maximum number of responses that are sampled at the same time; further calls wait.
         heartbeat: Number of seconds between two signs of life in a stream whose response is being sampled.
         max_body: Maximum size in bytes of the body of a request.
-        connections: Limits on connections.
+        connections: Limits on connections. Agents on a busy machine need seconds from a connection to their
+            first request, and minutes for a tool.
     """
 
     open_calls: int = 4096
     heartbeat: float = 10.0
     max_body: int = 64 << 20
-    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    connections: ConnectionLimits = field(
+        default_factory=lambda: ConnectionLimits(handshake=120.0, keep_alive=600.0)
+    )
 
     def __post_init__(self) -> None:
         check_int("open_calls", self.open_calls, 1)

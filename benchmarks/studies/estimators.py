@@ -1,8 +1,10 @@
-"""Estimators of the studies: returns that are only centered or only scaled, and normalized GAE."""
+"""Estimators of the studies: centered or scaled returns, shuffled ReBN, and normalized GAE."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
 
 from gem_core.advantages import ReturnStats, estimator, gae, returns
 from gem_core.advantages._batch import TurnRewards
@@ -42,9 +44,20 @@ def normalized_gae(
     return [(turn_advantages - stats.mean) * stats.scale() for turn_advantages in advantages]
 
 
+def shuffled_rebn(
+    turn_rewards: TurnRewards, *, gamma: float = 1.0, truncated: Sequence[bool] | None = None
+) -> list[FloatArray]:
+    """Return the advantages of ReBN in a random order, which depends on their values only."""
+    stats = ReturnStats.from_returns(turn_returns := _returns(turn_rewards, gamma, truncated))
+    flat = np.concatenate([(values - stats.mean) * stats.scale() for values in turn_returns])
+    order = np.random.default_rng(list(flat.tobytes()))
+    shuffled = order.permutation(flat)
+    return np.split(shuffled, np.cumsum([len(values) for values in turn_returns])[:-1])
+
+
 def register() -> None:
     """Make the estimators available to `gem_lab.train` in this process."""
-    for function in (centered, scaled):
+    for function in (centered, scaled, shuffled_rebn):
         estimator(str(function.__doc__))(function)
     estimator(str(normalized_gae.__doc__), critic_learns="advantage")(
         normalized_gae
@@ -53,5 +66,5 @@ def register() -> None:
 
 def _returns(turn_rewards: TurnRewards, gamma: float, truncated: Sequence[bool] | None) -> list[FloatArray]:
     if truncated is not None:
-        raise ConfigError("truncation='mask' is not available for centered and scaled; use 'keep'")
+        raise ConfigError("truncation='mask' is not available for estimators of studies; use 'keep'")
     return returns(turn_rewards, gamma)

@@ -12,7 +12,10 @@ ONE_SIZE = dict.fromkeys(("uneven groups", "alone in its group"), "refused")
 
 
 def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
-    grades = grade_estimators(TRAINER.load("conform")())
+    estimators = TRAINER.load("conform")()
+    own = {name for name, estimator in estimators.items() if estimator.ours}  # fail the command if wrong
+    assert own == {"gem_dr_grpo in RL2", "gem_rloo in RL2"}
+    grades = grade_estimators(estimators)
     assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()

@@ -11,7 +11,10 @@ ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "s
 
 
 def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
-    grades = grade_estimators(TRAINER.load("conform")())
+    estimators = TRAINER.load("conform")()
+    own = {name for name, estimator in estimators.items() if estimator.ours}  # fail the command if wrong
+    assert own == {"gem_dr_grpo in verl", "gem_rloo in verl"}
+    grades = grade_estimators(estimators)
     assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
     assert wrong["gem_dr_grpo in verl"] == wrong["gem_rloo in verl"] == set()

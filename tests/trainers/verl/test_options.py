@@ -92,6 +92,13 @@ def test_gae_over_turns_needs_a_critic_and_the_mode_that_passes_its_values() -> 
     assert read_algorithm(algorithm, "gem_gae").options == {"lam": 0.7}
 
 
+def test_what_only_episodes_have_needs_the_trainer_mode_that_knows_them() -> None:
+    rae = "algorithm.adv_estimator=rae"
+    with pytest.raises(ConfigError, match=r"rae needs agent_ids .*verl does not supply"):
+        check(rae, mode="sync")
+    check(rae)
+
+
 def test_turn_rows_need_the_trainer_mode_that_knows_episodes() -> None:
     with pytest.raises(ConfigError, match="trainer_mode=gem_sync"):
         check(REBN, "+gem.context=rebuild", mode="sync")
