@@ -15,7 +15,7 @@ from gem_agents._history import CallHistory, Found, key_of, link
 from gem_agents._steps import Steps
 from gem_agents._turns import Counts, Draft, ModelCall
 from gem_chat._conversation import check_generation
-from gem_chat._histories import ChatMessage, Conversations
+from gem_chat._histories import ChatMessage, GrowingConversations
 from gem_core._util.waiting import cancel_all
 from gem_core.errors import ConfigError, UnsupportedTemplate
 from gem_core.rollout import Generation, Policy
@@ -99,7 +99,7 @@ class Session:
         self,
         policy: Policy,
         loop: asyncio.AbstractEventLoop,
-        conversations: Conversations,
+        conversations: GrowingConversations,
         limits: SessionLimits,
         request_id: str,
         places: asyncio.Semaphore,

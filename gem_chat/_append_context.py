@@ -11,7 +11,7 @@ from typing import Any
 from gem_chat._calls.native import ProbeTool
 from gem_chat._conversation import TokenContext
 from gem_chat._encoding import PromptTexts
-from gem_chat._histories import Conversations
+from gem_chat._histories import GrowingConversations
 from gem_chat._inputs import checked_renderer, first_prompt, split_processor
 from gem_chat._message_format import MessageFormat
 from gem_chat._template import Render, Tokenizer
@@ -161,7 +161,7 @@ class AppendContext(TokenContext):
         return TemplateToolContext(context, turns, context._texts, context._stop_ids)
 
     @cached_property
-    def conversations(self) -> Conversations:
+    def conversations(self) -> GrowingConversations:
         """Whole conversations in tokens, for agents that keep their own history."""
 
         def renderer(schemas: list[dict[str, Any]]) -> Render:
@@ -172,7 +172,7 @@ class AppendContext(TokenContext):
                 self._tokenizer, self._own_template, variables, date=self._options["date"]
             )
 
-        return Conversations(
+        return GrowingConversations(
             self,
             lambda: self._tool_context([schema(ProbeTool())]),
             renderer,

@@ -31,7 +31,7 @@ class TokenContext(Protocol):
     """A context that turns observations into prompt tokens, and responses into text."""
 
     mode: ContextMode
-    """Meaning of `Turn.context_ids`."""
+    """What an observation shows; see `Episode.context_mode`."""
     image_processor: Images | None
     """The image processor; None for a context that takes text only."""
 
@@ -67,8 +67,8 @@ class TokenContext(Protocol):
     ) -> list[int]:
         """Return the `Turn.context_ids` of the next turn.
 
-        In append mode, these are the tokens between this response and the next one, at least one; in rebuild
-        mode, they are the whole next prompt.
+        In append mode, these are the tokens between this response and the next one, at least one; in the
+        other modes, they are the whole next prompt.
         """
         ...
 
@@ -174,7 +174,7 @@ class TokenDialogue:
         self._limits = limits
         self._request_id = request_id
         self._context_ids: list[int] = []
-        self._prompts = Prompts() if context.mode == "rebuild" else None
+        self._prompts = None if context.mode == "append" else Prompts()
         self._prompt_ids: list[int] = []
         self._response_ids: list[int] = []
         self._images: list[str] = []
@@ -189,16 +189,24 @@ class TokenDialogue:
         self._context_ids = self._context.first(observation)
         self._images = image_urls(observation)
         self._prompt_ids = list(self._context_ids)
-        self._limits = self._limits.after(len(self._prompt_ids), self._context.mode)
-        if self._limits.room(self._prompt_ids) >= 1:
+        self._start_limits(len(self._prompt_ids))
+        if self._room() >= 1:
             return None
         return (
             f"the first prompt has {len(self._prompt_ids)} tokens, which leaves no room for a response in "
             f"max_total_tokens={self._limits.total}; raise max_total_tokens or shorten the prompt"
         )
 
+    def _start_limits(self, prompt_length: int) -> None:
+        """Set the limits of the episode, given the number of tokens in its first prompt."""
+        self._limits = self._limits.after(prompt_length, self._context.mode)
+
+    def _room(self) -> int:
+        """Return the maximum number of tokens in the next response; below 1 if none fits."""
+        return self._limits.room(self._prompt_ids)
+
     async def answer(self) -> Answer | None:
-        room = self._limits.room(self._prompt_ids)
+        room = self._room()
         arguments: dict[str, Any] = {"images": list(self._images)} if self._images else {}
         generation = await self._policy.generate(
             list(self._prompt_ids), max_tokens=room, request_id=self._request_id, **arguments
@@ -244,10 +252,11 @@ class TokenDialogue:
             self._context_ids = self._context.extend(observation, self._response_ids)
         else:
             self._context_ids = self._turns.extend(*found, self._response_ids)
-        history = [*self._prompt_ids, *self._response_ids] if self._context.mode == "append" else []
+        mode = self._context.mode
+        history = [*self._prompt_ids, *self._response_ids] if mode == "append" else []
         self._prompt_ids = history + self._context_ids
-        self._images = (self._images if history else []) + image_urls(observation)
-        return self._limits.room(self._prompt_ids) >= 1
+        self._images = ([] if mode == "rebuild" else self._images) + image_urls(observation)
+        return self._room() >= 1
 
 
 def check_generation(generation: Generation, max_tokens: int) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from gem_chat._special_tokens import JOINER, MARK, REPLACEMENT, Spellings, map_texts
@@ -168,8 +169,19 @@ class PromptTexts:
             content: The content.
         """
         content = self.guarded(content)
-        text = write(for_template(content))
-        return text if self._image_processor is None else self._image_processor.expand(text, content)
+        return self.with_images(write(for_template(content)), [content])
+
+    def with_images(self, text: str, contents: Iterable[Content]) -> str:
+        """Return a text with as many placeholders for each image as it has tokens.
+
+        Args:
+            text: What a template writes for `contents`.
+            contents: Guarded contents of messages, in order.
+        """
+        if self._image_processor is None:
+            return text
+        parts = ((("text", one),) if isinstance(one, str) else one for one in contents)
+        return self._image_processor.expand(text, tuple(itertools.chain.from_iterable(parts)))
 
     def count(self, content: Content) -> int:
         """Return the number of special tokens that a content spells."""

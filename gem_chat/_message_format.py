@@ -17,7 +17,7 @@ from typing import Any
 
 from gem_chat._answer_end import find_answer_end
 from gem_chat._probes import (
-    ADVICE,
+    ADVICE_APPEND,
     ANSWERS,
     LAST_ANSWERS,
     MESSAGES,
@@ -125,7 +125,7 @@ class MessageFormat:
             if message.strip() not in expected:
                 raise UnsupportedTemplate(
                     f"the chat template does not show the {self._role} message {message!r} after the answer "
-                    f"that it follows ({clipped(expected)}); {ADVICE}"
+                    f"that it follows ({clipped(expected)}); {ADVICE_APPEND}"
                 )
             for cause, histories in causes:
                 for history in histories:
@@ -133,7 +133,8 @@ class MessageFormat:
                     if text != expected:
                         raise UnsupportedTemplate(
                             f"with this chat template, the text of a {self._role} message depends on {cause} "
-                            f"({difference(expected, text)}), so the tokens cannot be append-only; {ADVICE}"
+                            f"({difference(expected, text)}), so the tokens cannot be append-only; "
+                            f"{ADVICE_APPEND}"
                         )
 
     def _reject_clock(self) -> None:
@@ -142,7 +143,7 @@ class MessageFormat:
         if texts[0] != texts[1]:
             raise UnsupportedTemplate(
                 f"the chat template puts the date or time into each {self._role} message "
-                f"({clipped(texts[0])}), so episodes are not reproducible; {ADVICE}"
+                f"({clipped(texts[0])}), so episodes are not reproducible; {ADVICE_APPEND}"
             )
 
     def _reject_changing_history(self) -> None:
@@ -174,7 +175,7 @@ class MessageFormat:
         if not later.startswith(text):
             raise UnsupportedTemplate(
                 "the chat template renders a message differently when others follow it "
-                f"({difference(text, later)}), so the tokens cannot be append-only; {ADVICE}"
+                f"({difference(text, later)}), so the tokens cannot be append-only; {ADVICE_APPEND}"
             )
 
     def _reject_varying_images(self, placeholder: str) -> None:
@@ -186,13 +187,13 @@ class MessageFormat:
         if expected.count(placeholder) != 1 or MESSAGES[1] not in expected:
             raise UnsupportedTemplate(
                 f"the chat template does not write {placeholder!r} exactly once per image "
-                f"({clipped(expected)}); {ADVICE}"
+                f"({clipped(expected)}); {ADVICE_APPEND}"
             )
         text = self._after_history(earlier, message)
         if text != expected:
             raise UnsupportedTemplate(
                 f"with this chat template, the text of an image depends on the images before it "
-                f"({difference(expected, text)}), so the tokens cannot be append-only; {ADVICE}"
+                f"({difference(expected, text)}), so the tokens cannot be append-only; {ADVICE_APPEND}"
             )
 
     def _reject_nothing_between(self) -> None:
@@ -202,5 +203,5 @@ class MessageFormat:
             if len(ids) <= self.end.space + len(self.end.closing):
                 raise UnsupportedTemplate(
                     f"the chat template puts no token between two responses when the message is {message!r}, "
-                    f"so they would form a single run of 1s in the response mask; {ADVICE}"
+                    f"so they would form a single run of 1s in the response mask; {ADVICE_APPEND}"
                 )

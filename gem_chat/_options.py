@@ -8,7 +8,9 @@ from typing import Any
 from gem_chat._append_context import AppendContext
 from gem_chat._chat_templates import read_template
 from gem_chat._rebuild_context import RebuildContext
+from gem_chat._template_context import TemplateContext
 from gem_chat._vision import tokenizer_of
+from gem_core.errors import ConfigError
 from gem_core.rollout._options import ContextOptions
 
 
@@ -17,7 +19,7 @@ def make_context(
     tokenizer: Any,
     template_kwargs: Mapping[str, Any] | None = None,
     stop_ids: Collection[int] = (),
-) -> AppendContext | RebuildContext:
+) -> AppendContext | RebuildContext | TemplateContext:
     """Return the context that all episodes share.
 
     Args:
@@ -39,6 +41,13 @@ def make_context(
     }
     if options.chat_template is not None:
         arguments["chat_template"] = read_template(options.chat_template, tokenizer_of(tokenizer))
+    if options.context != "rebuild" and options.raw:
+        raise ConfigError(
+            f"raw=True needs context='rebuild'; with context={options.context!r}, the chat template is "
+            "applied to each observation"
+        )
     if options.context == "append":
         return AppendContext(tokenizer, native_tools=options.native_tools, **arguments)
+    if options.context == "template":
+        return TemplateContext(tokenizer, native_tools=options.native_tools, **arguments)
     return RebuildContext(tokenizer, raw=options.raw, **arguments)

@@ -16,6 +16,8 @@ MESSAGES = ("", "Neutral-Message", "two lines,\n\nof which one ends here.\n", "{
 THOUGHT = "neutral thought 3950"
 
 ADVICE = "set another chat_template (an option in every trainer)"
+ADVICE_APPEND = f"set context=template, in which the template renders each prompt, or {ADVICE}"
+"""For templates whose texts cannot be appended."""
 _SHOWN = 60
 """Characters around the first difference that a message shows."""
 

@@ -66,6 +66,10 @@ class RebuildContext(TokenContext):
         tokenizer, chat_template, self.image_processor = split_processor(
             tokenizer, chat_template, system_prompt
         )
+        self._tokenizer, self._own_template = tokenizer, chat_template
+        self._has_template = (
+            chat_template is not None or getattr(tokenizer, "chat_template", None) is not None
+        )
         if raw:
             self.image_processor = None
         self._texts = PromptTexts(tokenizer, chat_template, self.image_processor, raw or parse_special)

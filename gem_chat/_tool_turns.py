@@ -42,44 +42,38 @@ class _Decoder(Protocol):
 ContextT_co = TypeVar("ContextT_co", bound=_Decoder, covariant=True)
 
 
-class TemplateToolContext(Generic[ContextT_co]):
-    """A context for episodes with native tools.
+class NativeReader(Generic[ContextT_co]):
+    """Reads the native calls in responses.
 
     Args:
-        context: The context whose template has the schemas.
-        turns: The tool turns of the template.
-        texts: Encodes prompts, in which results are text.
+        context: The context that reads the text before the calls.
+        native: How the template writes calls.
+        end: How the template ends an answer with calls.
+        decode: Function from token ids to text that keeps special tokens.
         stop_ids: Tokens at which the engine stops by itself.
 
     Attributes:
-        context: As given. It makes first prompts, and continues after a response without calls.
+        context: As given.
+        native: As given.
     """
 
     def __init__(
         self,
         context: ContextT_co,
-        turns: ToolTurns,
-        texts: PromptTexts,
+        native: NativeCalls,
+        end: AnswerEnd,
+        decode: Callable[[Sequence[int]], str],
         stop_ids: Collection[int],
     ) -> None:
-        self.context = context
-        self._turns = turns
-        self._texts = texts
-        self._decode = texts.encoder.decode_all
-        self._stop_ids = stop_ids
-        self._ids = lru_cache(_REMEMBERED)(self._encode_results)
-
-    @property
-    def native(self) -> NativeCalls:
-        """How the template writes calls."""
-        return self._turns.native
+        self.context, self.native = context, native
+        self._end, self._decode, self._stop_ids = end, decode, stop_ids
 
     def read(self, response_ids: Sequence[int], tools: Sequence[Tool]) -> tuple[str, list[ToolCall]]:
         """Return the text of a response before its calls, and the calls."""
-        length = len(response_ids) - self._turns.end.length(response_ids, self._stop_ids)
+        length = len(response_ids) - self._end.length(response_ids, self._stop_ids)
         ids = list(response_ids[:length])
         text = self._decode(ids)
-        calls = self._turns.read(text, tools)
+        calls = self.native.syntax.parse(text, tools)
         if not calls:
             return self.context.decode(response_ids), []
         low, high = 0, length  # the most tokens that end before the first call
@@ -92,6 +86,30 @@ class TemplateToolContext(Generic[ContextT_co]):
         shown = len(self._decode(ids[:low]))
         return self.context.decode(ids[:low]) + text[shown : calls[0].start], calls
 
+
+class TemplateToolContext(NativeReader[ContextT_co]):
+    """A context for episodes with native tools.
+
+    Args:
+        context: The context whose template has the schemas. It makes first prompts, and continues after a
+            response without calls.
+        turns: The tool turns of the template.
+        texts: Encodes prompts, in which results are text.
+        stop_ids: Tokens at which the engine stops by itself.
+    """
+
+    def __init__(
+        self,
+        context: ContextT_co,
+        turns: ToolTurns,
+        texts: PromptTexts,
+        stop_ids: Collection[int],
+    ) -> None:
+        super().__init__(context, turns.native, turns.end, texts.encoder.decode_all, stop_ids)
+        self._turns = turns
+        self._texts = texts
+        self._ids = lru_cache(_REMEMBERED)(self._encode_results)
+
     def extend(self, results: Sequence[CallResult], note: str, response_ids: Sequence[int]) -> list[int]:
         """Return the tokens between a response with calls and the next response, at least one.
 
@@ -100,10 +118,9 @@ class TemplateToolContext(Generic[ContextT_co]):
             note: A further message of the environment; empty for none.
             response_ids: The response; used only to check how much of the end of the turn it holds.
         """
-        end = self._turns.end
-        overlap = end.written(response_ids, self._stop_ids)
+        overlap = self._end.written(response_ids, self._stop_ids)
         ids = self._ids(tuple(results), note)
-        return list(ids[end.space + overlap :] if overlap else ids)
+        return list(ids[self._end.space + overlap :] if overlap else ids)
 
     def _encode_results(self, results: Sequence[CallResult], note: str) -> tuple[int, ...]:
         return tuple(self._texts.encoder.encode(self._between(results, note)))
@@ -117,9 +134,9 @@ class TemplateToolContext(Generic[ContextT_co]):
 
     def extend_text(self, results: Sequence[CallResult], note: str, response_ids: Sequence[int]) -> str:
         """Return the text that `extend` encodes."""
-        end, text = self._turns.end, self._between(results, note)
-        if overlap := end.written(response_ids, self._stop_ids):
-            text = text.partition(self._decode(end.closing[:overlap]))[2]
+        text = self._between(results, note)
+        if overlap := self._end.written(response_ids, self._stop_ids):
+            text = text.partition(self._decode(self._end.closing[:overlap]))[2]
         return self._texts.encoder.shown(text)
 
 
@@ -167,10 +184,6 @@ class ToolTurns:
         self.end: AnswerEnd = replace(end, opens=opens)
         if len(encode(self.between(results))) <= self.end.space + len(self.end.closing):
             raise UnsupportedTemplate("the chat template puts no token between a call and the next response")
-
-    def read(self, text: str, tools: Sequence[Tool]) -> list[ToolCall]:
-        """Return the calls of a response with its special tokens; see `Syntax.parse`."""
-        return self.native.syntax.parse(text, tools)
 
     def between(self, results: Sequence[CallResult], note: str = "") -> str:
         """Return the text from the end of the last call of a response to the start of the next response.

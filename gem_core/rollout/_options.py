@@ -14,7 +14,7 @@ from gem_core.errors import ConfigError
 from gem_core.rollout._limits import EpisodeLimits
 from gem_core.rollout._traces import TraceWriter
 
-ContextKind: TypeAlias = Literal["append", "rebuild"]
+ContextKind: TypeAlias = Literal["append", "template", "rebuild"]
 
 OptionsType = TypeVar("OptionsType", bound="RolloutOptions")
 
@@ -27,8 +27,8 @@ class ContextOptions:
 
     context: Annotated[
         ContextKind,
-        "append messages to the sampled tokens, or rebuild each prompt from the latest observation, for "
-        "wrappers that cut or summarize the history",
+        "append messages to the sampled tokens, render the whole history anew with the chat template, as "
+        "servers do, or rebuild each prompt from the latest observation, for wrappers that cut the history",
     ] = "append"
     raw: Annotated[
         bool,

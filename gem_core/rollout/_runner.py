@@ -85,8 +85,8 @@ async def run_episode(
         max_total_tokens: Maximum number of tokens in prompt, responses, and observations together; usually
             the model's context length. None for no limit.
         max_response_tokens: Maximum number of tokens after the first prompt, observations included, for
-            trainers that cut a row into a prompt and a response part; in rebuild mode, maximum number of
-            tokens in one response. None for no limit.
+            trainers that cut a row into a prompt and a response part; in template mode, after the first
+            prompt of a row, and in rebuild mode, in one response. None for no limit.
         request_id: Id that is the same for all turns, by which an engine routes requests and an
             `EnvPolicy` names its random stream; None generates one.
         executor: Executor for the calls of a blocking environment; None uses the threads that all episodes

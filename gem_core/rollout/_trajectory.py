@@ -31,7 +31,7 @@ _OLD_VERSIONS = (1, 2)
 StopReason: TypeAlias = Literal[
     "terminated", "truncated", "max_turns", "token_budget", "empty_response", "policy_error", "env_error"
 ]
-ContextMode: TypeAlias = Literal["append", "rebuild", "messages"]
+ContextMode: TypeAlias = Literal["append", "template", "rebuild", "messages"]
 
 
 @dataclass
@@ -49,8 +49,9 @@ class Episode:
             nothing failed.
         trainable: Whether statistics and loss include the episode. False if the environment failed or the
             episode has no turns.
-        context_mode: What an observation shows: what is new since the parent of the turn ("append"), or
-            everything again ("rebuild"); "messages" if the turns hold no tokens.
+        context_mode: What an observation shows: what is new since the parent of the turn ("append") or since
+            the turn before ("template"), or everything again ("rebuild"); "messages" if the turns hold no
+            tokens.
         env_kwargs: Keyword arguments of the environment, from its spec.
         metadata: Arbitrary data that JSON can represent, such as group, training step, or policy version.
         env_retries: Number of failed attempts at this episode before this one (`EnvPool.play`).
@@ -172,7 +173,8 @@ class Episode:
         Args:
             turn: Index of the turn.
         """
-        parents, path = parents_of(self.turns), [turn]
+        is_template = self.context_mode == "template"  # each prompt shows the whole history
+        parents, path = [None, *range(turn)] if is_template else parents_of(self.turns), [turn]
         # The observation of a rebuilt context shows everything again.
         while self.context_mode != "rebuild" and (parent := parents[path[-1]]) is not None:
             path.append(parent)

@@ -31,7 +31,7 @@ class RowOptions(RolloutOptions):
     @property
     def has_several_rows(self) -> bool:
         """Whether an episode may have more than one row."""
-        return self.rows == "turn" or self.context == "rebuild" or self.harness is not None
+        return self.rows == "turn" or self.context != "append" or self.harness is not None
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def test_yaml_without_its_package_says_what_to_do(tmp_path: Path, monkeypatch: p
         ({"estimator_options": [1]}, "estimator_options=[1]: expected a JSON object"),
         ({"minibatches": 3}, "episodes_per_step=16: expected a multiple of minibatches=3 times group_size=2"),
         ({"gpus": 3}, "gpus=3 does not divide the 16 episodes"),
-        ({"context": "whole"}, "expected append or rebuild"),
+        ({"context": "whole"}, "expected append, template, or rebuild"),
         ({"system_prompt": "${HOME}"}, "would resolve ${ as a reference"),
     ],
 )

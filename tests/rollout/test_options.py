@@ -35,7 +35,7 @@ def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
         ({"max_turn": 3}, r"unknown option '--gem.max_turn'.*max_turns"),
         ({"max_turns": 0}, "at least 1"),
         ({"max_tokens_per_turn": 2.5}, "whole number"),
-        ({"context": "rebuilt"}, "expected append or rebuild"),
+        ({"context": "rebuilt"}, "expected append, template, or rebuild"),
         ({"rows": "row"}, "expected auto or turn"),
         ({"on_length_cut": "drop"}, "expected invalid or pass"),
         ({"step_timeout": 0}, "step_timeout=0: expected a number above 0"),

@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="needs the extra 'train'")
 from PIL import Image  # noqa: E402
 
 from gem_chat import AppendContext, RebuildContext  # noqa: E402
+from gem_chat._template_context import TemplateContext  # noqa: E402
 from gem_chat._vision import ImageProcessor, Processor  # noqa: E402
 from gem_chat._vision_model import forbid_placeholders  # noqa: E402
 from gem_core.errors import ConfigError, DataError, PolicyError, UnsupportedTemplate  # noqa: E402
@@ -130,6 +131,54 @@ def test_a_context_of_whole_prompts_takes_images_too(processor):
     observation = [image_part(WIDE), text_part("x")]
     assert rebuild.extend(observation, [1]) == AppendContext(processor).first(observation)
     assert RebuildContext(processor, raw=True).image_processor is None
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_rendered_history_shows_all_images_in_order(drops, processor):
+    template = CHAT_TEMPLATE
+    if drops:  # the number of messages begins the text, so no prompt continues another
+        template = "{{ messages | length }}" + template
+    tokenizer = processor.tokenizer
+    context = TemplateContext(processor, chat_template=template)
+    shown = [[image_part(SMALL), text_part("one")], "text alone", [text_part("two"), image_part(WIDE)]]
+
+    class Player(ScriptedPolicy):
+        takes_images = True
+        images: list[list[str]] = []  # noqa: RUF012
+
+        async def generate(self, prompt_ids, *, images=(), **options):
+            self.images.append(list(images))
+            return await super().generate(prompt_ids, **options)
+
+    env = ImageEnv(images=[SMALL] * 3)
+    env.shown = lambda _: [*shown, "over"][env.turn]
+    player = Player([tokenizer.encode("yes<|end|>")])
+    player.images = []
+    episode = play(env, player, context)
+    assert len(episode.turns) == 3
+    messages = []
+    for turn, prompt in enumerate(episode.prompts()):
+        parts = shown[turn]
+        content = (
+            parts
+            if isinstance(parts, str)
+            else [part if part["type"] == "text" else {"type": "image"} for part in parts]
+        )
+        messages.append({"role": "user", "content": content})
+        text = tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, add_generation_prompt=True
+        )
+        pieces = text.split("<|image_pad|>")
+        whole = pieces[0] + "".join(
+            "<|image_pad|>" * count + piece for count, piece in zip([1, 6], pieces[1:], strict=False)
+        )
+        assert prompt == tokenizer.encode(whole, add_special_tokens=False)
+        messages.append({"role": "assistant", "content": "yes"})
+        urls = tuple(url for observation in shown[: turn + 1] for url in image_urls(observation))
+        assert episode.images(turn) == tuple(player.images[turn]) == urls
+    assert [row.images for row in episode.rows()] == (
+        [episode.images(0), episode.images(1), episode.images(2)] if drops else [episode.images(2)]
+    )
 
 
 def test_templates_that_cannot_be_exact_are_rejected(processor):

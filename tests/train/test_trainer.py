@@ -374,6 +374,42 @@ def test_a_rebuilt_prompt_holds_what_the_wrapper_shows(estimator, tiny_folder, t
     assert outcome.history[0]["train/tokens"] == pytest.approx(tokens / episodes)
 
 
+FEW = (
+    "{{ '<|system|>later<|end|>' if messages | length > 3 }}"
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "{{ '<|assistant|>' if add_generation_prompt }}"
+)
+"""A template that rewrites the history once it has more than one turn."""
+
+
+@pytest.mark.parametrize("estimator", ["rebn", "gae"])
+def test_a_rendered_history_is_the_one_of_the_template(estimator, tiny_folder, tmp_path):
+    config = options(
+        tiny_folder, tmp_path, env=[LONG], context="template", chat_template=FEW, steps=1,
+        estimator=estimator, trace_every=1, trace_episodes=8, eval_episodes=2,
+    )  # fmt: skip
+    outcome = train(TrainConfig(**config))
+    assert not same_weights(tiny_folder, outcome.checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
+    episodes = traced(tmp_path, 1)
+    assert {episode.context_mode for episode in episodes} == {"template"}
+    assert max(len(episode.turns) for episode in episodes) > 2
+    for episode in episodes:
+        messages = []
+        for turn, prompt in zip(episode.turns, episode.prompts(), strict=True):
+            messages.append({"role": "user", "content": turn.observation})
+            text = tokenizer.apply_chat_template(
+                messages, chat_template=FEW, tokenize=False, add_generation_prompt=True
+            )
+            assert prompt == tokenizer.encode(text, add_special_tokens=False)
+            ended = turn.response_ids[-1] == tokenizer.eos_token_id
+            said = tokenizer.decode(turn.response_ids[: len(turn.response_ids) - ended])
+            messages.append({"role": "assistant", "content": said})
+        assert len(episode.rows()) == (2 if len(episode.turns) > 2 else 1)
+    tokens = sum(len(row) for episode in episodes for row in episode.rows())
+    assert outcome.history[0]["train/tokens"] == pytest.approx(tokens / len(episodes))
+
+
 def test_sampling_stops_where_the_template_ends_an_answer_in_both_kinds_of_contexts(tiny_folder, tmp_path):
     """As with a base model, whose end-of-sequence token is not the one of the template."""
     folder = tmp_path / "model"

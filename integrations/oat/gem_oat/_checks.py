@@ -83,7 +83,7 @@ def _check_environments(args: Args) -> None:
             "--template-kwargs"
         )
     if options.raw and options.context != "rebuild":
-        raise ConfigError("--raw needs --context rebuild; in append contexts the template is applied once")
+        raise ConfigError("--raw needs --context rebuild; other contexts apply the template")
     for source in (*args.sources, *args.eval_sources):
         source.check_buildable(options.wrappers, no_images=NO_IMAGES)
     check_int("--num-env", args.num_env, 1)

@@ -147,7 +147,7 @@ def check_args(args: Any, options: GemOptions) -> None:
     if options.has_several_rows:
         if option_at(args, "actor.loss_agg_mode") is None:
             raise ConfigError(
-                "several rows per episode (--gem.context rebuild, --gem.rows turn, or --gem.harness) need "
+                "several rows per episode (--gem.context, --gem.rows turn, or --gem.harness) need "
                 "OpenRLHF 0.11.2: the loss of older ones has no --actor.loss_agg_mode"
             )
         means = row_average(args) != "tokens"

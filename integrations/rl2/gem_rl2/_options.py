@@ -102,7 +102,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
             )
         return
     partial = not upstream.is_index and config.rollout.train.partial_rollout
-    several = options.context == "rebuild" or options.harness is not None
+    several = options.context != "append" or options.harness is not None
     _check_updates(config, upstream, rows_vary=partial or several)
     by_row = several and config.actor.avg_level == "sequence"
     in_loss = by_row and not upstream.is_index and config.actor.kl.type == "loss"

@@ -28,7 +28,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     """
     reject_unsupported("RL2", recipe.images(_rows.NO_IMAGES) | recipe.critic())
     parts = recipe.minibatches
-    if recipe.context == "rebuild" and recipe.episodes_per_step <= (parts - 1) ** 2:
+    if recipe.context != "append" and recipe.episodes_per_step <= (parts - 1) ** 2:
         why = f"RL2 needs more than {(parts - 1) ** 2} episodes per step to cut their rows into {parts} parts"
         reject_unsupported("RL2", {"minibatches": why})
     folder = Path(folder)

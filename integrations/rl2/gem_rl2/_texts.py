@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gem_chat._conversation import TokenContext
+from gem_chat._template_context import TemplateContext
 from gem_core.rollout import Generation, Turn
 from gem_rl2._play import Play
 
@@ -38,6 +39,9 @@ class TextPlay(Play):
     def _with_texts(self, context: TokenContext, tokenizer: Any) -> Any:
         """Return a copy of a context that keeps the text of each message."""
         kept: Any = copy.copy(context)
+        if isinstance(context, TemplateContext):  # each episode copies it
+            vars(kept)["encode"] = self._keep_text(context.shown_text, tokenizer)
+            return kept
 
         def with_tools(schemas: Sequence[Mapping[str, Any]]) -> Any:
             found = context.with_tools(schemas)

@@ -80,7 +80,7 @@ def _section(recipe: Recipe, source: EnvChoice) -> dict[str, Any]:
     wrappers = ", ".join(filter(None, (source.env_kwargs.get("wrappers", ""), recipe.wrappers)))
     return {
         "env_type": PREFIX + source.env_id,
-        "env_manager_cls": STEP if recipe.context == "rebuild" else TRAJECTORY,
+        "env_manager_cls": STEP if recipe.context != "append" else TRAJECTORY,
         "max_steps": recipe.max_turns,
         "max_tokens_per_step": recipe.max_tokens_per_turn,
         "agent_system_template": recipe.system_prompt,

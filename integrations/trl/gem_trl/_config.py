@@ -51,7 +51,7 @@ AVERAGES: dict[str, RowAverage] = {
     **dict.fromkeys(("dr_grpo", "luspo"), "row sums"),
 }
 """What a ``loss_type`` of TRL averages over, where that is not the tokens."""
-_ROWS = "with several rows per episode (gem.context=rebuild or gem.harness), "
+_ROWS = "with several rows per episode (another gem.context than append, or gem.harness), "
 SEVERAL_ROWS = (
     (
         "loss_type",
@@ -121,17 +121,17 @@ class GemConfig(AdvantageOptions, TokenLimit, PluginOptions):
     @property
     def has_several_rows(self) -> bool:
         """Whether an episode may have more than one row."""
-        return self.context == "rebuild" or self.harness is not None
+        return self.context != "append" or self.harness is not None
 
     def one_row(self, reason: str, prefix: str = "gem.") -> GemConfig:
-        """Return the options after rejecting a rebuilt context, whose episodes may need several rows.
+        """Return the options after rejecting contexts whose episodes may need several rows.
 
         Raises:
-            ConfigError: Contexts are rebuilt; the message gives the reason.
+            ConfigError: Contexts do not only append; the message gives the reason.
         """
-        if self.context == "rebuild":
+        if self.context != "append":
             raise ConfigError(
-                f"{prefix}context=rebuild: an episode may have several rows, but {reason}; use append"
+                f"{prefix}context={self.context}: an episode may have several rows, but {reason}; use append"
             )
         return self
 

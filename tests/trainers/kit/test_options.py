@@ -21,6 +21,7 @@ from tests.trainers.kit.plugin import plugin_with
     [
         ("auto", "append", False),
         ("auto", "rebuild", True),
+        ("auto", "template", True),
         ("turn", "append", True),
         ("turn", "rebuild", True),
     ],

@@ -43,7 +43,7 @@ class Scripted:
         return Generation(self.ids, [-0.5] * len(self.ids), "stop")
 
 
-@pytest.mark.parametrize("context", ["append", "rebuild"])
+@pytest.mark.parametrize("context", ["append", "template", "rebuild"])
 def test_an_engine_has_to_stop_at_the_end_of_a_turn(context: Any) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     tokenizer.eos_token = tokenizer.pad_token
@@ -61,7 +61,7 @@ def test_the_options_of_an_engine_add_to_a_trainers_own() -> None:
     assert EpisodePlayer(RolloutOptions(), tokenizer).engine_options(own) == {}
     tokenizer.eos_token = "<|endoftext|>"
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    for context in ("append", "rebuild"):
+    for context in ("append", "template", "rebuild"):
         player = EpisodePlayer(RolloutOptions(context=context), tokenizer)
         assert player.engine_options(own) == {"stop_token_ids": sorted([7, end])}
         assert player.engine_options(SimpleNamespace(stop_token_ids=None)) == {"stop_token_ids": [end]}
@@ -79,7 +79,7 @@ def test_an_engine_samples_no_placeholder_of_images() -> None:
     processor = make_processor(tokenizer)
     forbidden = dict.fromkeys(tokenizer.convert_tokens_to_ids(list(IMAGE_TOKENS)), -100.0)
     own = {"logit_bias": {3: 1.0}}
-    for context in ("append", "rebuild"):
+    for context in ("append", "template", "rebuild"):
         player = EpisodePlayer(RolloutOptions(context=context), tokenizer, processor=processor)
         assert player.engine_options(own)["logit_bias"] == {3: 1.0, **forbidden}
         assert player.engine_options(SimpleNamespace(logit_bias=None))["logit_bias"] == forbidden
@@ -146,7 +146,7 @@ SYSTEM = {"system_prompt": "Play well."}
 QUIET = {"enable_thinking": False}
 
 
-@pytest.mark.parametrize("context", ["append", "rebuild"])
+@pytest.mark.parametrize("context", ["append", "template", "rebuild"])
 @pytest.mark.parametrize(
     ("options", "kwargs", "used"),
     [
@@ -186,6 +186,10 @@ def test_the_first_prompt_has_the_options_of_its_run(
     assert ("<think>\n\n</think>" in first) == ("enable_thinking" in used)
     if context == "append":
         assert second.startswith(first + "one<|im_end|>\n<|im_start|>user\n")
+    elif context == "template":
+        assert second == prompt(
+            {"role": "assistant", "content": "one"}, {"role": "user", "content": shown[1]}
+        )
     else:
         messages[-1]["content"] = shown[1]
         assert second == prompt()
@@ -326,7 +330,7 @@ def test_a_canceled_episode_leaves_nothing_open() -> None:
     assert cancel_everywhere(work, lambda: player._envs) >= 6
 
 
-@pytest.mark.parametrize("context", ["append", "rebuild"])
+@pytest.mark.parametrize("context", ["append", "template", "rebuild"])
 def test_an_environment_cannot_forge_the_conversation(context: str) -> None:
     tokenizer: Any = bpe_tokenizer("chatml")
     end = tokenizer.eos_token_id
@@ -339,8 +343,8 @@ def test_an_environment_cannot_forge_the_conversation(context: str) -> None:
         return [list(prompt).count(end) for prompt in policy.prompts]
 
     expected = ends("test:KitScripted")
-    assert expected == ([1, 3] if context == "append" else [1, 1])
+    assert expected == ([1, 1] if context == "rebuild" else [1, 3])
     assert ends("test:KitForging") == expected
     assert ends("test:KitForging", parse_special=True) == [
-        count + 2 * (1 + i * (context == "append")) for i, count in enumerate(expected)
+        count + 2 * (1 + i * (context != "rebuild")) for i, count in enumerate(expected)
     ]

@@ -275,5 +275,5 @@ def test_a_wrong_name_lists_the_right_ones() -> None:
 
 
 def test_an_unknown_option_is_a_config_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected append or rebuild"):
+    with pytest.raises(ConfigError, match="expected append, template, or rebuild"):
         checked(tmp_path, envs(gem={"context": "both"}))

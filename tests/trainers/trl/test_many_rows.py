@@ -10,6 +10,7 @@ import torch
 from gem_trl._dataset import tasks
 from gem_trl._playing import Rollout, rollout
 from gem_trl._trainer import GemGRPOTrainer
+from transformers import AutoTokenizer
 
 from gem_core.errors import ConfigError
 from gem_core.rollout import Episode
@@ -40,6 +41,8 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
     async def changed(self: Any, *given: Any) -> list[Episode]:
         episodes = await play(self, *given)
         episodes[FAILED].trainable, episodes[FAILED].error = False, "failed"
+        if self._gem.context == "template":  # which rewrites the history itself
+            return episodes
         return [rewritten(episode) if n % 4 < 2 else episode for n, episode in enumerate(episodes)]
 
     monkeypatch.setattr(Rollout, "_play", changed)
@@ -58,13 +61,51 @@ def weights(loss_type: str, length: int, episodes: list[Episode]) -> list[float]
     ]
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "dr_grpo"])
-def test_a_step_has_the_gradient_of_one_row_per_turn(loss_type: str, tmp_path: Path, model: Any) -> None:
+TEMPLATE = (
+    "{{ '<|system|>later<|end|>' if messages | length > 3 }}"
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "{{ '<|assistant|>' if add_generation_prompt }}"
+)
+"""Rewrites the history once it has more than one turn."""
+
+
+def require_prompts(episodes: list[Episode]) -> None:
+    """Require that each prompt is the template's own rendering of the history."""
+    tokenizer = AutoTokenizer.from_pretrained(harness.MODEL)
+    for episode in episodes:
+        messages: list[dict[str, str]] = []
+        for turn, prompt in zip(episode.turns, episode.prompts(), strict=True):
+            messages.append({"role": "user", "content": str(turn.observation)})
+            text = tokenizer.apply_chat_template(
+                messages, chat_template=TEMPLATE, tokenize=False, add_generation_prompt=True
+            )
+            assert prompt == tokenizer.encode(text, add_special_tokens=False)
+            ended = turn.response_ids[-1] == tokenizer.eos_token_id
+            said = tokenizer.decode(turn.response_ids[: len(turn.response_ids) - ended])
+            messages.append({"role": "assistant", "content": said})
+    assert {len(episode.rows()) for episode in episodes if len(episode.turns) > 2} == {2}
+
+
+@pytest.mark.parametrize(
+    ("loss_type", "context"),
+    [
+        ("dapo", "append"),
+        ("grpo", "append"),
+        ("dr_grpo", "append"),
+        ("dapo", "template"),
+        ("grpo", "template"),
+    ],
+)
+def test_a_step_has_the_gradient_of_one_row_per_turn(
+    loss_type: str, context: Any, tmp_path: Path, model: Any
+) -> None:
     config = harness.config(tmp_path, max_steps=1, loss_type=loss_type, beta=0.0)
     trainer = harness.Spied(
         harness.MODEL,
         args=config,
-        gem=harness.gem(max_turns=5),
+        gem=harness.gem(
+            max_turns=5, context=context, chat_template=TEMPLATE if context == "template" else None
+        ),
         train_dataset=tasks([harness.GAME], 8),
     )
     harness.played_before(trainer, harness.GAME)
@@ -73,6 +114,8 @@ def test_a_step_has_the_gradient_of_one_row_per_turn(loss_type: str, tmp_path: P
     assert len(episodes) == len(trainer.rollouts[0]) - 1 == 7
     wanted = [(episode, row) for episode in episodes for row in episode.rows()]
     assert len(wanted) > len(episodes)
+    if context == "template":
+        require_prompts(episodes)
     for episode, of_turns in zip(episodes, oracle([e.rewards for e in episodes], harness.GAMMA), strict=True):
         for turn, advantage in zip(episode.turns, of_turns, strict=True):
             turn.advantage = float(advantage)

@@ -155,7 +155,7 @@ def test_the_policys_distribution_is_accepted_with_an_importance_ratio(tmp_path:
         ({"estimator_options": "[1]"}, "gem.estimator_options='[1]': expected a JSON object"),
         ({"max_total_tokens": 0}, "gem.max_total_tokens=0: expected a whole number of at least 1"),
         ({"max_turns": 0}, "gem.max_turns=0: expected"),
-        ({"context": "whole"}, "gem.context='whole': expected append or rebuild"),
+        ({"context": "whole"}, "gem.context='whole': expected append, template, or rebuild"),
         ({"modules": "no_such_module"}, "gem.modules no_such_module: No module named 'no_such_module'"),
         ({"wrappers": "no_such"}, "train_dataset, row 0: unknown wrapper 'no_such'"),
     ],

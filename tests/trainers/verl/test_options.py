@@ -32,7 +32,7 @@ def test_a_stock_config_with_rebn_is_fine() -> None:
         ([REBN, "trainer.use_v1=False"], "v1 trainer only"),
         ([REBN, "+gem.max_turn=3"], r"unknown option 'gem.max_turn'.*max_turns"),
         ([REBN, "+gem.max_turns=0"], "at least 1"),
-        ([REBN, "+gem.context=rebuilt"], "expected append or rebuild"),
+        ([REBN, "+gem.context=rebuilt"], "expected append, template, or rebuild"),
         ([REBN, "+gem.rows=episode"], "gem.rows='episode': expected"),
         ([REBN, "algorithm.rollout_correction.rollout_rs=token_k1"], "would split turns"),
         ([REBN, "algorithm.filter_groups.enable=True"], "rebn.scope=trained"),
