@@ -13,14 +13,12 @@ import torch
 from gem_core.rollout import Episode, read_traces
 from gem_lab.train._batches import policy_gradient
 from tests.trainers import chaos, evidence, marks
-from tests.trainers.evidence import GAMMA, assert_update_is_right, oracle
+from tests.trainers.evidence import GAMMA, oracle
 from tests.trainers.openrlhf import correction
-from tests.trainers.openrlhf.conftest import GUESS, MASTERMIND
-from tests.trainers.openrlhf.data import write_rows
+from tests.trainers.openrlhf.conftest import GUESS
 from tests.trainers.openrlhf.harness import run_openrlhf
 from tests.trainers.openrlhf.logged import metrics_of
 from tests.trainers.openrlhf.spied import updates as updates_of
-from tests.trainers.openrlhf.test_train import assert_metrics_are_right
 
 pytestmark = [
     pytest.mark.skipif(
@@ -115,29 +113,3 @@ def assert_gradient_is_right(update: evidence.Update, episodes: list[Episode], m
     reference = list(policy_gradient(model, episodes, rows="turn").values())
     found, flat = (torch.cat([part.flatten() for part in parts]) for parts in (update.gradients, reference))
     assert float((found - flat).norm() / flat.norm()) < 1e-5
-
-
-@pytest.mark.full
-def test_rebuilt_contexts_on_two_ranks(tmp_path: Path, warm: Path, tokenizer: Any, model: Any) -> None:
-    """The prompts do not continue each other, so an episode has a row for each turn."""
-    rows = write_rows(tmp_path / "rows.jsonl", [GUESS, MASTERMIND], 8)
-    run = run_openrlhf(
-        tmp_path,
-        warm,
-        rows,
-        {
-            "gem.context": "rebuild",
-            "gem.wrappers": "spy,concat_with_action",
-            "gem.max_turns": "4",
-            "actor.num_gpus_per_node": "2",
-            "train.micro_batch_size": "2",
-        },
-    ).check()
-    made = evidence.played(run.spy, tokenizer)
-    updates, steps = updates_of(run.spy), metrics_of(run)
-    assert len({path.stem.split("-")[1] for path in run.spy.glob("update-*.pt")}) == 2
-    assert len(updates) == len(steps) == 2
-    for update, metrics in zip(updates, steps, strict=True):
-        mine = assert_update_is_right(update, made, tokenizer, model)
-        assert len(mine) == 8
-        assert_metrics_are_right(metrics, mine)
