@@ -53,7 +53,7 @@ TARGETS = {
     "data": ("gem_envs/data", "tests/data tests/envs/datasets"),
     "eval": ("gem_lab/eval", "tests/eval"),
     "sandbox": ("gem_envs/sandbox", "tests/sandbox"),
-    "tools": ("gem_envs/tools", "tests/tools"),
+    "tools": ("gem_envs/tools", "tests/tools tests/wrappers/test_tools.py"),
     "verl": ("integrations/verl/gem_verl", "tests/trainers/verl"),
     "openrlhf": ("integrations/openrlhf/gem_openrlhf", "tests/trainers/openrlhf"),
     "trl": ("integrations/trl/gem_trl", "tests/trainers/trl"),

@@ -57,4 +57,4 @@ if __name__ == "__main__":
 else:
     from gem_agents import Command
 
-    CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}")
+    CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}", folder=False)

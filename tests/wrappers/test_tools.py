@@ -155,6 +155,9 @@ def test_a_long_result_loses_its_middle():
     env.reset(seed=0)
     shown = env.step(f"<upper>{'a' * 50}z</upper>")[0]
     assert shown == "Result of upper:\nAAAAA\n... (41 characters left out) ...\nAAAAZ"
+    env = make(max_result_chars=None)  # the default is 8,000
+    env.reset(seed=0)
+    assert env.step(f"<upper>{'a' * 9000}</upper>")[0] == f"Result of upper:\n{'A' * 9000}"
 
 
 class Meeting(Upper):
