@@ -4,8 +4,9 @@
 
 Each peer needs an environment of its own, with ``pip install "litellm[proxy]==1.108.7"`` and
 ``pip install rllm-model-gateway==0.1.0``. A round is 32 episodes of 8 calls at every gateway, 16
-episodes at once; each call has the history of the calls before. The order of the gateways changes. What counts is the CPU time of the gateway's process,
-not that of the engine or of the client. The load of `gateway_load.py` is measured in the same run.
+episodes at once; each call has the history of the calls before. The order of the gateways changes. What
+counts is the CPU time of the gateway's process, not that of the engine or of the client. The load of
+`gateway_load.py` is measured in the same run.
 """
 
 from __future__ import annotations
