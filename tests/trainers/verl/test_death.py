@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import ray
-from gem_verl import _failures
+from gem_verl import _failures, _manager
 from gem_verl._manager import GemAgentLoopManager, GemAgentLoopWorker
 from ray.exceptions import RayActorError
 
@@ -66,6 +66,7 @@ def test_a_worker_that_died_before_its_next_batch(monkeypatch: pytest.MonkeyPatc
         raise RayActorError
 
     monkeypatch.setattr(GemAgentLoopManager.__base__, "generate_sequences", dispatch)
+    monkeypatch.setattr(_manager, "check_data", lambda config, rows: None)
     manager = GemAgentLoopManager.__new__(GemAgentLoopManager)
     manager.config, manager._own_trainer = None, True
     with pytest.raises(PolicyError, match=r"process that plays episodes died.*resume_mode=auto"):
