@@ -21,7 +21,7 @@ from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
 from gem_envs.serving import json_response
 from gem_envs.serving._access import RequestRefused
-from gem_envs.serving._http import SEND_SECONDS, read_body, send, web
+from gem_envs.serving._http import SEND_SECONDS, WRITTEN, read_body, send, web
 
 _MODELS = ("policy",)
 _CHAT, _ANTHROPIC = ChatCompletions(), AnthropicMessages()
@@ -136,7 +136,7 @@ class GatewayPages:
                 answer = await send(request, json_response(body))
             return answer
         except (asyncio.CancelledError, ConnectionError):
-            if exchange.delivered:
+            if exchange.delivered and WRITTEN not in request:
                 exchange.deliver(False)
             raise
         finally:
@@ -162,7 +162,7 @@ class GatewayPages:
             await _write(request, answer, endpoint.broken(wanted, exchange.id, refused))
         else:
             exchange.deliver()  # before the agent can act on it
-            await _write(request, answer, endpoint.rest(wanted, exchange.id, replies))
+            await _write(request, answer, endpoint.rest(wanted, exchange.id, replies), last=True)
         with contextlib.suppress(ConnectionError):  # Codex hangs up after the last event, which it has got
             await answer.write_eof()
         return answer
@@ -268,13 +268,21 @@ def _models(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def _write(request: web.BaseRequest, answer: web.StreamResponse, data: bytes) -> None:
+async def _write(
+    request: web.BaseRequest, answer: web.StreamResponse, data: bytes, last: bool = False
+) -> None:
     """Write a part of a stream; if the client does not read it in time, the connection ends."""
     if not data:
         return
     transport = request.transport
+
+    async def write() -> None:
+        await answer.write(data)
+        if last:
+            request[WRITTEN] = True
+
     try:
-        await within(SEND_SECONDS, answer.write(data))
+        await within(SEND_SECONDS, write())
     except Overdue:
         if transport is not None:
             transport.abort()

@@ -175,6 +175,10 @@ def json_response(value: Any, status: int = 200) -> web.Response:
     return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")
 
 
+WRITTEN = "written"
+"""Key of a request whose whole answer was written; a client may hang up before `send` returns."""
+
+
 async def send(
     request: web.BaseRequest, answer: web.StreamResponse, seconds: float = SEND_SECONDS
 ) -> web.StreamResponse:
@@ -200,6 +204,7 @@ async def send(
 async def _send(request: web.BaseRequest, answer: web.StreamResponse) -> None:
     await answer.prepare(request)
     await answer.write_eof()
+    request[WRITTEN] = True
 
 
 async def read_body(request: web.BaseRequest, most: int, seconds: float = BODY_SECONDS) -> bytes:
