@@ -275,7 +275,7 @@ def harness(session: nox.Session) -> None:
     folder.mkdir()
     session.env["PATH"] = os.pathsep.join([*programs, os.environ["PATH"]])
     session.env["GEM_CORE_HARNESS"] = str(folder)
-    names = ("endpoints", "faults", "mcp", "harness", "real_agents")
+    names = ("endpoints", "faults", "folders", "mcp", "harness", "real_agents")
     pytest(session, "-rs", *(f"tests/agents/test_{name}.py" for name in names))
     session.run("python", "tools/harness_table.py", str(folder))
 

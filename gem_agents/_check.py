@@ -207,7 +207,7 @@ async def check_harness(
     session.steps = Steps(calls, asyncio.get_running_loop(), "invalid")
     try:
         await calls.reset(0, None)
-        task = AgentTask(TASK, gateway.address(session))
+        task = AgentTask(TASK, gateway.address(session), gateway=gateway)
         report.error = await AGENTS.on(play_agent(harness(task), session, timeout))
     finally:
         await gateway.close(session)

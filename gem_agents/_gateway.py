@@ -12,6 +12,9 @@ is called on the loop of the trainer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +111,28 @@ class Gateway:
 
         return await self._background.on(open())
 
+    @property
+    def port(self) -> int:
+        """Port of the addresses of its episodes; 0 before the first one."""
+        return self._port
+
+    @contextlib.asynccontextmanager
+    async def serving(self, bound: socket.socket) -> AsyncIterator[None]:
+        """Serve the connections of a further socket while the block runs."""
+
+        async def start() -> asyncio.Server:
+            assert self._server is not None, "an episode is open"
+            return await self._server.listen_on(bound)
+
+        async def stop(listener: asyncio.Server) -> None:
+            listener.close()
+
+        listener = await self._background.on(start())
+        try:
+            yield
+        finally:
+            await self._background.on(stop(listener))
+
     async def close(self, session: Session) -> None:
         """End an episode: open calls are canceled, and its keys are no longer valid."""
 
@@ -148,3 +173,7 @@ class Gateway:
                 server = HttpServer(pages.answer, self._limits.connections)
                 self._port = await server.listen(Access.for_address("127.0.0.1"), "127.0.0.1")
                 self._server = server
+
+
+GATEWAY = Gateway()
+"""The gateway of this process."""

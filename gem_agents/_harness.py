@@ -11,18 +11,28 @@ The option `harness` of a rollout names one.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
 import importlib.util
+import logging
 import os
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from gem_agents._processes import run_command
+from gem_agents._gateway import Gateway
+from gem_agents._processes import GRACE, check_status, run_command
 from gem_core._util.entry_points import load_attribute
-from gem_core.errors import ConfigError, MissingDependency
+from gem_core._util.threads import in_thread
+from gem_core.errors import ConfigError, MissingDependency, SandboxError
 from gem_core.rollout._harness import find_harness, list_harnesses
+from gem_envs.sandbox._box import Box, box_obstacle
+from gem_envs.sandbox._shell import File, Files
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,18 @@ class AgentTask:
         url: Base address for Anthropic's SDK; model calls, ``/step``, ``/mcp``, and nothing else.
         model: Name of the model; any other name is the same model.
         api_key: Text for SDKs that want a key. The key of the episode is in the address.
+        files: Files of the task, for the folder ``/app`` of the agent; None if the task is not one of files.
+        hand_in: Takes the files that are left at the end; None if they cannot be read.
+        gateway: What serves the address. A program in a network of its own needs it.
     """
 
     prompt: str
     url: str
     model: str = "policy"
     api_key: str = "none"
+    files: Files | None = None
+    hand_in: Callable[[dict[str, File] | None], object] = lambda files: None
+    gateway: Gateway | None = field(default=None, repr=False)
 
     @property
     def openai_url(self) -> str:
@@ -80,14 +96,24 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SYSTEMROOT"
 class Command:
     """A program as a harness. It runs in a new folder, which is also its home, without the trainer's secrets.
 
+    If the environment's tasks are files, as those of `Terminal` are, they are in its working folder ``/app``
+    instead, the prompt is the instruction, and what the program leaves there is graded.
+
     Attributes:
         command: The program and its arguments, in which ``{prompt}``, ``{url}``, ``{openai_url}``,
-            ``{step_url}``, ``{mcp_url}``, and ``{model}`` are replaced. An argument holds at most 128 KiB,
-            and a prompt that begins with ``-`` may be taken for an option; `stdin` has neither limit.
+            ``{step_url}``, ``{mcp_url}``, ``{model}``, and ``{home}`` are replaced. An argument holds at
+            most 128 KiB, and a prompt that begins with ``-`` may be taken for an option; `stdin` has neither
+            limit.
         stdin: Text of its standard input, in which the same is replaced.
         variables: Further environment variables, in which the same is replaced.
-        files: Texts of files in its folder by path, in which the same is replaced.
+        files: Texts of files in its home by path, in which the same is replaced.
         install: How to install the program, for the error if it is missing.
+        level: Where it runs. "namespace" is a sandbox that has no files of this machine but its programs, and
+            no network but the gateway. "process" is the machine itself, so what the model says reaches the
+            files and the network of this user. None means "namespace" if it works, else "process".
+        reads: What it can read in the sandbox besides the machine's programs, its package, and the files that
+            its arguments name.
+        folder: Whether it plays tasks of files in its folder. If not, it acts like any other agent.
     """
 
     command: Sequence[str]
@@ -95,16 +121,33 @@ class Command:
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     install: str = ""
+    level: str | None = None
+    reads: Sequence[str] = ()
+    folder: bool = True
+
+    def __post_init__(self) -> None:
+        if self.level not in (None, "namespace", "process"):
+            raise ConfigError(
+                f"level={self.level!r} of a command: expected 'namespace', 'process', or None, which means "
+                "the first of these that works"
+            )
+
+    def obstacle(self) -> str:
+        """Return why the program does not run at level ``namespace``; empty if it does."""
+        return "its level is 'process'" if self.level == "process" else box_obstacle()
 
     def require_program(self, name: str) -> None:
-        """Check that the program can be found.
+        """Check that the program can be found, and that its level works.
 
         Args:
             name: Name of the harness, for the message.
 
         Raises:
             MissingDependency: It is not on the PATH.
+            SandboxError: The level does not work on this machine.
         """
+        if self.level == "namespace" and (obstacle := self.obstacle()):
+            raise SandboxError(f"harness {name!r} wants level 'namespace', which does not work: {obstacle}")
         if shutil.which(self.command[0]) is None:
             how = f": {self.install}" if self.install else ""
             raise MissingDependency(
@@ -117,18 +160,64 @@ class Command:
         Raises:
             HarnessFailed: It ended with another exit code than 0; the error has the end of its output.
         """
-        fill = _filler(task)
+        obstacle = await in_thread(self.obstacle)
+        if obstacle and self.level is None:
+            _warn_once(obstacle)
+        boxed = not obstacle
+        home = "." if not boxed else "/home"
+        fill = _filler(task, home)
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        await run_command(
-            [fill(part) for part in self.command],
-            kept | task.variables() | {name: fill(value) for name, value in self.variables.items()},
-            {path: fill(text) for path, text in self.files.items()},
-            fill(self.stdin),
+        command = [fill(part) for part in self.command]
+        variables = kept | task.variables() | {name: fill(value) for name, value in self.variables.items()}
+        files = {path: fill(text) for path, text in self.files.items()}
+        if not boxed:
+            await run_command(command, variables, files, fill(self.stdin))
+            return
+        texts = {f"home/{path}": File(text.encode("utf-8", "replace")) for path, text in files.items()}
+        given = {f"app/{path}": file for path, file in (task.files or {}).items()}
+        box = Box(
+            command,
+            variables,
+            files={**texts, **given},
+            stdin=fill(self.stdin),
+            port=task.gateway.port if task.gateway else 0,
+            folder="/home" if task.files is None else "/app",
+            reads=self.reads,
+            grace=GRACE,
         )
+        async with box, _serving(task, box):
+            try:
+                ended = await box.wait()
+            except asyncio.CancelledError:
+                box.end()
+                task.hand_in((await box.wait()).files)
+                raise
+            task.hand_in(ended.files)
+        check_status(self.command[0], ended.status, ended.output)
 
 
-def _filler(task: AgentTask) -> Callable[[str], str]:
+@contextlib.asynccontextmanager
+async def _serving(task: AgentTask, box: Box) -> AsyncIterator[None]:
+    if task.gateway is None:
+        box.listener.close()  # so that a call fails and does not wait
+        yield
+        return
+    async with task.gateway.serving(box.listener):
+        yield
+
+
+@functools.cache
+def _warn_once(obstacle: str) -> None:
+    logger.warning(
+        "agents run on this machine itself, because level 'namespace' does not work: %s. What the model says "
+        "reaches the files and the network of this user",
+        obstacle,
+    )
+
+
+def _filler(task: AgentTask, home: str) -> Callable[[str], str]:
     values = {
+        "{home}": home,
         "{prompt}": task.prompt,
         "{url}": task.url,
         "{openai_url}": task.openai_url,

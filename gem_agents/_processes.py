@@ -81,11 +81,19 @@ async def run_command(
             finally:
                 await _end(process)
                 await in_thread(_kill_in, folder)
-        if code:
-            text = output.read_bytes()[-_SHOWN:].decode("utf-8", "replace").strip()
-            raise HarnessFailed(f"{command[0]} ended with exit code {code}: {text or 'no output'}")
+        check_status(command[0], code, output.read_bytes()[-_SHOWN:].decode("utf-8", "replace").strip())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_status(program: str, status: int, output: str) -> None:
+    """Raise an error if a program failed.
+
+    Raises:
+        HarnessFailed: Its exit status is not 0.
+    """
+    if status:
+        raise HarnessFailed(f"{program} ended with exit code {status}: {output or 'no output'}")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from gem_agents._gateway import Gateway
-from gem_agents._harness import AgentTask, Harness, resolve_harness
+from gem_agents._gateway import GATEWAY
+from gem_agents._harness import AgentTask, Command, Harness, resolve_harness
 from gem_agents._processes import GRACE
 from gem_agents._session import Session, SessionLimits
 from gem_agents._steps import Steps
@@ -22,7 +22,8 @@ from gem_core import Env
 from gem_core._core import ResetOptions, require_one_agent
 from gem_core._observations import observation_text
 from gem_core._util.messages import error_line
-from gem_core.errors import ConfigError, EnvError
+from gem_core._util.threads import in_thread
+from gem_core.errors import ConfigError, EnvError, SandboxError
 from gem_core.rollout import Context, Episode, EpisodeLimits, Policy, Turn
 from gem_core.rollout._calls import ClosedOnError, EnvCalls, jsonable
 from gem_core.rollout._dialogue import TokenLimits
@@ -30,11 +31,10 @@ from gem_core.rollout._limits import MAX_TURNS
 from gem_core.rollout._runner import DEFAULT_LIMITS
 from gem_core.rollout._trajectory import StopReason
 from gem_envs._background import BackgroundLoop
+from gem_envs.sandbox._shell import File
 
 logger = logging.getLogger(__name__)
 
-GATEWAY = Gateway()
-"""The gateway of this process."""
 AGENTS = BackgroundLoop("gem-agents")
 """The loop of the agents of this process, because engines may block the loop of the trainer."""
 
@@ -64,7 +64,9 @@ async def run_harness(
 
     The program gets the first observation and an address; see `AgentTask`. Each response that it receives is
     a turn, in the order in which they were sampled. It acts through ``/step``; if it never does, its last
-    response is the action. Limits on tokens apply to each row of the episode.
+    response is the action. A `Command` plays tasks of files, as those of `Terminal`, in its folder, which is
+    graded when the program ends; the reward is that of the last turn. Limits on tokens apply to each
+    row of the episode.
 
     Args:
         harness: The program; see `resolve_harness`.
@@ -120,13 +122,22 @@ async def run_harness(
         session = await GATEWAY.open(policy, context, SessionLimits(most, tokens), request_id)
         calls = EnvCalls(env, executor, limits.step_timeout)
         steps = session.steps = Steps(calls, asyncio.get_running_loop(), limits.on_length_cut)
+        folder = await _folder_calls(play, env, executor, limits.step_timeout)
+        left: list[dict[str, File] | None] = []
+        failed: str | None = None
         try:
             try:
                 first = await calls.reset(seed, options)
+                prompt, files = observation_text(first), None
+                if folder is not None:
+                    prompt, files = await folder.call("open_folder")
+                    session.steps = None
             except EnvError as error:
                 steps.failure = error
             else:
-                task = AgentTask(observation_text(first), GATEWAY.address(session))
+                task = AgentTask(
+                    prompt, GATEWAY.address(session), files=files, hand_in=left.append, gateway=GATEWAY
+                )
                 failed = await AGENTS.on(play_agent(play(task), session, limits.harness_timeout))
                 if failed is not None:
                     episode.metadata["harness_error"] = failed
@@ -140,7 +151,13 @@ async def run_harness(
         if session.failure is not None:
             raise session.failure
         if steps.failure is None and not steps.taken and session.delivered():
-            await steps.take_last(session.delivered()[-1])
+            last = session.delivered()[-1]
+            if folder is None:
+                await steps.take_last(last)
+            elif left:
+                await steps.hand_in(last, folder, left[-1])
+            else:  # no fault of the agent, so there is no verdict
+                steps.failure = EnvError(f"the folder of the agent is lost: {failed}")
         episode.turns, episode.context_mode = turns_of(session.delivered())
         if steps.failure is not None:
             _end(episode, "env_error", str(steps.failure))
@@ -158,6 +175,23 @@ async def run_harness(
             name = episode.env_id or type(env).__name__
             logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
         return episode
+
+
+async def _folder_calls(
+    play: Harness, env: Env, executor: Executor | None, timeout: float | None
+) -> EnvCalls | None:
+    """Return the calls of an environment whose tasks a command plays in its folder; None for any other.
+
+    Raises:
+        SandboxError: The command cannot be isolated on this machine.
+    """
+    if not isinstance(play, Command) or not play.folder or not hasattr(env.unwrapped, "hand_in_folder"):
+        return None
+    if obstacle := await in_thread(play.obstacle):
+        raise SandboxError(
+            f"a command plays tasks of files at level 'namespace', which does not work: {obstacle}"
+        )
+    return EnvCalls(env.unwrapped, executor, timeout)
 
 
 def _reason(session: Session, steps: Steps, most: int) -> StopReason:

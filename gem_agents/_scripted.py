@@ -26,7 +26,7 @@ _MOST = 8
 _TURN = "<|im_start|>assistant\n"
 _SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What mini-swe-agent takes for the end, in a command."""
-_COMMANDS = ("echo hello > hello.txt", "cat hello.txt", "ls")
+_COMMANDS = ("echo hello > hello.txt", "echo hello > hello.txt && cat hello.txt", "ls")
 _BY_TYPE: Mapping[str, Any] = {"string": "text", "boolean": False, "array": [], "object": {}}
 
 

@@ -14,6 +14,7 @@ from gem_core.rollout._calls import EnvCalls
 from gem_core.rollout._limits import LengthCut
 from gem_core.rollout._trajectory import StopReason
 from gem_envs._background import on_loop
+from gem_envs.sandbox._shell import File
 
 
 class Steps:
@@ -65,10 +66,13 @@ class Steps:
         Raises:
             Refused: The environment has ended, or failed.
         """
+        cut = call.reply.finish_reason == "length" and self._on_length_cut == "invalid"
+        return await self._take(call, action, cut)
+
+    async def _take(self, call: ModelCall, action: str, cut: bool) -> dict[str, Any]:
         async with self._one:
             if self.ended is not None or self.failure is not None or self._closed:
                 raise Refused(400, "episode_over", "the episode is over: the environment has ended")
-            cut = call.reply.finish_reason == "length" and self._on_length_cut == "invalid"
             action = "" if cut else encodable(action)
             try:
                 result = await on_loop(self._loop, self._calls.step(action))
@@ -91,5 +95,22 @@ class Steps:
         self._closed = False
         try:
             await self.take(call, call.message.content)
+        except Refused:  # `failure` says why
+            return
+
+    async def hand_in(self, call: ModelCall, folder: EnvCalls, files: dict[str, File] | None) -> None:
+        """Grade the files that the agent left, as the action of its last response.
+
+        Args:
+            call: The response.
+            folder: The environment that takes the files.
+            files: The files; None if they cannot be read.
+        """
+        self._closed = False
+        try:
+            action = await on_loop(self._loop, folder.call("hand_in_folder", files))
+            await self._take(call, action, cut=False)
+        except EnvError as error:
+            self.failure = error
         except Refused:  # `failure` says why
             return

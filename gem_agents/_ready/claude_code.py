@@ -10,7 +10,7 @@ _WEEK = "604800000"
 """Milliseconds: the engine may sample for long."""
 
 HARNESS = Command(
-    ["claude", "-p", "--dangerously-skip-permissions", "--mcp-config", ".mcp-gem.json"],
+    ["claude", "-p", "--dangerously-skip-permissions", "--mcp-config", "{home}/.mcp-gem.json"],
     stdin="{prompt}",
     variables={
         "ANTHROPIC_MODEL": "{model}",

@@ -24,6 +24,6 @@ HARNESS = Command(
     ["opencode", "run", "-m", "gem/{model}"],
     stdin="{prompt}",
     variables={"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"},
-    files={"opencode.json": json.dumps(CONFIG)},
+    files={".config/opencode/opencode.json": json.dumps(CONFIG)},
     install="npm install -g opencode-ai",
 )

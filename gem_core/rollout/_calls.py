@@ -214,7 +214,7 @@ class EnvCalls:
     async def reset(self, seed: int | None, options: ResetOptions | None) -> Observation:
         """Reset the environment and return the first observation as the model sees it."""
         value = await (
-            self._call("reset", seed) if options is None else self._call("reset", seed, options=options)
+            self.call("reset", seed) if options is None else self.call("reset", seed, options=options)
         )
         try:
             observation, info = value
@@ -225,7 +225,7 @@ class EnvCalls:
 
     async def step(self, action: str) -> CheckedStep:
         """Take a step and return its checked result, with the observation as the model sees it."""
-        value = await self._call("step", action)
+        value = await self.call("step", action)
         try:
             observation, reward, terminated, truncated, info = value
             observation = _shown(observation, info)
@@ -244,7 +244,8 @@ class EnvCalls:
             raise EnvError("step() returned both terminated and truncated as True")
         return CheckedStep(observation, float(reward), *ends, json_info)
 
-    async def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    async def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the environment, with the time limit, and return its result."""
         error: Exception | SystemExit | None
         try:
             method = getattr(self._env, f"a{name}" if self._async_form else name)

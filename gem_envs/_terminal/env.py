@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 from gem_core._core import StepResult
 from gem_core._util.checks import check_int, check_number
-from gem_core.errors import ConfigError
+from gem_core.errors import ConfigError, SandboxError
 from gem_envs._base import MoveResult, TurnBasedEnv
 from gem_envs._terminal.source import Grade, OwnTasks, TaskSet
 from gem_envs._terminal.task import TerminalTask
 from gem_envs._text import last_code_block
-from gem_envs.sandbox._shell import LIMITS, Shell, ShellResult, open_shell
+from gem_envs.sandbox._shell import LIMITS, File, Files, Shell, ShellResult, open_shell
 
 SUBMIT = "submit"
 _LANGUAGES = ("bash", "sh", "shell")
@@ -80,6 +80,8 @@ class Terminal(TurnBasedEnv[str]):
     """Seed of its names and numbers."""
     commands: list[str]
     """Commands run in this episode."""
+    handed_in: bool = False
+    """Whether an agent handed in its folder."""
     _shell: Shell | None = None
     _task: TerminalTask | None = None
 
@@ -139,7 +141,7 @@ class Terminal(TurnBasedEnv[str]):
         self.turn_limit = self.max_turns
         self.task_index = self.random.randrange(self.num_items)
         self.task_seed = self.random.getrandbits(48)
-        self.commands, self.passed = [], 0.0
+        self.commands, self.passed, self.handed_in = [], 0.0, False
         self._drop()
 
     def take_item(self, index: int) -> None:
@@ -171,6 +173,37 @@ class Terminal(TurnBasedEnv[str]):
             text, reward, verdict = self._hand_in(f"{text}\n")
             return text, reward, "continue" if verdict == "lost" else verdict  # which truncates
         return text, 0.0, "continue"
+
+    def open_folder(self) -> tuple[str, dict[str, File]]:
+        """Return the instruction and the files of the task, for an agent that works in a folder of its own.
+
+        Raises:
+            ConfigError: The task is more than the files in ``/app``.
+        """
+        if self.whole_image and self.level == "container":
+            raise ConfigError(
+                "an agent with a folder of its own gets the files below /app, but at level 'container' a "
+                "task is a whole image; play it at level 'namespace', or with Command(..., folder=False)"
+            )
+        self._run(":")
+        assert self._shell is not None
+        return self.task.instruction, self._shell.read()
+
+    def hand_in_folder(self, files: Files | None) -> str:
+        """Take the files that such an agent left, and return the action that has them graded.
+
+        Args:
+            files: The files by path below ``/app``; None if they cannot be read.
+        """
+        self._drop_shell()
+        self._shell = self._open()
+        try:
+            self._shell.write(files or {})
+        except SandboxError:  # names or sizes that no folder of ours can hold
+            self._drop_shell()
+            self._shell = self._open()
+        self.handed_in = True
+        return SUBMIT
 
     def progress(self) -> float:
         return self.passed
@@ -270,7 +303,7 @@ class Terminal(TurnBasedEnv[str]):
 
     def _hand_in(self, before: str) -> MoveResult:
         """Grade the resulting files."""
-        if not self.commands:  # no task accepts its initial files
+        if not self.commands and not self.handed_in:  # no task accepts its initial files
             return f"{before}Nothing was done.", 0.0, "lost"
         if self._shell is None:  # the episode was restored
             self._run(":")

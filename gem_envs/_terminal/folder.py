@@ -21,7 +21,7 @@ from gem_envs._terminal.pytest_verdict import printed_verdict, run_pytest
 from gem_envs._terminal.source import Grade
 from gem_envs._terminal.task import TerminalTask
 from gem_envs.data._split import undivided
-from gem_envs.sandbox._shell import Shell
+from gem_envs.sandbox._shell import File, Shell
 
 _VERIFIER = "/logs/verifier"
 
@@ -147,6 +147,14 @@ class TerminalBench(Terminal):
             return f"{before}Step {number + 1} could not be set up.", share, "lost"
         text = f"Step {number} of {len(self.steps)} is over. The next instruction:\n\n{self.task.instruction}"
         return before + text, share, "continue"
+
+    def open_folder(self) -> tuple[str, dict[str, File]]:
+        if len(self.steps) > 1:
+            raise ConfigError(
+                "an agent with a folder of its own plays tasks of one step, and this one has "
+                f"{len(self.steps)}; play it with Command(..., folder=False)"
+            )
+        return super().open_folder()
 
     def oracle_action(self) -> str | None:
         self._require_running("oracle_action")

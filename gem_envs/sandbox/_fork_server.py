@@ -64,7 +64,8 @@ class ForkServer:
         try:
             self._control.settimeout(_START_SECONDS)
             self._answer()
-            self._control.send(json.dumps({"ids": self._map_ids()}).encode())
+            ids = map_ids(self.process.pid) if self._isolated else 0
+            self._control.send(json.dumps({"ids": ids}).encode())
             self._answer()
             self._control.settimeout(None)
         except BaseException:
@@ -79,21 +80,9 @@ class ForkServer:
         if not message:
             raise SandboxError("the fork server did not start")
         if problem := json.loads(message).get("error"):
-            obstacles = "; ".join(_obstacles()) if self._isolated else ""
-            why = f"{problem} ({obstacles})" if obstacles else problem
+            forbids = "; ".join(obstacles()) if self._isolated else ""
+            why = f"{problem} ({forbids})" if forbids else problem
             raise SandboxError(f"level {self.level!r} is not available on this machine: {why}")
-
-    def _map_ids(self) -> int:
-        """Map user ids for the children; return their number, or 0 if the caller is not root."""
-        if os.geteuid() != 0 or not self._isolated:
-            return 0
-        for first in _FIRST_IDS:
-            with contextlib.suppress(OSError):
-                for kind, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
-                    with open(f"/proc/{self.process.pid}/{kind}", "w") as file:
-                        file.write(f"1000 {own} 1\n1001 {first} {_IDS}\n")
-                return _IDS
-        return 0
 
     def channel(self) -> socket.socket:
         """Return the channel of a child that was forked in advance, and request a replacement."""
@@ -131,7 +120,20 @@ class ForkServer:
         self.process.returncode = 0  # the parent waits for it
 
 
-def _obstacles() -> Iterator[str]:
+def map_ids(process: int) -> int:
+    """Map user ids for the children of a launcher; return their number, or 0 if the caller is not root."""
+    if os.geteuid() != 0:
+        return 0
+    for first in _FIRST_IDS:
+        with contextlib.suppress(OSError):
+            for kind, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+                with open(f"/proc/{process}/{kind}", "w") as file:
+                    file.write(f"1000 {own} 1\n1001 {first} {_IDS}\n")
+            return _IDS
+    return 0
+
+
+def obstacles() -> Iterator[str]:
     """Yield the settings of this machine that forbid user namespaces, or may forbid them."""
     for name, forbids in _SETTINGS.items():
         with contextlib.suppress(OSError):
@@ -161,18 +163,11 @@ def configure(
     """
     if programs:
         modules = {**modules, DRIVER: (_GUEST / "shell.py").read_text(encoding="utf-8")}
-    visible = dict.fromkeys(
-        [os.path.realpath(sys.base_prefix), *_LIBRARIES, *(_PROGRAMS if programs else ())]
-    )
-    bind: list[list[str]] = []
-    links = [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
+    bind, links = visible_folders([os.path.realpath(sys.base_prefix), *(_PROGRAMS if programs else ())])
+    links += [["/tmp", "program"], ["/dev/shm", "../program"]]
+    links += [[f"/{name}", f"program/{name}"] for name in _FOLDERS if programs]
     if not programs:
         links += [[device, file] for device, file in DEVICE_FILES.items()]
-    for path in visible:
-        if os.path.islink(path):
-            links.append([path, os.readlink(path)])
-        elif os.path.exists(path) and not any(path.startswith(f"{other}/") for other in visible):
-            bind.append([path, path])
     site = {top: path for top, path in package_paths(packages).items() if os.path.exists(path)}
     bind += [[path, f"/packages/{top}"] for top, path in site.items()]
     return {
@@ -186,6 +181,18 @@ def configure(
         "disk_bytes": disk_bytes,
         "files": 4096,
     }
+
+
+def visible_folders(paths: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
+    """Return what of some paths and the libraries to mount in a root folder, and the links between them."""
+    visible = dict.fromkeys([*paths, *_LIBRARIES])
+    bind, links = [], []
+    for path in visible:
+        if os.path.islink(path):
+            links.append([path, os.readlink(path)])
+        elif os.path.exists(path) and not any(path.startswith(f"{other}/") for other in visible):
+            bind.append([path, path])
+    return bind, links
 
 
 def configure_process(modules: Mapping[str, str]) -> dict[str, Any]:

@@ -102,17 +102,27 @@ class HttpServer:
             lingering_time=_LINGER, max_line_size=_MAX_LINE, max_field_size=_MAX_LINE,
             max_headers=_MAX_FIELDS,
         )  # fmt: skip
-        make = self.guard.wrap(self._server)
         options: dict[str, Any] = {"ssl": tls, "backlog": 4096}
         if tls is not None:
             options["ssl_handshake_timeout"] = self.guard.limits.handshake
-        loop = asyncio.get_running_loop()
         if isinstance(address, str):
+            make, loop = self.guard.wrap(self._server), asyncio.get_running_loop()
             self._listener = await loop.create_server(make, address, port, reuse_address=True, **options)
         else:
-            self._listener = await loop.create_server(make, sock=address, **options)
+            self._listener = await self.listen_on(address, **options)
         bound: int = self._listener.sockets[0].getsockname()[1]
         return bound
+
+    async def listen_on(self, bound: socket.socket, **options: Any) -> asyncio.Server:
+        """Accept connections of a further socket, such as one in the network of a sandbox, and return them.
+
+        Args:
+            bound: The socket, which is bound.
+            **options: Options of ``create_server``.
+        """
+        assert self._server is not None, "call listen first"
+        make = self.guard.wrap(self._server)
+        return await asyncio.get_running_loop().create_server(make, sock=bound, **options)
 
     async def close(self) -> None:
         """Stop listening and end all connections."""

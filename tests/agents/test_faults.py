@@ -158,7 +158,8 @@ while len(ends.read().split()) < 3:
 @pytest.mark.parametrize("end", ["raise SystemExit(3)", "time.sleep(600)"], ids=["crashes", "hangs"])
 def test_agents_in_parallel_that_call_after_the_end_leave_nothing_behind(end: str, tmp_path: Path) -> None:
     files = {"agent.py": PARALLEL.replace("{end}", end)}
-    harness = Command([sys.executable, "agent.py", str(tmp_path / "pids")], files=files)
+    command = [sys.executable, "agent.py", str(tmp_path / "pids")]
+    harness = Command(command, files=files, level="process")
     episode = play(harness, 0, replace(LIMITS, harness_timeout=30.0))
     assert len(episode.turns) == LIMITS.max_turns
     assert episode.stop_reason == "max_turns"

@@ -24,11 +24,18 @@ from gem_chat import AppendContext
 from gem_core.errors import ConfigError
 from gem_core.rollout import EnvPool, Episode, EpisodeLimits, Generation, run_episode
 from gem_core.tasks import EnvChoice, make_tasks
+from gem_envs.sandbox._box import box_obstacle
 from tests.agents.clients import crashing, forgetful, guesser, single
 from tests.agents.stage import PairTokenizer, tokenizer
 
 ENV = "game:GuessTheNumber-v0(max_turns=12)"
 LIMITS = EpisodeLimits(max_turns=5, max_tokens_per_turn=60)
+LEVELS = [
+    "process",
+    pytest.param(
+        "namespace", marks=pytest.mark.skipif(bool(box_obstacle()), reason=box_obstacle() or "works")
+    ),
+]
 
 
 class Guesses:
@@ -193,13 +200,16 @@ if len(sys.argv) > 2:
 """
 
 
-def test_a_command_plays_without_the_secrets_of_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_command_plays_without_the_secrets_of_the_trainer(
+    level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRAINER_SECRET", "x")
-    harness = Command([sys.executable, "-c", SCRIPT, "{prompt}"], files={"note.txt": "{prompt}"})
+    harness = Command([sys.executable, "-c", SCRIPT, "{prompt}"], files={"note.txt": "{prompt}"}, level=level)
     episode = play(harness, 0)
     assert len(episode.turns) == 1
     assert "harness_error" not in episode.metadata
-    failing = Command([sys.executable, "-c", SCRIPT, "{prompt}", "fail"], files={"note.txt": "{prompt}"})
+    failing = replace(harness, command=[*harness.command, "fail"])
     episode = play(failing, 0)
     assert len(episode.turns) == 1
     assert "exit code 3: something broke" in episode.metadata["harness_error"]
@@ -212,23 +222,27 @@ assert given == open("prompt.txt", newline="").read()
 """
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     "prompt", ["--help", "-", "nul \0", "", "\u00e9\n{url}", pytest.param("x" * 300_000, id="long")]
 )
-def test_standard_input_takes_every_prompt(prompt: str) -> None:
-    harness = Command([sys.executable, "-c", ECHO], stdin="{prompt}", files={"prompt.txt": "{prompt}"})
+def test_standard_input_takes_every_prompt(prompt: str, level: str) -> None:
+    files = {"prompt.txt": "{prompt}"}
+    harness = Command([sys.executable, "-c", ECHO], stdin="{prompt}", files=files, level=level)
     asyncio.run(harness(AgentTask(prompt, "http://localhost")))
     with pytest.raises(HarnessFailed, match="AssertionError"):
         asyncio.run(replace(harness, stdin="{prompt}.")(AgentTask(prompt, "http://localhost")))
 
 
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     ("prompt", "why"),
     [("nul \0", "null byte"), pytest.param("x" * 300_000, "longer than the system allows", id="long")],
 )
-def test_a_prompt_that_is_no_argument_fails_its_episode_only(prompt: str, why: str) -> None:
+def test_a_prompt_that_is_no_argument_fails_its_episode_only(prompt: str, why: str, level: str) -> None:
+    command = Command([sys.executable, "-c", ECHO, "{prompt}"], level=level)
     with pytest.raises(HarnessFailed, match=why):
-        asyncio.run(Command([sys.executable, "-c", ECHO, "{prompt}"])(AgentTask(prompt, "http://localhost")))
+        asyncio.run(command(AgentTask(prompt, "http://localhost")))
 
 
 def runs(pid: int) -> bool:
@@ -248,7 +262,9 @@ def test_no_process_of_a_command_outlives_its_episode(tmp_path: Path) -> None:
         f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
         "time.sleep(600)\n"
     )
-    episode = play(Command([sys.executable, "-c", script]), 0, replace(LIMITS, harness_timeout=1.0))
+    episode = play(
+        Command([sys.executable, "-c", script], level="process"), 0, replace(LIMITS, harness_timeout=1.0)
+    )
     assert not episode.trainable
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2

@@ -14,10 +14,15 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
 pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
+import gem_core
+from gem_agents import run_harness
 from gem_agents._check import HarnessReport, check_harness
 from gem_agents._ready import READY
 from gem_agents._scripted import CHAT_TEMPLATE, ScriptedPolicy
+from gem_chat import AppendContext
+from gem_core.rollout import Episode, EpisodeLimits
 from tests.agents.stage import PairTokenizer
+from tests.agents.test_folders import BENCH, write_task
 from tests.agents.test_harness import LIMITS, play, told
 from tests.agents.test_ready import PROGRAMS
 
@@ -78,6 +83,34 @@ def test_what_a_ready_harness_plays_is_exact_and_recognized(name: str) -> None:
     report = checked(name)
     assert_recognized(name, report)
     assert report.version
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_coding_agent_is_paid_for_the_files_that_it_leaves(name: str, tmp_path: Path) -> None:
+    """The script writes hello.txt with the agent's own shell; in the other task that is wrong."""
+    pytest.importorskip("yaml", reason="needs PyYAML, of the extra 'terminal'")
+    if shutil.which("node") is None and name != "mini-swe-agent":
+        pytest.skip("needs Node.js, which this machine does not have")
+    for word, reward in (("hello", 1.0), ("goodbye", 0.0)):
+        task = {**BENCH, "tests/test_it.py": BENCH["tests/test_it.py"].replace("hello\\n", f"{word}\\n")}
+        write_task(tmp_path / word, task)
+        words = PairTokenizer(CHAT_TEMPLATE, ["<|im_end|>", "<|im_start|>"])
+        env = gem_core.make("eval:TerminalBench", folder=str(tmp_path / word), seconds=60)
+        episode = play_env(name, env, OddPolicy(words), words)
+        assert "harness_error" not in episode.metadata
+        assert episode.stop_reason == "terminated"
+        assert (episode.turns[-1].reward, sum(turn.reward for turn in episode.turns)) == (reward, reward)
+        assert len(episode.turns) >= 3
+
+
+def play_env(name: str, env: gem_core.Env, policy: OddPolicy, words: PairTokenizer) -> Episode:
+    limits = EpisodeLimits(max_turns=20, max_tokens_per_turn=4096)
+
+    async def main() -> Episode:
+        with env:
+            return await run_harness(name, env, policy, AppendContext(words), limits, seed=0)
+
+    return asyncio.run(main())
 
 
 @pytest.mark.parametrize("name", WITH_TOOLS)

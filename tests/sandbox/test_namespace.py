@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gem_core.errors import MissingDependency, SandboxError
-from gem_envs.sandbox import ProgramLimits
+from gem_envs.sandbox import ProgramLimits, _fork_server
 from gem_envs.sandbox._fork_server import ForkServer
 from gem_envs.sandbox._namespace import Namespace
 from gem_envs.sandbox._selftest import suite
@@ -265,7 +265,7 @@ def test_packages_are_those_that_are_allowed():
 @pytest.mark.long
 @pytest.mark.once
 def test_without_ids_to_map_as_for_most_users(monkeypatch):
-    monkeypatch.setattr(ForkServer, "_map_ids", lambda self: 0)
+    monkeypatch.setattr(_fork_server, "map_ids", lambda process: 0)
     sandbox = Namespace(workers=1)
     held = "[line for line in open('/proc/self/status')]"
     code = "import os\nprint(os.getuid(), os.getgid())\nopen('mine', 'w').close()\nos.setuid(0)"

@@ -1,4 +1,4 @@
-"""A small coding agent: a program that asks for a title, then runs commands until it submits.
+"""A small coding agent: a program that may ask for a title, then runs commands until it submits.
 
 It runs as a process of its own, knows an address, and has nothing but Python's standard library. Its shell is
 that of the environment, which gives each command its reward.
@@ -39,8 +39,8 @@ def ask(messages: list[dict[str, str]]) -> str | None:
 def main() -> None:
     """Work on the task of the standard input."""
     task = sys.stdin.read()
-    with open("title.txt", "w", encoding="utf-8") as file:
-        file.write(ask([{"role": "user", "content": TITLE}]) or "")
+    if "--title" in sys.argv:
+        ask([{"role": "user", "content": TITLE}])
     messages = [{"role": "system", "content": RULES}, {"role": "user", "content": task}]
     while (said := ask(messages)) is not None:
         step = post(os.environ["GEM_STEP_URL"], {"action": said})
@@ -57,4 +57,5 @@ if __name__ == "__main__":
 else:
     from gem_agents import Command
 
-    CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}")
+    CODER = Command([sys.executable, os.path.abspath(__file__)], stdin="{prompt}", folder=False)
+    CODER_WITH_TITLE = Command([*CODER.command, "--title"], stdin="{prompt}", folder=False)

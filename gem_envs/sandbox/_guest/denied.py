@@ -69,3 +69,9 @@ CONDITIONAL = (
     DeniedCall("prctl", 157, 167, ((0, "is", 41),)),  # PR_SET_THP_DISABLE, which the sandbox has set
     DeniedCall("prlimit64", 302, 261, ((0, "not", 0),)),  # the limits of another process
 )
+_NETLINK, _KINDS = 16, (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
+SOCKETS = (
+    DeniedCall("socket", 41, 198, tuple((0, "not", kind) for kind in _KINDS)),
+    DeniedCall("socket", 41, 198, ((0, "is", _NETLINK), (2, "not", 0))),  # all but the list of addresses
+)
+"""Sockets that a program with a network of its own may not open."""

@@ -10,13 +10,14 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST
+    from gem_envs.sandbox._guest.denied import ABSENT, CONDITIONAL, DENIED, NEWEST, SOCKETS
 else:
     from _guest.denied import (
         ABSENT,
         CONDITIONAL,
         DENIED,
         NEWEST,
+        SOCKETS,
     )  # `server` puts the parent folder on the path
 
 CLONE_NEWNS = 0x00020000
@@ -32,7 +33,7 @@ ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 0x1, 0x2, 0x4
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
 _PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 24, 22, 38
-_PR_SET_THP_DISABLE = 41
+_PR_SET_DUMPABLE, _PR_SET_THP_DISABLE = 4, 41
 
 _ARCHITECTURES = {"x86_64": (0xC000003E, 1), "aarch64": (0xC00000B7, 2)}
 """Audit number of the architecture, and its column in `denied`."""
@@ -100,7 +101,7 @@ def no_new_privileges() -> None:
         number += 1
 
 
-def _filter() -> tuple[bytes, Any] | None:
+def _filter(sockets: bool = False) -> tuple[bytes, Any] | None:
     """Return the BPF header of `filter_calls` and the program it points to; None on other processors."""
     if platform.machine() not in _ARCHITECTURES:
         return None
@@ -110,11 +111,11 @@ def _filter() -> tuple[bytes, Any] | None:
         program += [(_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _DENY)]
     program += [(_ABOVE, 0, 1, NEWEST), (_RETURN, 0, 0, _NO_SUCH_CALL)]
     for rows, result in ((DENIED, _DENY), (ABSENT, _NO_SUCH_CALL)):
-        for _, *numbers in rows:
+        for name, *numbers in rows:
             number = numbers[column - 1]
-            if number is not None:
+            if number is not None and not (sockets and name == "socket"):
                 program += [(_EQUAL, 0, 1, int(number)), (_RETURN, 0, 0, result)]
-    for rule in CONDITIONAL:
+    for rule in (*CONDITIONAL, *(SOCKETS if sockets else ())):
         steps = [step for test in rule.tests for step in _test(*test)]
         steps = [*steps, (_RETURN, 0, 0, _DENY)]
         # A test that is false jumps behind the rule, where the number of the call is loaded again.
@@ -146,7 +147,7 @@ def _test(argument: int, how: str, value: int) -> list[tuple[int, int, int, int]
 
 
 # Built once, in the fork server, so that no child has to build it again.
-_FILTER = _filter()
+_FILTERS = {sockets: _filter(sockets) for sockets in (False, True)}
 _NO_CAPABILITIES = struct.pack("Ii", 0x20080522, 0), bytes(24)
 _capset, _prctl = _libc.capset, _libc.prctl
 
@@ -161,6 +162,15 @@ def no_huge_pages() -> None:
     _prctl(_PR_SET_THP_DISABLE, ctypes.c_ulong(1), 0, 0, 0)
 
 
-def filter_calls() -> bool:
-    """Block the calls in `denied`; return False if the kernel or the processor has no support for filters."""
-    return _FILTER is not None and bool(_prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), _FILTER[0], 0, 0) == 0)
+def filter_calls(sockets: bool = False) -> bool:
+    """Block the calls in `denied`; return False if the kernel or the processor has no support for filters.
+
+    With `sockets`, a process may open those of `denied.SOCKETS`.
+    """
+    found = _FILTERS[sockets]
+    return found is not None and bool(_prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), found[0], 0, 0) == 0)
+
+
+def hide_memory() -> None:
+    """Keep processes of the same user from reading the memory and the open files of this one."""
+    _prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0)

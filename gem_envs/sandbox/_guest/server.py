@@ -32,21 +32,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gem_envs.sandbox._guest import kernel
     from gem_envs.sandbox._guest.child import STREAMS, Child
-    from gem_envs.sandbox._guest.devices import WORK
+    from gem_envs.sandbox._guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from _guest import kernel
     from _guest.child import STREAMS, Child
-    from _guest.devices import WORK
+    from _guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
 
     del sys.path[0]
-
-INSIDE_ID = 1000
-"""User and group id of the server. If a range of ids is mapped, each child gets a different id above it."""
-
-DEVICES = ("null", "full", "random", "urandom")
-ZEROS = 2**62
-"""Size of ``/dev/zero`` in bytes: a file of holes, because no limit counts memory mapped from the device."""
 
 
 def main() -> None:
@@ -67,9 +60,7 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
     control.send(b"{}")
     ids = json.loads(control.recv(100))["ids"]  # number of ids that the caller was able to map
     if config["isolated"] and not ids:
-        write("/proc/self/setgroups", "deny")
-        write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
-        write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1")
+        own_ids(user, group)
     pid = os.fork()
     if pid:
         control.close()
@@ -86,36 +77,6 @@ def launch(control: socket.socket, config: dict[str, Any]) -> None:
     except Exception as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()[:4000])
     os._exit(1)
-
-
-def build_root(config: dict[str, Any]) -> None:
-    """Build a root folder in memory that holds what a program needs to read, and nothing it could write."""
-    base = config["mount_point"]
-    sources = [
-        (os.open(source, os.O_PATH), os.path.isdir(source), inside) for source, inside in config["bind"]
-    ]
-    devices = [(os.open(f"/dev/{name}", os.O_PATH), False, f"/dev/{name}") for name in DEVICES]
-    kernel.mount(None, "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("tmpfs", base, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=755")
-    for path in (WORK, "/dev", "/etc"):
-        os.makedirs(base + path, exist_ok=True)
-    for link, target in [*config["links"], ["/tmp", "program"], ["/dev/shm", "../program"]]:
-        os.makedirs(os.path.dirname(base + link), exist_ok=True)
-        os.symlink(target, base + link)
-    for descriptor, folder, inside in sources + devices:
-        target = base + inside
-        os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
-        if not folder:
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
-        source = f"/proc/self/fd/{descriptor}"
-        kernel.mount(source, target, None, kernel.MS_BIND | kernel.MS_REC)
-        if not inside.startswith("/dev/"):
-            kernel.protect(target, kernel.ATTR_NODEV)
-        os.close(descriptor)
-    with open(f"{base}/dev/zero", "wb") as zeros:
-        zeros.truncate(ZEROS)
-    kernel.protect(base, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
-    kernel.enter_root(base)
 
 
 def warm_up(config: dict[str, Any]) -> None:
@@ -205,7 +166,10 @@ class Server:
             os.closerange(3, channel.fileno())
             os.closerange(channel.fileno() + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             if self.config["isolated"]:
-                isolate(INSIDE_ID + 1 + self.num_children % self.ids if self.ids else INSIDE_ID, self.config)
+                user = INSIDE_ID + 1 + self.num_children % self.ids if self.ids else INSIDE_ID
+                kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+                mount_work(user, self.config)
+                drop_rights(user)
             else:
                 kernel.die_with_parent()
                 os.setsid()
@@ -213,28 +177,6 @@ class Server:
             Child(channel).serve()
         except BaseException:
             os._exit(120)
-
-
-def isolate(user: int, config: dict[str, Any]) -> None:
-    """Drop the server's privileges, so that breaking out of Python gains nothing afterwards."""
-    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    size = f"size={config['disk_bytes']},nr_inodes={config['files']}"
-    options = f"{size},uid={user},gid={user},mode=700"
-    kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-    os.chdir(WORK)
-    if user != INSIDE_ID:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    kernel.drop_capabilities()
-    kernel.no_huge_pages()
-    os.setsid()
-    kernel.filter_calls()
-
-
-def write(path: str, text: str) -> None:
-    with open(path, "w") as file:
-        file.write(text)
 
 
 def kill(pid: int) -> None:

@@ -45,6 +45,7 @@ TRAINER = TrainerPlugin(
     recipe_writer="gem_openrlhf._repro:write",
     files={"agent": "gem_openrlhf.agent"},
     preflight="gem_openrlhf._train_ppo_ray:check",
+    conform="gem_openrlhf._conform:estimators",
 )
 
 __getattr__, __dir__ = lazy_exports(_SUPPORTED, {"_executor": ["GemExecutor"]})

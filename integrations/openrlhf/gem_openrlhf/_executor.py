@@ -14,13 +14,14 @@ from gem_chat._vision import ImageProcessor, tokenizer_of
 from gem_core._images import open_image
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, Generation
+from gem_core.rollout import Episode, Generation, Row
+from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EVAL_SEEDS, EnvChoice, TaskRow
 from gem_core.trainers import expect
 from gem_lab._engines.vllm import vllm_generation
-from gem_openrlhf import _SUPPORTED
-from gem_openrlhf._labels import OwnLabel, names_task, played_label, task_of
-from gem_openrlhf._options import GemOptions
+from gem_openrlhf import _SUPPORTED, _hooks
+from gem_openrlhf._labels import ROWS, OwnLabel, names_task, played_label, task_of
+from gem_openrlhf._options import ONE_ROW, GemOptions
 from gem_openrlhf._own_rows import SingleTurnExecutor, play_own
 
 expect(
@@ -81,7 +82,11 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         self, options: Mapping[str, Any] | None = None, others: AgentExecutorBase | None = None
     ) -> None:
         self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
-        self._needs = GemOptions.from_environment().needs  # the trainer's, whatever `options` is
+        of_trainer = GemOptions.from_environment()  # whatever `options` is
+        self._needs = of_trainer.needs
+        self._several_rows = of_trainer.takes_rows and _hooks.is_set_up()
+        if not self._several_rows:
+            self.options.reject_rows(f"{ONE_ROW}, and pass this option to gem_openrlhf.train_ppo_ray")
         self._player: EpisodePlayer | None = None
         if others is None and self.options.remote_url:
             others = SingleTurnExecutor(self.options.remote_url.split(","))
@@ -150,6 +155,7 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
             with_logprobs=sampling_params.logprobs is not None,
             image_processor=player.context.image_processor,
             needs=self._needs,
+            split=self.options.rows if self._several_rows else None,
         )
 
 
@@ -162,11 +168,13 @@ def lay_out(
     with_logprobs: bool,
     image_processor: ImageProcessor | None = None,
     needs: Collection[Need] = (),
+    split: RowSplit | None = None,
 ) -> dict[str, Any]:
     """Return an episode as OpenRLHF's sample: one row of tokens with the ranges that were sampled.
 
-    An episode that is not trainable becomes a row without such a range, because OpenRLHF expects one row for
-    each sample; `gem_openrlhf._failures` keeps it out of everything else.
+    OpenRLHF expects one row for each sample. An episode that is not trainable becomes a row without such a
+    range; `gem_openrlhf._failures` keeps it out of everything else. Further rows of an episode are in the
+    sample's `ROWS`, in the same form; see `gem_openrlhf._rows`.
 
     Args:
         episode: The episode.
@@ -176,21 +184,31 @@ def lay_out(
         with_logprobs: Whether OpenRLHF expects log-probs of the sampling policy.
         image_processor: Turns images into inputs of the model; None for a model without images.
         needs: What the estimator needs.
+        split: How the episode is split into rows; None if the trainer takes one row per episode.
+
+    Raises:
+        ConfigError: The episode has several rows, and the trainer takes one.
     """
-    row = episode.only_row(pad_id)
+    rows = [episode.only_row(pad_id)] if split is None else episode.rows(split, pad_id=pad_id)
     total = episode.total_reward if episode.trainable else 0.0
-    features = image_processor.features_of(row.images) if image_processor and row.images else {}
     cut = episode.stop_reason == "token_budget" or any(t.finish_reason == "length" for t in episode.turns)
-    return {
-        "prompt": prompt,
-        "label": played_label(EnvChoice.of(task).label, episode, row.spans, needs),
-        "images": None,
-        "mm_train_inputs": {name: torch.as_tensor(part) for name, part in features.items()} or None,
-        "reward": total,
-        "scores": total,  # what dynamic filtering compares
-        "observation_tokens": row.token_ids,
-        "action_ranges": row.spans,
-        "rollout_log_probs": row.logprobs_or_zeros() if with_logprobs else None,
-        "truncated": cut,
-        "extra_logs": {},
-    }
+    source = EnvChoice.of(task).label
+
+    def sample(row: Row) -> dict[str, Any]:
+        features = image_processor.features_of(row.images) if image_processor and row.images else {}
+        return {
+            "prompt": prompt,
+            "label": played_label(source, episode if row is rows[0] else None, row, needs),
+            "images": None,
+            "mm_train_inputs": {name: torch.as_tensor(part) for name, part in features.items()} or None,
+            "reward": total,
+            "scores": total,  # what dynamic filtering compares
+            "observation_tokens": row.token_ids,
+            "action_ranges": row.spans,
+            "rollout_log_probs": row.logprobs_or_zeros() if with_logprobs else None,
+            "truncated": cut,
+            "extra_logs": {},
+        }
+
+    first, *further = map(sample, rows)
+    return {**first, ROWS: further}

@@ -19,7 +19,7 @@ import torch
 from gem_chat._failures import nothing_trainable
 from gem_core.errors import ConfigError
 from gem_core.trainers._failures import evaluation_logs
-from gem_openrlhf._labels import played_of
+from gem_openrlhf._labels import ROWS, played_of
 
 TINY = 1e-30
 """Weight of a micro-batch that must not count in a weighted mean; OpenRLHF divides by it in float32."""
@@ -29,6 +29,12 @@ def empty_rows(labels: Sequence[Any]) -> torch.Tensor:
     """Return, as bool (rows,), which rows come from the agent of gem_openrlhf and have no sampled token."""
     rows = [played_of(label) for label in labels]
     return torch.tensor([row is not None and row.is_empty for row in rows])
+
+
+def counted_rows(labels: Sequence[Any]) -> torch.Tensor:
+    """Return, as bool (rows,), which rows count in means over samples: the first of each trained episode."""
+    rows = [played_of(label) for label in labels]
+    return torch.tensor([row is None or not (row.is_empty or row.episode is None) for row in rows])
 
 
 def require_tokens(labels: Sequence[Any], what: str) -> None:
@@ -42,7 +48,8 @@ def require_tokens(labels: Sequence[Any], what: str) -> None:
         EnvError: No row has a sampled token; the message names the first episode and its error.
     """
     if empty_rows(labels).all():
-        raise nothing_trainable([row.episode for row in map(played_of, labels) if row is not None], what)
+        episodes = [row.episode for row in map(played_of, labels) if row is not None]
+        raise nothing_trainable([episode for episode in episodes if episode is not None], what)
 
 
 def _is_empty(sample: Any) -> bool:
@@ -50,16 +57,16 @@ def _is_empty(sample: Any) -> bool:
 
 
 def actor_step(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `ActorPPOTrainer.training_step` so that its metrics cover only the rows that are trained on."""
+    """Wrap `ActorPPOTrainer.training_step` so that its metrics cover the episodes that are trained on."""
 
     @functools.wraps(original)
     def training_step(
         self: Any, experience: Any, kl_ctl: float, step: int, loss_batch_info: Any = None
     ) -> dict[str, Any]:
         _require_tokens(self, experience, step, loss_batch_info)
-        empty = empty_rows(experience.labels)
+        counted = counted_rows(experience.labels)
         status: dict[str, Any] = original(self, experience, kl_ctl, step, loss_batch_info)
-        return _without(status, empty) if empty.any() else status
+        return status if counted.all() else _over(status, counted)
 
     return training_step
 
@@ -90,31 +97,31 @@ def _require_tokens(trainer: Any, experience: Any, step: int, loss_batch_info: A
         require_tokens(experience.labels, "an update of --train.batch_size rows")
 
 
-def _without(status: dict[str, Any], empty: torch.Tensor) -> dict[str, Any]:
-    """Return the status of a micro-batch with means over the rows that are not `empty`."""
+def _over(status: dict[str, Any], counted: torch.Tensor) -> dict[str, Any]:
+    """Return the status of a micro-batch with means over the counted rows."""
     metrics = dict(status["metrics"])
     for name, value in status["metrics"].items():
         if isinstance(value, torch.Tensor) and status["weights"][name] == "sample":
-            kept = value[~empty.to(value.device)].float()
+            kept = value[counted.to(value.device)].float()
             metrics[name] = kept if len(kept) else torch.zeros(1)
         elif isinstance(value, torch.Tensor) and not status["num_action_tokens"]:
             metrics[name] = torch.zeros_like(value)
     return {
         **status,
         "metrics": metrics,
-        "num_samples": float((~empty).sum()) or TINY,
+        "num_samples": float(counted.sum()) or TINY,
         "num_action_tokens": status["num_action_tokens"] or TINY,
     }
 
 
 def rollout_stats(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `BasePPOTrainer._compute_rollout_stats` to count only rows whose environment did not fail."""
+    """Wrap `BasePPOTrainer._compute_rollout_stats` to count the episodes that did not fail."""
 
     @functools.wraps(original)
     def compute(self: Any, experiences: list[Any]) -> Any:
         kept = []
         for experience in experiences:
-            rows = ~empty_rows(experience.labels)
+            rows = counted_rows(experience.labels)
             if rows.any():
                 reward = {name: values[rows] for name, values in experience.info.items() if name == "reward"}
                 parts = (getattr(experience, name) for name in ("response_length", "truncated"))
@@ -201,11 +208,12 @@ def _all_dropped(means: Sequence[float], limits: Sequence[float]) -> ConfigError
 
 
 def process_response(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `SamplesGenerator._process_response_into_experience`; see `generate`."""
+    """Wrap `SamplesGenerator._process_response_into_experience`; see `generate`, and `gem_openrlhf._rows`."""
 
     @functools.wraps(original)
     def process(self: Any, response: Any, **generate_kwargs: Any) -> Any:
         sample = original(self, response, **generate_kwargs)
+        setattr(sample, ROWS, [original(self, row, **generate_kwargs) for row in response.get(ROWS, ())])
         if self.gem_groups is not None:
             self.gem_groups.add(sample)
         return sample
@@ -221,7 +229,9 @@ def eval_metrics(original: Callable[..., Any]) -> Callable[..., Any]:
         scored = eval_samples(samples_list, n_samples_per_prompt)
         logs = dict(original(eval_dataloader, scored, n_samples_per_prompt))
         rows = (row for sample in samples_list for row in map(played_of, sample.labels))
-        played = ((row.source, row.episode) for row in rows if row is not None and not row.is_own)
+        played = (
+            (row.source, row.episode) for row in rows if row and row.episode is not None and not row.is_own
+        )
         return logs | evaluation_logs(played, "eval_{env}_{metric}")
 
     return compute

@@ -31,7 +31,10 @@ WRAPPERS = {
         "SamplesGenerator._generate_vllm": "gem_openrlhf._failures:generate",
         "SamplesGenerator._process_response_into_experience": "gem_openrlhf._failures:process_response",
     },
-    "openrlhf.trainer.ray.ppo_actor": {"ActorPPOTrainer.training_step": "gem_openrlhf._failures:actor_step"},
+    "openrlhf.trainer.ray.ppo_actor": {
+        "ActorPPOTrainer.ppo_train": "gem_openrlhf._rows:actor_updates",
+        "ActorPPOTrainer.training_step": "gem_openrlhf._failures:actor_step",
+    },
     "openrlhf.trainer.ray.ppo_critic": {
         "CriticPPOTrainer.training_step": "gem_openrlhf._failures:critic_step"
     },
@@ -40,8 +43,18 @@ WRAPPERS = {
 result of a function of this package that takes the original."""
 
 
+_set_up = False
+
+
+def is_set_up() -> bool:
+    """Return whether `setup` ran in this process, as it does in all processes of a run or in none."""
+    return _set_up
+
+
 def setup() -> None:
     """Replace functions in OpenRLHF's modules as soon as the modules are imported."""
+    global _set_up
+    _set_up = True
     for name in WRAPPERS:
         after_import(name, install)
 

@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 from gem_core._util.files import write_json_lines
 from gem_core.advantages._declaration import Need
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode
+from gem_core.rollout import Episode, Row
 from gem_core.rollout._metrics import without_tokens
 from gem_core.rollout._rows import Span
 from gem_core.tasks import EnvChoice, TaskRow, read_task
 
 OWN_SOURCE = "default"
 """Source of the user's own rows without a ``datasource``, as in OpenRLHF."""
+ROWS = "gem_rows"
+"""Key in an agent's result, and attribute of the sample, of the further rows of an episode."""
 _KEY = "gem_episode"
 
 
@@ -35,14 +37,17 @@ class OwnLabel(NamedTuple):
 
 
 class Played(NamedTuple):
-    """An episode in the form in which the experience maker receives it."""
+    """A row of an episode in the form in which the experience maker receives it."""
 
     source: str
     """Name of the environment, as in the ``datasource`` of a row."""
-    episode: Episode
-    """The episode without tokens and texts; without a seed for one of the user's own rows."""
+    episode: Episode | None
+    """The episode without tokens and texts; without a seed for one of the user's own rows. None in all but
+    the first row of the episode, and in a row that only fills an update."""
     spans: list[Span]
     """Start and end of each turn's response in the row; empty if the episode is not trainable."""
+    turns: list[int]
+    """Indices of these turns in the episode."""
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +57,7 @@ class Played(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Whether this is one of the user's own rows, which is `Played` only if it has no reward."""
-        return self.episode.seed is None
+        return self.episode is not None and self.episode.seed is None
 
 
 def openrlhf_row(task: TaskRow) -> dict[str, str]:
@@ -94,10 +99,18 @@ def task_of(label: Any) -> TaskRow:
         ) from None
 
 
-def played_label(source: str, episode: Episode, spans: list[Span], needs: Collection[Need] = ()) -> str:
-    """Return the label of a played sample, with what the estimator needs; `source` as in `Played`."""
-    outline = without_tokens(episode, needs).to_dict()
-    return json.dumps({_KEY: outline, "source": source, "spans": spans})
+def played_label(source: str, episode: Episode | None, row: Row | None, needs: Collection[Need] = ()) -> str:
+    """Return the label of a row.
+
+    Args:
+        source: As in `Played`.
+        episode: The episode, in its first row.
+        row: The row; None for one that only fills an update.
+        needs: What the estimator needs of the episode.
+    """
+    outline = None if episode is None else without_tokens(episode, needs).to_dict()
+    spans, turns = (row.spans, list(row.turns)) if row else ([], [])
+    return json.dumps({_KEY: outline, "source": source, "spans": spans, "turns": turns})
 
 
 def source_of(label: Any) -> str:
@@ -109,9 +122,10 @@ def source_of(label: Any) -> str:
 
 
 def played_of(label: Any) -> Played | None:
-    """Return the episode that `played_label` wrote; None for the label of another agent."""
+    """Return the row whose label `played_label` wrote; None for the label of another agent."""
     if not isinstance(label, str) or not label.startswith(f'{{"{_KEY}": '):
         return None
     fields = json.loads(label)
     spans = [(start, end) for start, end in fields["spans"]]
-    return Played(fields["source"], Episode.from_dict(fields[_KEY]), spans)
+    episode = None if fields[_KEY] is None else Episode.from_dict(fields[_KEY])
+    return Played(fields["source"], episode, spans, fields["turns"])

@@ -20,7 +20,8 @@ from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
 from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions, read_estimator
 from gem_core.trainers._estimators import unknown_estimator
-from gem_core.trainers._options import reject_changed, reject_listed
+from gem_core.trainers._options import RowOptions, option_at, reject_changed, reject_listed
+from gem_core.trainers._weights import RowAverage
 from gem_openrlhf import _SUPPORTED
 
 OF_OPENRLHF = ("estimator", "remote_url")
@@ -31,7 +32,10 @@ GAE_OF_BOTH = (
     "--algo.advantage.estimator gae works on the turns of gem_core's rows but on the tokens of your own, so "
     "the two cannot share a batch; choose another estimator, or train on one of them"
 )
-ONE_ROW = "OpenRLHF trains on one row per episode, and this context may need several; use append"
+ONE_ROW = (
+    "an episode may have several rows, and OpenRLHF's own estimators take each row for a sample; use rebn or "
+    "another estimator of gem-core"
+)
 
 
 def estimator_names() -> dict[str, str]:
@@ -40,7 +44,7 @@ def estimator_names() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class GemOptions(EstimatorOptions, PluginOptions):
+class GemOptions(EstimatorOptions, RowOptions, PluginOptions):
     """Options of the rollout and of the estimator.
 
     Attributes:
@@ -61,7 +65,6 @@ class GemOptions(EstimatorOptions, PluginOptions):
             ConfigError: An option is unknown, or its value is not supported.
         """
         options = cls.read(values, prefix)
-        reject_changed(options, [("context", "append", ONE_ROW)], prefix=prefix)
         if options.estimator is not None and options.estimator not in estimator_names():
             raise unknown_estimator(f"{prefix}estimator", options.estimator, [*estimator_names()])
         return options
@@ -100,6 +103,19 @@ class GemOptions(EstimatorOptions, PluginOptions):
         )
 
     @property
+    def takes_rows(self) -> bool:
+        """Whether episodes may have several rows, which only the estimators of gem_core take."""
+        return self.estimator is not None and self.has_several_rows
+
+    def reject_rows(self, reason: str, prefix: str = "--gem.") -> None:
+        """Reject options with which an episode always may have several rows.
+
+        Raises:
+            ConfigError: There is such an option; the message gives the reason.
+        """
+        reject_changed(self, [("context", "append", reason), ("rows", "auto", reason)], prefix=prefix)
+
+    @property
     def needs(self) -> tuple[Need, ...]:
         """What the estimator of gem_core needs; nothing if one of OpenRLHF's own is used."""
         return () if self.estimator is None else self.estimator_choice(self.estimator).needs
@@ -123,10 +139,21 @@ def check_args(args: Any, options: GemOptions) -> None:
     if name not in estimator_names():
         unused = f"has no effect on OpenRLHF's estimator {name}; it applies to {', '.join(estimator_names())}"
         reject_changed(options, [("estimator_options", ({},), unused)], prefix="--gem.")
+        options.reject_rows(ONE_ROW)
         return
     choice = options.estimator_choice(name, args.algo.advantage.gamma)
     check_turn_rewards(args)
     reject_listed(_SUPPORTED, args, {"estimators": True}, prefix="--", estimator=name)
+    if options.has_several_rows:
+        if option_at(args, "actor.loss_agg_mode") is None:
+            raise ConfigError(
+                "several rows per episode (--gem.context, --gem.rows turn, or --gem.harness) need "
+                "OpenRLHF 0.11.2: the loss of older ones has no --actor.loss_agg_mode"
+            )
+        means = row_average(args) != "tokens"
+        penalty = means and args.algo.kl.use_loss
+        sections = {"several rows": True, "means over rows": means, "a penalty over rows": penalty}
+        reject_listed(_SUPPORTED, args, sections, prefix="--")
     if "reward_components" in choice.needs and args.algo.kl.init_coef > 0 and not args.algo.kl.use_loss:
         raise ConfigError(
             f"--algo.kl.init_coef={args.algo.kl.init_coef}: {name} reads the components of the rewards, "
@@ -138,6 +165,15 @@ def check_args(args: Any, options: GemOptions) -> None:
             "--algo.dynamic_filtering_enable drops prompts",
             '--gem.estimator_options \'{"scope": "trained"}\'',
         )
+
+
+def row_average(args: Any) -> RowAverage:
+    """Return what OpenRLHF's loss averages over.
+
+    Args:
+        args: OpenRLHF's flags, as in `check_args`.
+    """
+    return "tokens" if args.actor.loss_agg_mode == "token-mean" else "row means"
 
 
 def check_turn_rewards(args: Any) -> None:

@@ -98,7 +98,7 @@ def _lost(sample: dict[str, Any], source: str, pad_id: int, cause: str) -> dict[
     row = episode.only_row(pad_id)
     return {
         **sample,
-        "label": played_label(source, episode, row.spans),
+        "label": played_label(source, episode, row),
         "images": None,
         "mm_train_inputs": None,
         "reward": 0.0,

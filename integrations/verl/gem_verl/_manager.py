@@ -97,6 +97,12 @@ class GemAgentLoopWorker(_Worker):  # type: ignore[misc]
             await group.lose(_key(fields), cause)
 
 
+_DIED = (
+    "a process that plays episodes died, so the episodes of this step will not end; run the same "
+    "command again: with trainer.resume_mode=auto it continues from the last checkpoint"
+)
+
+
 def _key(fields: Mapping[str, Any]) -> str:
     """Return a key of a sample that is unique in the run."""
     return f"{fields['uid']}_{fields['session_id']}"
@@ -137,10 +143,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
         try:
             ray.get(ended)
         except Exception as error:
-            raise PolicyError(
-                "a process that plays episodes died, so the episodes of this step will not end; run the same "
-                "command again: with trainer.resume_mode=auto it continues from the last checkpoint"
-            ) from error
+            raise PolicyError(_DIED) from error
 
     def generate_sequences(self, prompts: Any) -> None:
         """Check the prompts and pass them to the workers.
@@ -151,6 +154,7 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
             GemError: A row names no environment, or its environment cannot be built or shown.
             ConfigError: See `check_data`.
             EnvError: In a trainer mode of verl, a source lost all of its episodes.
+            PolicyError: A worker has died.
         """
         columns = {name: list(prompts[name]) for name in ROW_COLUMNS if name in prompts}
         rows = ({name: values[n] for name, values in columns.items()} for n in range(len(prompts)))
@@ -159,7 +163,10 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
             if self._dispatched >= self.config.data.train_batch_size:
                 self._close_batch()
             self._dispatched += len(prompts)
-        super().generate_sequences(prompts)
+        try:
+            super().generate_sequences(prompts)
+        except RayActorError as error:  # a worker died before the trainer waited for its episodes
+            raise PolicyError(_DIED) from error
 
     def _close_batch(self) -> None:
         """Count the episodes that ended since the last call; verl's trainers have no other place for it."""

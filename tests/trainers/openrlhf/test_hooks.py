@@ -264,6 +264,7 @@ def test_failures_alone_do_not_use_up_the_dataset() -> None:
     ("name", "method"),
     [
         ("trainer.ppo_utils.samples_generator", "SamplesGenerator._generate_vllm"),
+        ("trainer.ray.ppo_actor", "ActorPPOTrainer.ppo_train"),
         ("trainer.ray.ppo_actor", "ActorPPOTrainer.training_step"),
         ("trainer.ray.ppo_critic", "CriticPPOTrainer.training_step"),
     ],
@@ -275,6 +276,6 @@ def test_the_other_replacements_check_the_interface(name: str, method: str) -> N
     setattr(copy, kind, type(kind, (getattr(original, kind),), {}))
     _hooks.install(copy)
     assert getattr(getattr(copy, kind), function) is not getattr(getattr(original, kind), function)
-    setattr(copy, kind, type(kind, (), {function: lambda self: None}))
+    setattr(copy, kind, type(kind, (getattr(original, kind),), {function: lambda self: None}))
     with pytest.raises(UnsupportedTrainer, match=rf"{method}.*Supported versions: openrlhf>="):
         _hooks.install(copy)

@@ -93,7 +93,11 @@ def test_the_declared_estimators_are_openrlhfs(capsys: pytest.CaptureFixture[str
             ("--algo.advantage.estimator", "rloo", "--ds.lora.rank", "4"),
             r"--ds\.lora\.rank=4: OpenRLHF sends",
         ),
-        ((*REBN, "--gem.context", "rebuild"), r"context=rebuild: OpenRLHF trains on one row per episode"),
+        (
+            ("--algo.advantage.estimator", "rloo", "--gem.context", "rebuild"),
+            r"--gem\.context=rebuild: .* own estimators take each row for a sample; use rebn",
+        ),
+        (("--algo.advantage.estimator", "gae", "--gem.rows", "turn"), r"--gem\.rows=turn: .* use rebn"),
         ((*REBN, "--gem.max_turns", "0"), r"--gem\.max_turns=0: expected a whole number"),
         ((*REBN, "--gem.template_kwargs", "[1]"), r"--gem\.template_kwargs='\[1\]': expected a JSON object"),
         ((*REBN, "--gem.modules", "json", "no_such_module"), r"--gem\.modules no_such_module: .*PYTHONPATH"),

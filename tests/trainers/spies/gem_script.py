@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +33,8 @@ class NotInScript(KeyError):
 class Script:
     """Answers by prompt; the samples of a group, which share a prompt, get the answers in turn.
 
-    A prompt that is not in the script is an error, because gem_core would not build it.
+    A prompt that is not in the script is an error, because gem_core would not build it. The answers of "*",
+    if there are any, are for all prompts, of which each always gets the same.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -43,6 +45,9 @@ class Script:
     def answer(self, prompt_ids: list[int], max_tokens: int) -> Answer:
         """Return the next answer to this prompt, cut to `max_tokens` like in an engine."""
         key = prompt_key(prompt_ids)
+        if "*" in self._answers:
+            many = self._answers["*"]
+            return many[zlib.crc32(key.encode()) % len(many)]
         if key not in self._answers:
             raise NotInScript(f"the script has no answer to a prompt of {len(prompt_ids)} tokens: {key}")
         many = self._answers[key]

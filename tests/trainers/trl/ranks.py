@@ -15,10 +15,12 @@ import pytest
 import torch
 from datasets import Dataset
 from gem_trl._dataset import tasks
+from gem_trl._playing import Rollout
 
 from gem_core.rollout import Episode
 from tests.consistency.scenario import SAMPLES, TASKS, scenario
 from tests.trainers.trl import harness, shared
+from tests.trainers.trl.test_many_rows import rewritten
 
 ESTIMATORS = ("rebn", "grpo", "rloo", "reinforce_plus_plus_baseline")
 ROWS = 6
@@ -61,6 +63,39 @@ def mixed(folder: Path) -> dict[str, Any]:
     return {"rows": rows, "metrics": metrics, "loss": float(loss["loss"])}
 
 
+def many_rows(folder: Path) -> dict[str, Any]:
+    """Rewrite the histories of rank 0, which then has more rows than rank 1, and let one episode fail."""
+    play = Rollout._play
+
+    async def changed(self: Any, *given: Any) -> list[Episode]:
+        episodes = await play(self, *given)
+        if torch.distributed.get_rank():
+            episodes[0].trainable, episodes[0].error = False, "failed"
+            return episodes
+        return [rewritten(episode) for episode in episodes]
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Rollout, "_play", changed)
+        trainer = harness.Spied(
+            harness.MODEL,
+            args=harness.config(
+                folder,
+                per_device_train_batch_size=ROWS,
+                gradient_accumulation_steps=1,
+                num_generations=4,
+                max_steps=1,
+                loss_type="grpo",
+                beta=0.0,
+            ),
+            train_dataset=tasks([harness.GAME], ROWS),
+            gem=harness.gem(max_turns=5),
+        )
+        harness.played_before(trainer, harness.GAME)
+        trainer.train()
+    (update,), (episodes,) = trainer.updates, trainer.rollouts
+    return {"update": update, "episodes": episodes}
+
+
 def main() -> None:
     folder, world = Path(sys.argv[1]), 2
     torch.set_num_threads(1)
@@ -94,6 +129,7 @@ def main() -> None:
             "metrics": metrics,
         }
     found["mix"] = mixed(folder)
+    found["many rows"] = many_rows(folder)
     assert trainer.accelerator.num_processes == world
     torch.save(found, folder / f"rank-{trainer.accelerator.process_index}.pt")
     trainer.accelerator.wait_for_everyone()

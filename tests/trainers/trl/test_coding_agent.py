@@ -50,7 +50,7 @@ def test_a_step_has_the_gradient_of_the_oracle(words: Any, tmp_path: Path, model
     trainer = harness.Spied(
         harness.MODEL,
         args=harness.config(tmp_path, max_steps=1, max_completion_length=2000, loss_type="dapo", beta=0.0),
-        gem=harness.gem(harness="tests.trainers.coder:CODER", max_turns=6, max_tokens_per_turn=64),
+        gem=harness.gem(harness="tests.trainers.coder:CODER_WITH_TITLE", max_turns=6, max_tokens_per_turn=64),
         train_dataset=tasks([TASKS], 8),
     )
     trainer.train()

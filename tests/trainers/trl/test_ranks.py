@@ -12,9 +12,10 @@ import torch
 
 from gem_core.advantages import get_estimator
 from gem_lab.consistency import Record, compare
+from gem_lab.train._batches import policy_gradient
 from tests.consistency import assemble
 from tests.consistency.scenario import Scenario
-from tests.trainers.evidence import GAMMA, Row, Update
+from tests.trainers.evidence import GAMMA, Row, Update, oracle
 from tests.trainers.processes import ROOT, run_to_the_end
 from tests.trainers.trl.ranks import ESTIMATORS
 
@@ -104,6 +105,38 @@ def test_own_rows_on_one_of_two_ranks(ranks: list[dict[str, Any]]) -> None:
     means = [np.mean([a for a, on in zip(row.advantages, row.mask, strict=True) if on]) for row in played]
     assert any(means)
     assert np.mean([part["loss"] for part in parts]) == pytest.approx(-np.mean(means), abs=1e-5)
+
+
+def test_ranks_with_unequal_numbers_of_rows(ranks: list[dict[str, Any]], model: Any) -> None:
+    parts = [rank["many rows"] for rank in ranks]
+    played = [[episode for episode in part["episodes"] if episode.trainable] for part in parts]
+    counts = [sum(len(episode.rows()) for episode in mine) for mine in played]
+    assert [len(mine) for mine in played] == [6, 5]
+    assert counts[0] > 6
+    assert counts[1] == 5
+    episodes = [episode for mine in played for episode in mine]
+    advantages = oracle([episode.rewards for episode in episodes], GAMMA)
+    tokens = sum(episode.num_response_tokens for episode in episodes)
+    start = 0
+    for part, mine in zip(parts, played, strict=True):
+        trained = {(*row.prompt, *row.response): row for row in part["update"].rows if any(row.mask)}
+        assert len(trained) == sum(len(episode.rows()) for episode in mine)
+        for episode, of_turns in zip(mine, advantages[start : start + len(mine)], strict=True):
+            for row in episode.rows():
+                share = sum(row.response_mask) / episode.num_response_tokens
+                factor = share * sum(counts) / len(episodes)
+                wanted = [0.0 if t < 0 else of_turns[row.turns[t]] * factor for t in row.turn_ids]
+                found = trained[tuple(row.token_ids)].advantages
+                assert found == pytest.approx(wanted[row.prompt_length :], abs=1e-5)
+            for turn, advantage in zip(episode.turns, of_turns, strict=True):
+                turn.advantage = float(advantage) * tokens / (len(episodes) * episode.num_response_tokens)
+        start += len(mine)
+    reference = policy_gradient(model, episodes, rows="turn")
+    names = [name for name, _ in model.named_parameters()]
+    for part in parts:
+        gradients = dict(zip(names, part["update"].gradients, strict=True))
+        flat = [torch.cat([of[name].flatten() for name in reference]) for of in (gradients, reference)]
+        assert float((flat[0] - flat[1]).norm() / flat[1].norm()) < 1e-5
 
 
 def expected(estimator: str, episodes: list[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import ray
-from gem_verl import _failures
+from gem_verl import _failures, _manager
 from gem_verl._manager import GemAgentLoopManager, GemAgentLoopWorker
 from ray.exceptions import RayActorError
 
@@ -59,6 +59,18 @@ def test_a_worker_reports_a_dead_engine(error: Exception, monkeypatch: pytest.Mo
         return watch.cancel() is False
 
     assert asyncio.run(run()) == (not isinstance(error, ValueError))
+
+
+def test_a_worker_that_died_before_its_next_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dispatch(self: Any, prompts: Any) -> None:
+        raise RayActorError
+
+    monkeypatch.setattr(GemAgentLoopManager.__base__, "generate_sequences", dispatch)
+    monkeypatch.setattr(_manager, "check_data", lambda config, rows: None)
+    manager = GemAgentLoopManager.__new__(GemAgentLoopManager)
+    manager.config, manager._own_trainer = None, True
+    with pytest.raises(PolicyError, match=r"process that plays episodes died.*resume_mode=auto"):
+        manager.generate_sequences({})
 
 
 def test_the_manager_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,11 @@ def test_two_steps_with_images(tmp_path: Path, seeing: Path) -> None:
         for (name, row), wanted in zip(mine.items(), advantages, strict=True):
             evidence.assert_row_is_right(row, played[name], wanted)
             episode = traces[tuple(played[name].token_ids)]
-            assert len(episode.images()) == len(episode.turns) == episode.env_kwargs["turns"]
+            assert (
+                len(episode.images(len(episode.turns) - 1))
+                == len(episode.turns)
+                == episode.env_kwargs["turns"]
+            )
             for turn, advantage in zip(episode.turns, wanted, strict=True):
                 turn.advantage = advantage
             episodes.append(episode)

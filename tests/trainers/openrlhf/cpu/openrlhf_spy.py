@@ -118,7 +118,7 @@ def experience_maker(module: Any) -> None:
             for experience in experiences:
                 rows = zip(experience.sequences, experience.attention_mask, experience.labels, strict=True)
                 for tokens, mask, label in rows:
-                    if played := module.played_of(label):
+                    if (played := module.played_of(label)) and played.episode is not None:
                         line = {"token_ids": tokens[mask != 0].tolist(), "episode": played.episode.to_dict()}
                         file.write(json.dumps(line) + "\n")
         return original(self, experiences)

@@ -1,0 +1,107 @@
+"""`gem-core conform --trainer openrlhf`: estimators of OpenRLHF's experience maker.
+
+OpenRLHF takes each row for a sample, with a reward of its own, and groups the samples by position.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from openrlhf.trainer.ppo_utils.experience import Experience
+from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+
+from gem_core.errors import ConfigError
+from gem_core.rollout import Episode, Thread, Turn
+from gem_core.trainers._imports import replaced
+from gem_lab._conform import ExactRows, GradedEstimator
+from gem_openrlhf import _experience_maker
+from gem_openrlhf._experience_maker import GemExperienceMaker
+from gem_openrlhf._labels import Played
+from gem_openrlhf._options import GemOptions
+from gem_openrlhf._rows import RowLayout
+
+
+def estimators() -> dict[str, GradedEstimator]:
+    """Return OpenRLHF's estimators that compare the samples of a prompt, and gem-core's in their place."""
+    return {
+        "OpenRLHF dr_grpo": GradedEstimator("group mean", partial(_theirs, "dr_grpo")),
+        "OpenRLHF rloo": GradedEstimator("leave one out", partial(_theirs, "rloo")),
+        "gem_dr_grpo in OpenRLHF": GradedEstimator("group mean", partial(_ours, "gem_dr_grpo"), True),
+        "gem_rloo in OpenRLHF": GradedEstimator("leave one out", partial(_ours, "gem_rloo"), True),
+    }
+
+
+def _args(name: str, rows: ExactRows) -> Any:
+    advantage = SimpleNamespace(estimator=name, gamma=1.0, lambd=1.0, no_std_norm=True)
+    return SimpleNamespace(
+        algo=SimpleNamespace(advantage=advantage),
+        rollout=SimpleNamespace(n_samples_per_prompt=max(rows.group_sizes)),
+        reward=SimpleNamespace(clip_range=None),
+        actor=SimpleNamespace(loss_agg_mode="token-mean"),
+    )
+
+
+def _experience(rows: ExactRows) -> Any:
+    return Experience(
+        index=list(range(len(rows.mask))),
+        rewards=rows.scores().sum(1),
+        action_mask=rows.mask,
+        kl=torch.zeros_like(rows.mask),
+        info={},
+    )
+
+
+def _theirs(name: str, rows: ExactRows) -> torch.Tensor:
+    strategy = SimpleNamespace(args=_args(name, rows))
+    maker = RemoteExperienceMaker(None, None, None, None, FixedKLController(0.0), strategy, None)
+    (experience,) = maker.compute_advantages_and_returns([_experience(rows)])
+    advantages: torch.Tensor = experience.advantages
+    return advantages
+
+
+def _ours(name: str, rows: ExactRows) -> torch.Tensor:
+    if len({*rows.group_sizes}) > 1:
+        raise ConfigError("the groups of OpenRLHF have one size, --rollout.n_samples_per_prompt")
+    maker = GemExperienceMaker.__new__(GemExperienceMaker)
+    maker.args, maker.gem_options = _args(name, rows), GemOptions(estimator=name)
+    maker.kl_ctl = FixedKLController(0.0)
+    numbers = [list(dict.fromkeys(rows.episodes)).index(episode) for episode in rows.episodes]
+    maker.gem_layout = RowLayout(numbers, [0] * len(numbers))
+    experience = _experience(rows)
+    with replaced(_experience_maker, "_log_turns", lambda *_: None):
+        maker._estimate(name, [experience], _played(rows))
+    advantages: torch.Tensor = experience.advantages
+    return advantages
+
+
+def _played(rows: ExactRows) -> list[Played]:
+    """Return the rows as the agent lays them out; column j is for token j + 1."""
+    turns: dict[str, dict[int, Turn]] = {}
+    spans: list[list[tuple[int, int]]] = []
+    for number, (episode, of_row) in enumerate(zip(rows.episodes, rows.turns, strict=True)):
+        spans.append([])
+        threads = rows.threads[number]
+        for in_row, turn in enumerate(of_row):
+            columns = (rows.turn_ids[number] == in_row).nonzero().flatten().tolist()
+            spans[-1].append((columns[0] + 1, columns[-1] + 2))
+            reward = float(rows.rewards[number, columns[-1]])
+            thread = threads.of[turn] if threads else 0
+            made = Turn([], [0] * len(columns), None, reward, "", "", "stop", thread=thread, parent=None)
+            turns.setdefault(episode, {})[turn] = made
+    result = []
+    for number, (episode, of_row) in enumerate(zip(rows.episodes, rows.turns, strict=True)):
+        outline = None
+        if rows.indices[number] == 0:
+            of_episode = turns.get(episode, {})
+            threads = rows.threads[number] if of_episode else None
+            links = threads.links if threads else {}
+            outline = Episode(
+                "batch", 0, [of_episode[turn] for turn in sorted(of_episode)], True, False, "terminated",
+                trainable=bool(of_episode), threads={thread: Thread(*link) for thread, link in links.items()},
+            )  # fmt: skip
+        result.append(Played("batch", outline, spans[number], of_row))
+    return result

@@ -1,0 +1,74 @@
+"""A coding agent, a program in a process of its own, trains in verl: rows, advantages, and the gradient."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gem_envs.sandbox import self_check
+from gem_lab.train._batches import policy_gradient
+from tests.trainers import evidence
+from tests.trainers.verl import harness
+from tests.trainers.verl.spied import metrics_of, updates
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
+    pytest.mark.timeout(1200),
+]
+
+RUN = ["trainer.v1.trainer_mode=gem_sync", "trainer.val_before_train=False", "+data.seed=0"]
+
+
+def answers(folder: Path, tokenizer: Any, texts: list[str]) -> str:
+    """Write a script whose answer to a prompt depends on the prompt only; return its path."""
+    many = []
+    for text in texts:
+        ids = [id for letter in text for id in tokenizer.encode(letter)] + [tokenizer.eos_token_id]
+        many.append((ids, [-1.0] * len(ids), "stop"))
+    path = folder / "answers.json"
+    path.write_text(json.dumps({"*": many}))
+    return str(path)
+
+
+@pytest.mark.skipif(not self_check()["namespace"].available, reason=self_check()["namespace"].reason)
+def test_a_coding_agent_trains_with_the_gradient_of_the_oracle(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program in a process of its own works in the shell of a task; each of its commands has a reward."""
+    texts = ["Hm.", "I look.\n```bash\nls\n```", "```bash\npwd\n```", "```bash\nsubmit\n```"]
+    monkeypatch.setenv("GEM_SCRIPT", answers(tmp_path, warm_tokenizer, texts))
+    run = harness.run_verl(
+        tmp_path,
+        warm,
+        *RUN,
+        "trainer.total_training_steps=2",
+        "data.train_files=['terminal:Files-v0']",
+        "data.val_files=['terminal:Files-v0']",
+        "data.max_prompt_length=800",
+        "data.max_response_length=1600",
+        "actor_rollout_ref.rollout.max_model_len=2400",
+        "actor_rollout_ref.rollout.max_num_batched_tokens=2400",
+        "+gem.max_turns=4",
+        "+gem.max_tokens_per_turn=64",
+        "+gem.harness='tests.trainers.coder:CODER'",
+    ).check()
+    episodes = evidence.played(run.spy, warm_tokenizer)
+    assert {reward for episode in episodes.values() for reward in episode.rewards} >= {-0.1, 0.0}
+    assert max(len(episode.rewards) for episode in episodes.values()) > 1
+    steps = updates(run.spy)
+    assert len(steps) == 2
+    for update in steps:
+        mine = evidence.assert_update_is_right(
+            update, episodes, warm_tokenizer, model, on_policy=False
+        )  # the script's log-probs are not the model's
+        wanted = evidence.oracle([episode.rewards for episode in mine], evidence.GAMMA)
+        made = [episode.episode(values) for episode, values in zip(mine, wanted, strict=True)]
+        reference = torch.cat([part.flatten() for part in policy_gradient(model, made).values()])
+        found = torch.cat([part.flatten() for part in update.gradients if part is not None])
+        assert float((found / found.norm() - reference / reference.norm()).norm()) < 1e-5
+    assert {step["gem/recognized"] for step in metrics_of(run)} == {1.0}
