@@ -129,7 +129,7 @@ def test_three_steps_on_questions_and_games(
     assert ids == sorted(episode.token_ids for episode in trained)
     watched = list(read_traces(tmp_path / "traces" / "eval.jsonl"))
     assert sorted(episode.seed or 0 for episode in watched) == [0, 0, 1, 1]
-    assert max(len(episode.turns) for episode in watched) == 2
+    assert {len(episode.turns) for episode in watched} <= {1, 2}
     assert "max_turns" in {episode.stop_reason for episode in (*traces, *watched)}
     (evaluated,) = metrics_of(run, "eval")
     for env_id in {episode.env_id for episode in watched}:
