@@ -170,3 +170,12 @@ def test_the_table_of_openenv_servers_matches_its_records(tool: ModuleType) -> N
 def test_the_table_of_fleets_matches_its_records(tool: ModuleType) -> None:
     page = (RESULTS / "openenv.md").read_text(encoding="utf-8")
     assert "\n".join(tool.table(tool.read_record())) in page
+
+
+@pytest.mark.parametrize("tool", ["gateway_study"], indirect=True)
+def test_the_tables_of_the_gateway_match_their_record(tool: ModuleType) -> None:
+    record = json.loads(tool.RECORD.read_text())
+    page = (RESULTS / "gateway.md").read_text(encoding="utf-8")
+    assert tool.table(record) in page
+    assert tool.load_table(record) in page
+    assert record["load"]["agents"] == 1000

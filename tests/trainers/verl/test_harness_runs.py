@@ -1,4 +1,4 @@
-"""A coding agent, a program in a process of its own, trains in verl: rows, advantages, and the gradient."""
+"""verl's own trainer on episodes of foreign agents: weights of the own loop, gradient of the oracle."""
 
 from __future__ import annotations
 
@@ -33,6 +33,37 @@ def answers(folder: Path, tokenizer: Any, texts: list[str]) -> str:
     path = folder / "answers.json"
     path.write_text(json.dumps({"*": many}))
     return str(path)
+
+
+def trained(update: evidence.Update) -> list[tuple[list[int], list[int], list[float], list[float]]]:
+    """Return the rows of a step in an order of their own."""
+    return sorted((row.prompt, row.response, row.mask, row.advantages) for row in update.rows)
+
+
+def test_three_steps_with_a_foreign_agent_end_at_the_weights_of_the_own_loop(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine is scripted: vLLM's samples on a CPU are not the same in two runs."""
+    texts = [rf"\boxed{{{number}}}" for number in range(1, 11)] + ["what?"]
+    monkeypatch.setenv("GEM_SCRIPT", answers(tmp_path, warm_tokenizer, texts))
+    words = [*RUN, "trainer.total_training_steps=4", "+gem.wrappers=named"]
+    runs = []
+    for name, more in (("native", []), ("foreign", ["+gem.harness='tests.trainers.talker:talk'"])):
+        folder = tmp_path / name
+        folder.mkdir()
+        runs.append(harness.run_verl(folder, warm, *words, *more).check())
+    native, foreign = (updates(run.spy) for run in runs)
+    assert len(native) == len(foreign) == 4
+    for mine, theirs in zip(native, foreign, strict=True):
+        assert trained(mine) == trained(theirs)
+    pairs = [*zip(native[3].weights, foreign[3].weights, strict=True)]  # after three steps
+    moved = [(end - begin).abs().max() for begin, (end, _) in zip(native[0].weights, pairs, strict=True)]
+    assert max(moved) > 1e-4
+    for mine, theirs in pairs:  # rows are in the order in which episodes end, in which gradients are summed
+        assert (mine - theirs).abs().max() < 1e-6
+    steps = metrics_of(runs[1])
+    assert {step["gem/recognized"] for step in steps} == {1.0}
+    assert all("gem/recognized" not in step for step in metrics_of(runs[0]))
 
 
 @pytest.mark.skipif(not self_check()["namespace"].available, reason=self_check()["namespace"].reason)
