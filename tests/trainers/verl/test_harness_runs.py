@@ -40,6 +40,7 @@ def trained(update: evidence.Update) -> list[tuple[list[int], list[int], list[fl
     return sorted((row.prompt, row.response, row.mask, row.advantages) for row in update.rows)
 
 
+@pytest.mark.full
 def test_three_steps_with_a_foreign_agent_end_at_the_weights_of_the_own_loop(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
