@@ -47,7 +47,7 @@ _TEXTS = {
     "/etc/hosts": "127.0.0.1 localhost\n",
 }
 _LINKS = (
-    ("/var/tmp", "../tmp"), ("/dev/shm", "../tmp"), ("/dev/fd", "/proc/self/fd"),
+    ("/dev/ptmx", "pts/ptmx"), ("/var/tmp", "../tmp"), ("/dev/shm", "../tmp"), ("/dev/fd", "/proc/self/fd"),
     ("/dev/stdin", "/proc/self/fd/0"),
     ("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2"),
 )  # fmt: skip
@@ -137,7 +137,7 @@ class Box:
             "grace": grace,
             "bind": bind,
             "links": [*links, *_LINKS],
-            "folders": ["/proc", "/var", *_OWN],
+            "folders": ["/proc", "/dev/pts", "/var", *_OWN],
             "own": _OWN,
             "texts": _TEXTS,
             "processes": True,

@@ -240,6 +240,19 @@ def test_it_reads_its_script_and_what_is_added_but_not_their_neighbors(tmp_path)
     assert "No module named 'tool'" in run(sys.executable, str(tmp_path / "agent.py")).output
 
 
+def test_it_may_open_terminals_but_not_without_limit():
+    code = (
+        "import os, pty\n"
+        "pid, terminal = pty.fork()\n"
+        "if not pid:\n    os.execvp('tty', ['tty'])\n"
+        "os.waitpid(pid, 0)\nprint(os.read(terminal, 100).strip())\n"
+        "[pty.openpty() for _ in range(100)]\n"
+    )
+    ended = python(code)
+    assert "b'/dev/pts/0'" in ended.output
+    assert "OSError: out of pty devices" in ended.output
+
+
 def test_a_program_that_is_missing():
     ended = run("no-such-program-here")
     assert ended.status == 127

@@ -20,6 +20,10 @@ ZEROS = 2**62
 """Size of ``/dev/zero`` in bytes: a file of holes, because no limit counts memory mapped from the device."""
 
 
+TERMINALS = "newinstance,ptmxmode=0666,mode=0600,max=64"
+"""Options of the pseudo-terminals, which the shell tools of some agents open."""
+
+
 def own_ids(user: int, group: int) -> None:
     """Map the ids of a caller who is not root to `INSIDE_ID`."""
     write("/proc/self/setgroups", "deny")
@@ -51,6 +55,7 @@ def build_root(config: dict[str, Any]) -> None:
         zeros.truncate(ZEROS)
     if config.get("processes"):
         kernel.mount("proc", f"{base}/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV)
+        kernel.mount("devpts", f"{base}/dev/pts", "devpts", kernel.MS_NOSUID, TERMINALS)
     kernel.protect(base, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID)
     kernel.enter_root(base)
 
