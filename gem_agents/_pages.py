@@ -21,7 +21,7 @@ from gem_core._util.foreign_json import read_json
 from gem_core._util.waiting import Overdue, within
 from gem_envs.serving import json_response
 from gem_envs.serving._access import RequestRefused
-from gem_envs.serving._http import SEND_SECONDS, WRITTEN, read_body, send, web
+from gem_envs.serving._http import SEND_SECONDS, read_body, send, web
 
 _MODELS = ("policy",)
 _CHAT, _ANTHROPIC = ChatCompletions(), AnthropicMessages()
@@ -133,10 +133,10 @@ class GatewayPages:
                 replies = await session.result(exchange)
                 body = endpoint.answer(wanted, exchange.id, replies or [])
                 exchange.deliver()  # before the agent can act on it
-                answer = await send(request, json_response(body))
+                answer = await send(request, json_response(body), written=exchange.note_written)
             return answer
         except (asyncio.CancelledError, ConnectionError):
-            if exchange.delivered and WRITTEN not in request:
+            if exchange.delivered and not exchange.written:
                 exchange.deliver(False)
             raise
         finally:
@@ -162,7 +162,7 @@ class GatewayPages:
             await _write(request, answer, endpoint.broken(wanted, exchange.id, refused))
         else:
             exchange.deliver()  # before the agent can act on it
-            await _write(request, answer, endpoint.rest(wanted, exchange.id, replies), last=True)
+            await _write(request, answer, endpoint.rest(wanted, exchange.id, replies), exchange.note_written)
         with contextlib.suppress(ConnectionError):  # Codex hangs up after the last event, which it has got
             await answer.write_eof()
         return answer
@@ -269,7 +269,10 @@ def _models(name: str) -> dict[str, Any]:
 
 
 async def _write(
-    request: web.BaseRequest, answer: web.StreamResponse, data: bytes, last: bool = False
+    request: web.BaseRequest,
+    answer: web.StreamResponse,
+    data: bytes,
+    written: Callable[[], object] | None = None,
 ) -> None:
     """Write a part of a stream; if the client does not read it in time, the connection ends."""
     if not data:
@@ -278,8 +281,8 @@ async def _write(
 
     async def write() -> None:
         await answer.write(data)
-        if last:
-            request[WRITTEN] = True
+        if written is not None:
+            written()
 
     try:
         await within(SEND_SECONDS, write())

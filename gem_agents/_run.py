@@ -119,10 +119,10 @@ async def run_harness(
         tokens = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
         request_id = request_id or uuid.uuid4().hex
         most = limits.max_turns or MAX_TURNS
+        folder = await _folder_calls(play, env, executor, limits.step_timeout)
         session = await GATEWAY.open(policy, context, SessionLimits(most, tokens), request_id)
         calls = EnvCalls(env, executor, limits.step_timeout)
         steps = session.steps = Steps(calls, asyncio.get_running_loop(), limits.on_length_cut)
-        folder = await _folder_calls(play, env, executor, limits.step_timeout)
         left: list[dict[str, File] | None] = []
         failed: str | None = None
         try:

@@ -48,13 +48,18 @@ class Exchange:
         calls: Task that samples the responses.
         waiting: Whether a connection waits for the answer.
         delivered: Whether a connection got it.
+        written: Whether all of it was written to the last connection.
     """
 
     def __init__(self, request: Request) -> None:
         self.id = secrets.token_hex(9)
         self.request = request
         self.calls: asyncio.Task[list[ModelCall]]
-        self.waiting, self.delivered = True, False
+        self.waiting, self.delivered, self.written = True, False, False
+
+    def note_written(self) -> None:
+        """Note that all of the answer was written."""
+        self.written = True
 
     def deliver(self, got: bool = True) -> None:
         """Note whether the agent got the answer."""
@@ -144,7 +149,7 @@ class Session:
             broke = not old.waiting and not old.delivered
             if (broke or marked) and not _failed(old):
                 self.counts.replayed += 1
-                old.request, old.waiting = request, True
+                old.request, old.waiting, old.written = request, True, False
                 return old
         exchange = Exchange(request)
         drafts = self._drafts(request)

@@ -175,12 +175,11 @@ def json_response(value: Any, status: int = 200) -> web.Response:
     return web.Response(body=json.dumps(value).encode(), status=status, content_type="application/json")
 
 
-WRITTEN = "written"
-"""Key of a request whose whole answer was written; a client may hang up before `send` returns."""
-
-
 async def send(
-    request: web.BaseRequest, answer: web.StreamResponse, seconds: float = SEND_SECONDS
+    request: web.BaseRequest,
+    answer: web.StreamResponse,
+    seconds: float = SEND_SECONDS,
+    written: Callable[[], object] | None = None,
 ) -> web.StreamResponse:
     """Send an answer and return it; if the client does not read it in time, the connection ends.
 
@@ -190,10 +189,11 @@ async def send(
         request: The request.
         answer: The answer.
         seconds: Number of seconds in which the client must read it.
+        written: Called when the whole answer is written; a client may hang up before this function returns.
     """
     transport = request.transport
     try:
-        await within(seconds, _send(request, answer))
+        await within(seconds, _send(request, answer, written))
     except Overdue:
         if transport is not None:
             transport.abort()
@@ -201,10 +201,13 @@ async def send(
     return answer
 
 
-async def _send(request: web.BaseRequest, answer: web.StreamResponse) -> None:
+async def _send(
+    request: web.BaseRequest, answer: web.StreamResponse, written: Callable[[], object] | None
+) -> None:
     await answer.prepare(request)
     await answer.write_eof()
-    request[WRITTEN] = True
+    if written is not None:
+        written()
 
 
 async def read_body(request: web.BaseRequest, most: int, seconds: float = BODY_SECONDS) -> bytes:

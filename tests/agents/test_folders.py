@@ -18,6 +18,7 @@ pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
 import gem_core
 from gem_agents import Command, run_harness
+from gem_agents._gateway import GATEWAY
 from gem_chat import AppendContext
 from gem_core.errors import SandboxError
 from gem_core.rollout import Episode, EpisodeLimits
@@ -177,8 +178,10 @@ def test_the_grade_passes_the_wrappers(solution: str) -> None:
 
 
 def test_no_task_of_files_is_played_outside_of_a_sandbox() -> None:
+    open_before = {*GATEWAY._sessions}
     with pytest.raises(SandboxError, match="level is 'process'"):
         play(["done"], replace(AGENT, level="process"))
+    assert {*GATEWAY._sessions} == open_before
 
 
 def write_task(folder: Path, files: dict[str, str]) -> None:

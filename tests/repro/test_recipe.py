@@ -114,11 +114,6 @@ def test_options_that_no_trainer_supports_are_rejected(changed: dict[str, Any], 
             if trainer not in ("oat", "verl")
         ),
         ("verl", {"estimator": "gae", "context": "rebuild"}, ["context: gae needs one row per episode"]),
-        (
-            "openrlhf",
-            {"context": "rebuild", "raw": True},
-            ["context: OpenRLHF trains on one row", "raw: "],
-        ),
         ("oat", {"turns_per_step": None}, ["episodes_per_step: a step of Oat is a number of turns"]),
         ("oat", {"turns_per_step": 45, "minibatches": 2}, ["turns_per_step: 45 is not a multiple of 2"]),
         (

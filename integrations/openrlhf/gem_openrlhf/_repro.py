@@ -8,7 +8,6 @@ from gem_lab.repro import Recipe, reject_unsupported, write_script
 from gem_lab.repro._script import Verbatim, as_flags
 from gem_lab.repro._settings import read_settings
 from gem_openrlhf._labels import write as write_rows
-from gem_openrlhf._options import ONE_ROW
 
 COMMAND = "python -m gem_openrlhf.train_ppo_ray"
 NOTES = ("OpenRLHF shuffles the tasks, so the steps play the same ones in another order.",)
@@ -26,7 +25,7 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     reasons = recipe.critic() | recipe.images(
         "OpenRLHF's --data.max_images_per_prompt needs the number per episode, which a recipe does not state"
     )
-    reject_unsupported("OpenRLHF", dict.fromkeys(recipe.changed("context", "raw"), ONE_ROW) | reasons)
+    reject_unsupported("OpenRLHF", reasons)
     write_rows(recipe.tasks(), Path(folder) / "train.jsonl")
     options = recipe.rollout_options() | recipe.changed("template_kwargs")
     if chosen := recipe.changed_estimator_options:

@@ -52,6 +52,12 @@ def test_openrlhf_reads_what_the_recipe_says(given: dict[str, Any], tmp_path: Pa
     assert _load_agent_executor(train.agent_func_path)
 
 
+def test_openrlhf_takes_a_rebuilt_context(tmp_path: Path) -> None:
+    made = recipe(PLAIN, context="rebuild", raw=True, max_turns=None)
+    options = GemOptions.load(vars(args_of(tmp_path, made).gem))
+    assert (options.context, options.raw, options.has_several_rows) == ("rebuild", True, True)
+
+
 @pytest.mark.parametrize("estimator", ["reinforce", "grpo", "rloo"])
 def test_openrlhf_takes_the_other_estimators(estimator: str, tmp_path: Path) -> None:
     args = args_of(tmp_path, recipe(PLAIN, estimator=estimator, max_turns=None))
