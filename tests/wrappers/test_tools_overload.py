@@ -22,7 +22,7 @@ from gem_envs.tools import Tools
 from gem_envs.tools._python import PythonTool
 
 PLACES = Places(4)
-LIMIT = 0.5
+LIMIT = 2.0
 CALL = "<python>print(1)</python>"
 RAN: list[int] = []
 
