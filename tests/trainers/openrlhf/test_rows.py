@@ -291,6 +291,7 @@ def test_metrics_count_episodes() -> None:
 
 def test_an_agent_has_several_rows_only_if_its_trainer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, json.dumps(OPTIONS))
+    monkeypatch.setattr(_hooks, "_set_up", False)  # other tests of this process have run it
     with pytest.raises(ConfigError, match=r"--gem\.context=rebuild: .* pass this option to gem_openrlhf"):
         GemExecutor()  # the hook did not run, as in OpenRLHF's own command
     monkeypatch.setattr(_hooks, "_set_up", True)
