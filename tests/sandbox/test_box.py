@@ -287,3 +287,24 @@ def test_without_ids_to_map_as_for_most_users(monkeypatch):
     assert ended.output.count("Permission denied") > 5
     assert "LEAK" not in ended.output
     assert ended.files == {"f": File(b"x\n")}
+
+
+def test_a_busy_machine_is_no_obstacle(monkeypatch):
+    tries = []
+
+    def late(self):
+        tries.append(self)
+        if len(tries) < 3:
+            raise TimeoutError
+        return handshake(self)
+
+    handshake = Box._handshake
+    monkeypatch.setattr(Box, "_handshake", late)
+    assert box_obstacle.__wrapped__() == ""
+    assert len(tries) == 3
+
+    def refuse(self):
+        raise OSError("no namespaces")
+
+    monkeypatch.setattr(Box, "_handshake", refuse)
+    assert box_obstacle.__wrapped__() == "no namespaces"
