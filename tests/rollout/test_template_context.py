@@ -343,7 +343,7 @@ def test_the_response_limit_applies_to_each_row(family: str) -> None:
 def test_a_prompt_longer_than_the_model_ends_the_episode() -> None:
     tokenizer = bpe_tokenizer("qwen3")
     ids = tokenizer.encode("<think>\nx\n</think>\n\n5<|im_end|>", add_special_tokens=False)
-    options = with_limits({"max_turns": 6})
+    options = {**with_limits({"max_turns": 6}), "seed": 0}  # both episodes have the same observations
     context = TemplateContext(tokenizer)
     long = asyncio.run(run_episode(ScriptedEnv([0.0] * 6), ScriptedPolicy([ids]), context, **options))
     total = len(long.prompts()[3])
