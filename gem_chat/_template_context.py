@@ -1,4 +1,4 @@
-"""`TemplateContext`: the chat template renders the whole history anew for each prompt."""
+"""`TemplateContext`: the chat template renders the whole history for each prompt."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class ContextOptions:
 
     context: Annotated[
         ContextKind,
-        "append messages to the sampled tokens, render the whole history anew with the chat template, as "
+        "append messages to the sampled tokens, render the whole history again with the chat template, as "
         "servers do, or rebuild each prompt from the latest observation, for wrappers that cut the history",
     ] = "append"
     raw: Annotated[

@@ -58,7 +58,7 @@ async def chat(at: Stage, stream: bool) -> None:
         assert finish == "tool_calls"
         for made in said["tool_calls"]:
             given = json.loads(made["function"]["arguments"])
-            made["function"]["arguments"] = json.dumps(given, indent=1)  # many agents write it anew
+            made["function"]["arguments"] = json.dumps(given, indent=1)  # many agents write it again
             messages.append({"role": "tool", "tool_call_id": made["id"], "content": RESULT})
 
 

@@ -31,7 +31,7 @@ FOLDER = os.environ.get("GEM_CORE_HARNESS", "")
 pytestmark = pytest.mark.skipif(not FOLDER, reason="needs agents, which `nox -s harness` installs")
 
 REWRITES = {"smolagents", "smolagents_code"}
-"""They write anew what the model said, so each call is a row."""
+"""They rewrite what the model said, so each call is a row."""
 PREAMBLE = {"qwen-code": "Got it. Thanks for the context!"}
 """An answer that the agent invents, before those of the model."""
 ROWS = {"opencode": 2, "langgraph_summaries": 9}

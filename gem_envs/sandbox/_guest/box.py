@@ -31,12 +31,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gem_envs.sandbox._guest import kernel
     from gem_envs.sandbox._guest.devices import WORK
-    from gem_envs.sandbox._guest.root import INSIDE_ID, attach, build_root, drop_rights, mount_work, own_ids
+    from gem_envs.sandbox._guest.root import INSIDE_ID, attach, build_root, drop_rights, enter, mount_work
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from _guest import kernel
     from _guest.devices import WORK
-    from _guest.root import INSIDE_ID, attach, build_root, drop_rights, mount_work, own_ids
+    from _guest.root import INSIDE_ID, attach, build_root, drop_rights, enter, mount_work
 
     del sys.path[0]
 
@@ -52,27 +52,14 @@ def main() -> None:
     with os.fdopen(int(sys.argv[2])) as file:
         config = json.load(file)
     try:
-        enter(control, config, *map(int, sys.argv[3:]))
+        run(control, config, *map(int, sys.argv[3:]))
     except Exception as error:
         tell(control, {"error": f"{type(error).__name__}: {error}"})
         os._exit(1)
 
 
-def enter(control: socket.socket, config: dict[str, Any], files: int, given: int, result: int) -> None:
-    user, group = os.geteuid(), os.getegid()
-    kernel.unshare(
-        kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET
-        | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
-    )  # fmt: skip
-    tell(control, {})
-    ids = json.loads(control.recv(100))["ids"]
-    if not ids:
-        own_ids(user, group)
-    pid = os.fork()
-    if pid:
-        control.close()
-        os.waitpid(pid, 0)
-        os._exit(0)
+def run(control: socket.socket, config: dict[str, Any], files: int, given: int, result: int) -> None:
+    ids = enter(control)
     try:
         kernel.die_with_parent()
         build_root(config)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,11 +26,28 @@ TERMINALS = "newinstance,ptmxmode=0666,mode=0600,max=64"
 """Options of the pseudo-terminals, which the shell tools of some agents open."""
 
 
-def own_ids(user: int, group: int) -> None:
-    """Map the ids of a caller who is not root to `INSIDE_ID`."""
-    write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
-    write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1")
+def enter(control: socket.socket, isolated: bool = True) -> int:
+    """Go on as the first process of new namespaces, for which the launcher waits.
+
+    Returns:
+        Number of ids that the caller was able to map; 0 if it is not root, whose own become `INSIDE_ID`.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if isolated:
+        namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
+    control.send(b"{}")
+    ids = int(json.loads(control.recv(100))["ids"])
+    if isolated and not ids:
+        write("/proc/self/setgroups", "deny")
+        write("/proc/self/uid_map", f"{INSIDE_ID} {user} 1")
+        write("/proc/self/gid_map", f"{INSIDE_ID} {group} 1")
+    pid = os.fork()
+    if pid:
+        control.close()
+        os.waitpid(pid, 0)
+        os._exit(0)
+    return ids
 
 
 def build_root(config: dict[str, Any]) -> None:

@@ -32,12 +32,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gem_envs.sandbox._guest import kernel
     from gem_envs.sandbox._guest.child import STREAMS, Child
-    from gem_envs.sandbox._guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
+    from gem_envs.sandbox._guest.root import INSIDE_ID, build_root, drop_rights, enter, mount_work
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from _guest import kernel
     from _guest.child import STREAMS, Child
-    from _guest.root import INSIDE_ID, build_root, drop_rights, mount_work, own_ids
+    from _guest.root import INSIDE_ID, build_root, drop_rights, enter, mount_work
 
     del sys.path[0]
 
@@ -53,19 +53,7 @@ def main() -> None:
 
 
 def launch(control: socket.socket, config: dict[str, Any]) -> None:
-    user, group = os.geteuid(), os.getegid()
-    if config["isolated"]:
-        namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWUTS | namespaces)
-    control.send(b"{}")
-    ids = json.loads(control.recv(100))["ids"]  # number of ids that the caller was able to map
-    if config["isolated"] and not ids:
-        own_ids(user, group)
-    pid = os.fork()
-    if pid:
-        control.close()
-        os.waitpid(pid, 0)
-        os._exit(0)
+    ids = enter(control, config["isolated"])
     try:
         kernel.die_with_parent()
         own = os.open("/proc/self/ns/pid", os.O_RDONLY)
