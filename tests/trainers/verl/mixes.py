@@ -31,8 +31,8 @@ def question(number: int, split: str = "train", **fields: Any) -> dict[str, Any]
     }
 
 
-TRUTHS = ("8", "1")
-"""Answers of `guess`, among those that the tiny model gives most often."""
+TRUTHS = ("1", "3")
+"""Answers of `guess` that the tiny model gives most often, each in about one of nine responses."""
 
 
 def guess(number: int, **fields: Any) -> dict[str, Any]:
@@ -49,8 +49,17 @@ def guess(number: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def answered(spy: Path, update: Update, tokenizer: Any) -> dict[int, Played]:
-    """Return the episodes of the rows that answer a `guess`, with verl's score, by the `id` of the row."""
+def answered(
+    spy: Path, update: Update, tokenizer: Any, score: Callable[[str, str], float] = compute_score
+) -> dict[int, Played]:
+    """Return the episodes of the rows that answer a `guess`, by the `id` of the row.
+
+    Args:
+        spy: Folder of the run's records.
+        update: Update of the run.
+        tokenizer: Tokenizer of the run.
+        score: The run's scorer of a text and its ground truth, by default verl's.
+    """
     requests = [json.loads(line) for line in (spy / "engine.jsonl").read_text().splitlines()]
     found = {}
     for row in update.rows:
@@ -59,8 +68,7 @@ def answered(spy: Path, update: Update, tokenizer: Any) -> dict[int, Played]:
             made = [r for r in requests if (r["prompt"], r["response"]) == (row.prompt, row.response)]
             request = min(made, key=lambda r: math.dist(r["logprobs"], row.rollout or []))  # of this step
             text = tokenizer.decode(row.response, skip_special_tokens=True)
-            score = compute_score(text, TRUTHS[int(asked[1]) % len(TRUTHS)])
-            found[id(row)] = Played([request], [score])
+            found[id(row)] = Played([request], [score(text, TRUTHS[int(asked[1]) % len(TRUTHS)])])
     return found
 
 
