@@ -24,6 +24,29 @@ def test_the_file_is_what_the_tool_writes() -> None:
     assert tool.FILE.read_text().startswith(f'{{"format": "{tool.FORMAT}"')
 
 
+def test_the_page_shows_the_recorded_grades() -> None:
+    tool: Any = load("conform_table")
+    page = tool.PAGE.read_text("utf-8")
+    command = "python tools/conform_table.py"
+    assert tool.fill(page, json.loads(tool.RECORD.read_text("utf-8"))) == page, f"run `{command}`"
+
+
+@pytest.mark.parametrize("batch", read_batches(), ids=lambda batch: batch["name"])
+def test_the_played_episodes_have_the_rows_of_the_batch(batch: dict[str, Any]) -> None:
+    rows = ExactRows(batch)
+    played = [row for episode in rows.played for row in episode.rows(pad_id=0)]
+    assert [list(row.turns) for row in played] == rows.turns
+    for row, ids, rewards in zip(played, rows.turn_ids.tolist(), rows.rewards.tolist(), strict=True):
+        if row.turns:
+            padding = len(ids) + 1 - len(row)
+            assert [-1, *ids] == row.turn_ids + [-1] * padding
+            assert [0.0, *rewards] == pytest.approx(row.rewards + [0.0] * padding)
+    of_turns = [[float(turn) for turn in range(len(episode.turns))] for episode in rows.played]
+    spread = rows.spread(of_turns)
+    for values, turns, ids in zip(spread.tolist(), rows.turns, rows.turn_ids.tolist(), strict=True):
+        assert values == [turns[turn] if turn >= 0 else 0.0 for turn in ids]
+
+
 @pytest.mark.parametrize(
     ("batch", "kind", "wanted"),
     [

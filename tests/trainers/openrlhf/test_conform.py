@@ -6,6 +6,7 @@ import pytest
 from gem_openrlhf import TRAINER
 
 from gem_lab._conform import grade_estimators
+from tests.trainers.conform import recorded
 from tests.trainers.openrlhf import correction
 
 pytestmark = pytest.mark.skipif(not correction.has_levels(), reason="recorded with OpenRLHF 0.11.2")
@@ -23,6 +24,7 @@ BY_POSITION = {
 
 def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
     grades = grade_estimators(TRAINER.load("conform")())
+    assert grades == recorded("openrlhf")
     assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()

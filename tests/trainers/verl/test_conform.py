@@ -6,6 +6,7 @@ import pytest
 from gem_verl import TRAINER
 
 from gem_lab._conform import grade_estimators
+from tests.trainers.conform import recorded
 
 ROWS = {"turn rows", "rewritten", "rewritten, longer turns", "rows in turns", "sub-agent", "compaction"}
 
@@ -15,6 +16,7 @@ def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
     own = {name for name, estimator in estimators.items() if estimator.ours}  # fail the command if wrong
     assert own == {"gem_dr_grpo in verl", "gem_rloo in verl"}
     grades = grade_estimators(estimators)
+    assert grades == recorded("verl")
     assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
     assert wrong["gem_dr_grpo in verl"] == wrong["gem_rloo in verl"] == set()
