@@ -26,10 +26,10 @@ PAGE, RECORD = DOCS / "trainers" / "conform.md", DOCS / "results" / "conform.jso
 def table(columns: Mapping[str, Mapping[str, str]]) -> str:
     """Return a table with a column per estimator and a row per batch."""
     lines = [["batch", *columns]]
-    for batch in next(iter(columns.values())):
-        lines.append([batch, *(of[batch].replace("wrong", "**wrong**") for of in columns.values())])
+    lines += [[batch, *(of[batch] for of in columns.values())] for batch in next(iter(columns.values()))]
     header, *rows = (f"| {' | '.join(cells)} |\n" for cells in lines)
-    return header + "|---" * len(lines[0]) + "|\n" + "".join(rows)
+    rule = "|---" * len(lines[0]) + "|\n"
+    return header + rule + "".join(rows).replace(" wrong ", " **wrong** ")
 
 
 def fill(text: str, recorded: Mapping[str, Mapping[str, Any]]) -> str:
@@ -45,7 +45,7 @@ def fill(text: str, recorded: Mapping[str, Mapping[str, Any]]) -> str:
     for name in [name for name in grades if name not in theirs]:
         if ours.setdefault(trainer := name.partition(" in ")[2], grades[name]) != grades[name]:
             raise SystemExit(
-                f"the estimators of gem-core in {trainer} have different grades; show all of them"
+                f"{name}: another estimator of gem-core in {trainer} has other grades; show both"
             )
     versions = [f"{load_trainer(name).supported.name} {found['version']}" for name, found in recorded.items()]
     text = with_part(text, "versions", f"Recorded with {', '.join(versions[:-1])}, and {versions[-1]}.\n")

@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 import torch
 
 from gem_core.advantages import get_estimator
-from gem_lab import main
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
+from gem_lab import _discovery, main
 from gem_lab._conform import ExactRows, GradedEstimator, grade_estimators, read_batches
 from gem_lab._conform._grade import own_estimators
 from tests.docs.test_env_tables import load
@@ -114,3 +115,19 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["gem-core", "dr_grpo", "17", "of", "17"]
     assert main(["conform", "--trainer", "nobody"]) == 2
+
+
+@pytest.mark.parametrize(("compute", "status"), [(by_row, 1), (broken, 0)])
+def test_a_trainer_that_prints(
+    compute: Any, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def estimators() -> Any:
+        print("accelerator: cpu")
+        return {"ours": GradedEstimator("leave one out", compute, True)}
+
+    plugin = TrainerPlugin(SupportedTrainer("Acme", "gem_acme", "acme", ">=1,<2", ""), conform=estimators)
+    monkeypatch.setattr(_discovery, "load_trainer", {"acme": plugin}.get)
+    assert main(["conform", "--trainer", "acme", "--json"]) == status
+    printed = capsys.readouterr()
+    assert "ours" in json.loads(printed.out)
+    assert printed.err == "accelerator: cpu\n"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -17,15 +15,14 @@ from gem_roll import _SUPPORTED
 from gem_roll._options import GemOptions
 
 _SUPPORTED.import_checkout_first()
-with redirect_stdout(sys.stderr):  # ROLL logs on import, and to what is then the standard output
-    from roll.distributed.scheduler.protocol import DataProto
-    from roll.pipeline.agentic import agentic_config, utils
-    from roll.utils.functionals import expand_to_token_level
+from roll.distributed.scheduler.protocol import DataProto  # noqa: E402
+from roll.pipeline.agentic import agentic_config, utils  # noqa: E402
+from roll.utils.functionals import expand_to_token_level  # noqa: E402
 
-    from gem_roll._advantages import compute_advantages
-    from gem_roll._failures import played_only
-    from gem_roll._pipeline import ADVANTAGES, RETURNS, use_advantages, weigh_rows
-    from gem_roll._rows import pack_episode
+from gem_roll._advantages import compute_advantages  # noqa: E402
+from gem_roll._failures import played_only  # noqa: E402
+from gem_roll._pipeline import ADVANTAGES, RETURNS, use_advantages, weigh_rows  # noqa: E402
+from gem_roll._rows import pack_episode  # noqa: E402
 
 
 def estimators() -> dict[str, GradedEstimator]:

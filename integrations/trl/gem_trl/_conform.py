@@ -1,7 +1,7 @@
-"""`gem-core conform --trainer trl`: estimators of TRL's trainers, which compute them where they score samples.
+"""`gem-core conform --trainer trl`: estimators of TRL's trainers.
 
-Trainers of TRL take each row for a sample and group the samples by position. They are created as for a run,
-with a model of a few weights; only what their engine would sample is given.
+TRL takes each row for a sample, and groups the samples by position. It computes advantages in the method that
+samples and scores, so a whole trainer is created, with a model of a few weights; only the samples are given.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ def _theirs(
     sampled: Callable[[list[list[int]]], Any],
     rows: ExactRows,
 ) -> torch.Tensor:
-    scores = [
-        score if of_row else None
-        for score, of_row in zip(rows.scores().sum(1).tolist(), rows.turns, strict=True)
-    ]
+    of_rows = rows.scores().sum(1).tolist()
+    scores = [score if turns else None for score, turns in zip(of_rows, rows.turns, strict=True)]
     ids = [[1] * rows.mask.shape[1]] * len(scores)
     inputs = [{"prompt": group} for group in rows.groups]
     with TemporaryDirectory() as folder:

@@ -22,10 +22,9 @@ BY_POSITION = {
 """A row is a sample for OpenRLHF, so rows of other episodes are in its groups, if the number of rows fits."""
 
 
-def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_grades() -> None:
     grades = grade_estimators(TRAINER.load("conform")())
     assert grades == recorded("openrlhf")
-    assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()
     }
