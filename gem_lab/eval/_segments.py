@@ -216,7 +216,7 @@ def _threads(episode: Episode) -> list[dict[str, Any]]:
 
 
 def _kind(episode: Episode, number: int, own: Sequence[int], turns: Mapping[int, Sequence[int]]) -> str:
-    """Return what a side thread is, from the turns to which it belongs; see docs/concepts/episodes.md."""
+    """Return what a side thread is, from the turns to which it belongs."""
     if number not in episode.threads:
         return "unknown"
     if any(episode.turns[index].info.get("side_turn") for index in own):

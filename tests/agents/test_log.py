@@ -144,7 +144,7 @@ def test_a_trace_says_why_each_row_was_opened(shape: str) -> None:
 
 def test_a_trace_says_what_is_not_trained() -> None:
     async def main() -> dict[str, Any]:
-        async with stage(["first", "never read", "second"], seconds=0.2) as at:
+        async with stage(["first", "never read", "second", "third"], seconds=0.2) as at:
             history = await talk(at, TASK, calls=1)
             assert (await refusal(at, {"messages": "none"}))[0] == 400
             lost = {"model": "m", "messages": [*history[:-1], {"role": "user", "content": "Stop."}]}
@@ -152,13 +152,15 @@ def test_a_trace_says_what_is_not_trained() -> None:
             await asyncio.sleep(0.1)
             gone.cancel()
             await asyncio.sleep(0.3)
+            await ask(at, *history)  # goes on with the row, because nobody got the other response
             await ask(at, *history, said("Made up."), MORE)
             await settle()
             return record(at)
 
     log = asyncio.run(main())
+    assert [*log["opened"]] == ["0", "2"]
     assert [(entry["after"], entry["code"]) for entry in log["refused"]] == [(1, "invalid_request_error")]
-    assert log["foreign"] == [{"after": 1, "text": "Made up.", "count": 1}]
+    assert log["foreign"] == [{"after": 2, "text": "Made up.", "count": 1}]
     assert log["lost"] == [{"after": 1, "text": "never read", "tokens": len("never read") + 1}]
 
 
