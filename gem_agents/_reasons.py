@@ -38,7 +38,7 @@ def why_opened(
     if not drafts:
         return Reason("first", "the first call")
     messages = request.messages
-    nearest, shared = _nearest(messages, drafts[-_COMPARED:])
+    nearest, shared = _nearest(request, drafts[-_COMPARED:])
     old = _conversation(nearest)
     fresh = not found.known and not any(message.role != "system" for message in messages[:shared])
     if fresh and (caller := _caller(messages, calls)):
@@ -57,6 +57,10 @@ def why_opened(
     if changed := _changed_tools(nearest.request, request):
         return Reason("tools", f"another list of tools: {changed}")
     if shared == len(old):
+        for index, message in enumerate(messages[shared:], start=shared):
+            if message.role == "assistant" and index not in found.known:
+                text = f"message {index + 1} is an answer that was not sampled here: {_short(_text(message))}"
+                return Reason("foreign", text)
         what = "the chat template shows earlier messages differently in this prompt"
         return Reason("template", what, found.last)
     if len(messages) <= len(nearest.request.messages):
@@ -70,15 +74,19 @@ def why_opened(
     )
 
 
-def _nearest(messages: Sequence[ChatMessage], drafts: Sequence[Draft]) -> tuple[Draft, int]:
-    """Return the draft whose conversation shares most first messages, the newest of equal ones."""
-    best, most = drafts[-1], -1
+def _nearest(request: Request, drafts: Sequence[Draft]) -> tuple[Draft, int]:
+    """Return the draft whose conversation shares most first messages, and their number.
+
+    Of equal ones, it is one with the same tools, and the newest.
+    """
+    best, most = drafts[-1], (-1, False)
     for draft in reversed(drafts):
-        pairs = zip(messages, _conversation(draft), strict=False)
+        pairs = zip(request.messages, _conversation(draft), strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: _same(*pair), pairs))
-        if shared > most:
-            best, most = draft, shared
-    return best, most
+        rank = shared, draft.request.schemas == request.schemas
+        if rank > most:
+            best, most = draft, rank
+    return best, most[0]
 
 
 def _conversation(draft: Draft) -> list[ChatMessage]:

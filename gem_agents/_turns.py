@@ -21,7 +21,7 @@ class Reason:
     Attributes:
         kind: "first", "sample" (one of several answers to a request), "branch" (another call continues the
             same answer), "repeated", "cut back", "tools", "no tools", "sub-agent", "conversation",
-            "compacted", "rewritten", or "template".
+            "compacted", "rewritten", "foreign", or "template".
         text: The reason in words.
         call: The response to which it refers; None if it refers to none.
     """

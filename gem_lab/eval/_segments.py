@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gem_core._util.urls import data_without_secrets
-from gem_core.rollout import Episode, Row
+from gem_core.rollout import Episode
 from gem_core.rollout._turn import parents_of
 
 HARNESS_KEYS = ("gateway", "gateway_log", "harness_error")
@@ -28,12 +28,19 @@ _SOUGHT = 4096
 """Number of tokens in which that place is sought."""
 _OWN = 0.1
 """Share of a prompt up to which an equal beginning, such as the system prompt, makes no common history."""
-_NO_DIFFERENCE = frozenset(
-    {"first", "thread", "sample", "branch", "repeated", "cut back", "sub-agent", "conversation"}
-)
-"""Kinds of reasons for which tokens that differ say nothing."""
+_DIFFER = frozenset({"", "rewritten", "foreign", "template"})
+"""Kinds of reasons to which the first token that differs is added; for the others, it says nothing."""
 
 _Tokens = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A row, its tokens as an array, and the spans of its responses."""
+
+    turns: Sequence[int]
+    tokens: _Tokens
+    spans: Sequence[tuple[int, int]]
 
 
 def segments_of(episode: Episode, vocabulary: Mapping[int, str | None]) -> dict[str, Any] | None:
@@ -60,7 +67,10 @@ def segments_of(episode: Episode, vocabulary: Mapping[int, str | None]) -> dict[
 def _rows(
     episode: Episode, kinds: Mapping[int, str], vocabulary: Mapping[int, str | None]
 ) -> list[dict[str, Any]]:
-    rows = replace(episode, trainable=True).rows()
+    rows = [
+        _Measured(row.turns, np.asarray(row.token_ids, dtype=np.int64), row.spans)
+        for row in replace(episode, trainable=True).rows()
+    ]
     parents = parents_of(episode.turns)
     log = _mapping(_mapping(episode.metadata.get("gateway_log")).get("opened"))
     entries = []
@@ -69,19 +79,19 @@ def _rows(
         noted = _mapping(log.get(str(first)))
         difference = None
         if not noted:
-            noted = _known(episode, parents, kinds, row)
-        if noted.get("kind") not in _NO_DIFFERENCE:
+            noted = _known(episode, parents, kinds, first)
+        if noted.get("kind", "") in _DIFFER:
             difference = _difference(row, rows[max(index - _COMPARED, 0) : index], vocabulary)
         if not noted:
-            noted = _reason(difference, len(row.prompt_ids))
-        sampled = sum(end - start for start, end in row.spans)
+            noted = _reason(difference, row.spans[0][0])
+        prompt, sampled = row.spans[0][0], sum(end - start for start, end in row.spans)
         about = noted.get("turn")
         entries.append(
             {
                 "turns": row.turns,
-                "prompt": row.prompt_length,
+                "prompt": prompt,
                 "sampled": sampled,
-                "between": len(row) - row.prompt_length - sampled,
+                "between": len(row.tokens) - prompt - sampled,
                 "kind": str(noted.get("kind", "")),
                 "why": str(noted.get("why", "")),
                 "about": about if isinstance(about, int) and 0 <= about < first else None,
@@ -92,11 +102,10 @@ def _rows(
 
 
 def _known(
-    episode: Episode, parents: Sequence[int | None], kinds: Mapping[int, str], row: Row
+    episode: Episode, parents: Sequence[int | None], kinds: Mapping[int, str], first: int
 ) -> Mapping[str, Any]:
-    """Return why a row was opened, as far as threads and parents say so; else nothing."""
-    turns, first = episode.turns, row.turns[0]
-    parent = parents[first]
+    """Return why a turn begins a row, as far as threads and parents say so; else nothing."""
+    turns, parent = episode.turns, parents[first]
     if first == 0:
         return {"kind": "first", "why": "the first turn"}
     thread = turns[first].thread
@@ -116,23 +125,24 @@ def _known(
 
 
 def _difference(
-    row: Row, earlier: Sequence[Row], vocabulary: Mapping[int, str | None]
+    row: _Measured, earlier: Sequence[_Measured], vocabulary: Mapping[int, str | None]
 ) -> dict[str, Any] | None:
     """Return where the first prompt of a row leaves the earlier row with which it shares most tokens."""
-    first, prompt = row.turns[0], np.asarray(row.prompt_ids, dtype=np.int64)
-    best: tuple[int, Row, _Tokens] | None = None
+    first, prompt = row.turns[0], row.tokens[: row.spans[0][0]]
+    best: tuple[int, _Measured, _Tokens] | None = None
     for other in reversed(earlier):
-        ends = [end for turn, (_, end) in zip(other.turns, other.spans, strict=True) if turn < first]
-        tokens = np.asarray(other.token_ids[: ends[-1]], dtype=np.int64)
+        tokens = other.tokens[: other.spans[other.turns.index(_last(other, first))][1]]
         size = min(len(tokens), len(prompt))
-        differing = np.flatnonzero(tokens[:size] != prompt[:size])
-        shared = int(differing[0]) if len(differing) else size
+        equal = tokens[:size] == prompt[:size]
+        shared = size if equal.all() else int(equal.argmin())
         if best is None or shared > best[0]:
             best = shared, other, tokens
     if best is None:
         return None
     at, other, old = best
     left_out, added = _found(prompt[at:], old[at:]), _found(old[at:], prompt[at:])
+    if added is not None and not _begins(prompt[at + added :], old[at:]):
+        added = None  # only a part of what follows is the same
 
     def text(tokens: _Tokens) -> str:
         pieces = (vocabulary.get(int(id)) for id in tokens)
@@ -140,19 +150,17 @@ def _difference(
             f"⟨{id}⟩" if piece is None else piece for id, piece in zip(tokens, pieces, strict=True)
         )
 
-    before = text(old[max(at - _SOUGHT, 0) : at])
-    opening, thought, _ = before.rpartition("<think>")
-    inside = bool(thought) and "</think>" not in before[len(opening) :]
-    dropped = left_out is not None and (inside or "<think>" in text(old[at : at + left_out]))
-    place = next(
-        (turn for turn, (_, end) in zip(other.turns, other.spans, strict=True) if at < end), other.turns[-1]
-    )
-    start, _ = other.spans[other.turns.index(place)]
+    before = text(old[max(at - _SHOWN, 0) : at])
+    dropped = left_out is not None and _is_thinking(before, text(old[at : at + left_out]))
+    if left_out is not None and not dropped and not _begins(prompt[at:], old[at + left_out :]):
+        left_out = None
+    inside = [(turn, start) for turn, (start, end) in zip(other.turns, other.spans, strict=True) if at < end]
+    place, start = inside[0] if at < len(old) else (_last(other, first), 0)
     return {
         "at": at,
         "turn": place,
         "part": "response" if at >= start else "prompt",
-        "before": text(old[max(at - _SHOWN, 0) : at]),
+        "before": before,
         "was": text(old[at : at + _SHOWN]),
         "is": text(prompt[at : at + _SHOWN]),
         "left_out": left_out,
@@ -160,6 +168,24 @@ def _difference(
         "thinking": dropped,
         "old": len(old),
     }
+
+
+def _last(row: _Measured, first: int) -> int:
+    """Return the last turn of a row before another one."""
+    return max(turn for turn in row.turns if turn < first)
+
+
+def _is_thinking(before: str, left_out: str) -> bool:
+    """Return whether a text is the thinking of a response, with or without its tags, and nothing else."""
+    inside = before.rpartition("<think>")[2] if "<think>" in before else "</think>"
+    if "</think>" not in inside:
+        return "</think>" not in left_out
+    text = left_out.strip()
+    return text.startswith("<think>") and text.find("</think>") == len(text) - len("</think>")
+
+
+def _begins(tokens: _Tokens, beginning: _Tokens) -> bool:
+    return len(tokens) >= len(beginning) and bool((tokens[: len(beginning)] == beginning).all())
 
 
 def _found(beginning: _Tokens, tokens: _Tokens) -> int | None:
@@ -187,11 +213,17 @@ def _reason(difference: dict[str, Any] | None, size: int) -> dict[str, Any]:
         return {"kind": "rewritten", "why": f"{difference['left_out']} tokens were left out", **where}
     if difference["added"]:
         return {"kind": "rewritten", "why": f"{difference['added']} tokens were added", **where}
+    if at == difference["old"]:
+        return {
+            "kind": "continued",
+            "why": "all earlier tokens are known, but the turn names no parent",
+            **where,
+        }
     if at == size:
         return {"kind": "cut back", "why": f"the prompt ends after {at} known tokens", **where}
     if size < difference["old"] / 2:
-        what = f"history compacted: {difference['old']} tokens became {size}"
-        return {"kind": "compacted", "why": what, **where}
+        what = f"a shorter history, or another conversation: {size} tokens, of which {at} are known"
+        return {"kind": "shorter", "why": what, **where}
     return {"kind": "rewritten", "why": f"the prompt differs from token {at + 1} on", **where}
 
 

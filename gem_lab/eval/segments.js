@@ -26,7 +26,7 @@ function isSide(row, turns) {
 
 // The turns of a row among all turns of the episode, so that the rows below each other show their order.
 function lane(row, turns) {
-  const step = Math.max(2, Math.min(10, 160 / turns.length));
+  const step = Math.max(2, Math.min(10, 190 / turns.length));
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   for (const [key, value] of Object.entries({ class: "lane", width: step * turns.length, height: 14, role: "img",
     "aria-label": `Turns ${ranges(row.turns)}` })) svg.setAttribute(key, value);

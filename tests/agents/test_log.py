@@ -66,6 +66,17 @@ async def compaction(at: Stage) -> None:
     await talk(at, SYSTEM, {"role": "user", "content": "So far, we talked."}, *history[-2:])
 
 
+async def compaction_by_summary(at: Stage) -> None:
+    history = await talk(at, SYSTEM, TASK, calls=3, tools=[SEARCH])
+    await ask(at, *history[:-1], {"role": "user", "content": "Summarize."})
+    await talk(at, SYSTEM, {"role": "user", "content": "So far, we talked."}, *history[-2:], tools=[SEARCH])
+
+
+async def made_up(at: Stage) -> None:
+    history = await talk(at, SYSTEM, TASK)
+    await talk(at, *history, said("I made this up."), MORE)
+
+
 async def other_tools(at: Stage) -> None:
     history = await talk(at, SYSTEM, TASK, tools=[SEARCH])
     await talk(at, *history, tools=[SEARCH, OTHER])
@@ -113,6 +124,16 @@ SHAPES: dict[str, tuple[Any, list[tuple[str, int | None]], str]] = {
         compaction,
         [("first", None), ("compacted", None)],
         "history compacted: 7 messages became 4, from message 2 on, which is 'So far, we talked.'",
+    ),
+    "summary": (
+        compaction_by_summary,
+        [("first", None), ("no tools", None), ("compacted", None)],
+        "from message 2 on, which is 'So far, we talked.'",
+    ),
+    "made up": (
+        made_up,
+        [("first", None), ("foreign", None)],
+        "message 7 is an answer that was not sampled here: 'I made this up.'",
     ),
     "tools": (other_tools, [("first", None), ("tools", None)], "another list of tools: +browse"),
     "parallel": (in_parallel, [("first", None), ("branch", 1), ("branch", 1)], "continues the same answer"),

@@ -67,7 +67,13 @@ SHAPES: dict[str, tuple[Episode, list[tuple[list[int], str, str, int | None]]]] 
     ),
     "compaction": (
         played(FIRST, (LONG, "a"), (SYSTEM + "So far: nothing. ", "b")),
-        [([0, 1], "first", "the first turn", None), ([2], "compacted", "history compacted: ", 0)],
+        [([0, 1], "first", "the first turn", None), ([2], "shorter", "38 tokens, of which 21 are", 0)],
+    ),
+    "changed in two places": (
+        played(
+            FIRST, (LONG, "There"), (LONG.replace("Step 3. ", "").replace("Step 9", "Stop") + "There", "b")
+        ),
+        [([0, 1], "first", "the first turn", None), ([2], "rewritten", "differs from token 108 on", 1)],
     ),
     "cut back": (
         played((LONG, "a"), (HISTORY, "b")),
@@ -111,6 +117,14 @@ def test_each_row_says_why_it_was_opened(shape: str) -> None:
     rows = played.rows()
     assert [row["prompt"] + row["sampled"] + row["between"] for row in segments["rows"]] == [*map(len, rows)]
     assert sum(row["sampled"] for row in segments["rows"]) == played.num_response_tokens
+
+
+def test_a_turn_that_could_continue_a_row_but_names_no_parent_is_told() -> None:
+    shown = played(FIRST, (HISTORY, "a"))
+    shown.turns[1].parent, shown.turns[1].context_ids = None, tokens(HISTORY)
+    segments = segments_of(shown, TEXTS)
+    assert segments is not None
+    assert (segments["rows"][1]["kind"], segments["rows"][1]["about"]) == ("continued", 0)
 
 
 def test_an_episode_of_one_row_has_no_segments() -> None:
