@@ -90,7 +90,7 @@ def _config(config_class: Callable[..., Any], folder: str, rows: ExactRows, samp
 
 
 def _model() -> Any:
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    sizes: Any = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     return LlamaForCausalLM(LlamaConfig(vocab_size=257, max_position_embeddings=64, **sizes))
 
 
