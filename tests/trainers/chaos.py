@@ -15,8 +15,8 @@ from tests.trainers.spies import gem_trouble
 
 gem_trouble.register()  # in this process, which makes the tasks
 
-CHAOS = "test:Chaos-v0(min_number=1,max_number=10,max_turns=4,hang=6,bonus=0.125)"
-"""A game that the warm model knows, with a reward for each turn; each call fails with probability 0.1."""
+CHAOS = "test:Chaos-v0(min_number=1,max_number=10,max_turns=4,hang=6)"
+"""A game that the warm model knows; constructor, reset, step, and close each fail with probability 0.1."""
 
 STEP_TIMEOUT = "2"
 """In seconds; below `hang`, and longer than a call ever takes on a busy machine."""

@@ -80,7 +80,6 @@ class Chaos(GuessTheNumber):
         calm: Number of instances per process that are built and closed without failure, so that the
             environment can be checked before a run starts.
         only: Names of the calls that fail, separated by spaces.
-        bonus: Added to the reward of each step, times the index of the turn plus one.
         game: Keyword arguments of `GuessTheNumber`.
     """
 
@@ -92,10 +91,9 @@ class Chaos(GuessTheNumber):
         hang: float = 3.0,
         calm: int = 4,
         only: str = "constructor reset step close",
-        bonus: float = 0.0,
         **game: Any,
     ) -> None:
-        self.p, self.hang, self.only, self.bonus = p, hang, only.split(), bonus
+        self.p, self.hang, self.only = p, hang, only.split()
         self.instance = next(_instances)
         self.calm = self.instance < calm
         self.now: tuple[int | None, int] = (None, 0)
@@ -127,8 +125,7 @@ class Chaos(GuessTheNumber):
 
     def step(self, action: str) -> Any:
         self.fail("step", *self.now, self.turn)
-        observation, reward, terminated, truncated, info = super().step(action)
-        return observation, reward + self.bonus * self.turn, terminated, truncated, info
+        return super().step(action)
 
     def close(self) -> None:
         self.fail("close", self.instance)
