@@ -529,7 +529,8 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def consistency(session: nox.Session) -> None:
     """Compare the records of the trainers' sessions with gem_core; with ROLL_HOME ROLL's, too."""
-    trainers = ["verl", "openrlhf", "oat", "rl2", "trl", *["roll"] * bool(os.environ.get("ROLL_HOME"))]
+    trainers = ["verl", "openrlhf", "oat", "oat-rows", "rl2", "trl", "trl-rows"]
+    trainers += ["roll"] * bool(os.environ.get("ROLL_HOME"))
     page = "runs/consistency/index.html"
     session.run("gem-core", "consistency", "--trainers", *trainers, "--html", page)
 

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import itertools
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gem_agents._api import Request
 from gem_agents._gateway import Gateway
 from gem_agents._harness import AgentTask, Command, resolve_harness
-from gem_agents._history import key_of
 from gem_agents._run import AGENTS, play_agent
 from gem_agents._scripted import ScriptedPolicy
 from gem_agents._session import Session, SessionLimits
@@ -115,7 +113,6 @@ class _Watch:
 
     def __init__(self, session: Session, report: HarnessReport) -> None:
         self._session, self._report = session, report
-        self._requests: list[Request] = []
         self._changed: set[tuple[int, str]] = set()
 
     def __call__(self, page: str, headers: Mapping[str, str], request: Request) -> None:
@@ -136,9 +133,6 @@ class _Watch:
             if message.role == "assistant" and index not in found.known:
                 text = message.content[:_SHOWN] or f"calls of {[call.name for call in message.calls]}"
                 report.foreign[text] = report.foreign.get(text, 0) + 1
-        if found.last is None or found.last.child is not None:
-            report.rows.append(self._why(request, found.last))
-        self._requests.append(request)
 
     def _compare(self, index: int, call: ModelCall, request: Request) -> None:
         sent, said = request.messages[index], call.message
@@ -151,34 +145,6 @@ class _Watch:
             if is_so and (id(call), what) not in self._changed:
                 self._changed.add((id(call), what))
                 self._report.changes[what] = self._report.changes.get(what, 0) + 1
-
-    def _why(self, request: Request, last: ModelCall | None) -> str:
-        """Return why a request begins a row."""
-        if not self._requests:
-            return "the first call"
-        if last is not None:
-            return "a call in parallel, or from an earlier state"
-        if not request.schemas:
-            return "a call without tools"
-        keys = [key_of(message) for message in request.messages]
-        shared, nearest = max(
-            ((_shared(keys, other), other) for other in self._requests), key=lambda pair: pair[0]
-        )
-        if shared == len(nearest.messages):
-            return "another list of tools, or a rewritten answer"
-        if shared == len(keys):
-            return "a shorter history, or another list of tools"
-        new = request.messages[shared]
-        if shared == 0:
-            return f"another conversation; it begins with {new.content[:_SHOWN]!r}"
-        old = nearest.messages[shared]
-        return f"message {shared} ({new.role}) is {new.content[:_SHOWN]!r}, was {old.content[:_SHOWN]!r}"
-
-
-def _shared(keys: Sequence[str], request: Request) -> int:
-    """Return how many first messages of a request have these keys."""
-    pairs = zip(keys, request.messages, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == key_of(pair[1]), pairs))
 
 
 async def check_harness(
@@ -217,6 +183,7 @@ async def check_harness(
     counts = session.counts
     report.recognized, report.spliced = counts.recognized, counts.spliced
     report.unserved, report.actions = sorted(counts.unserved), session.steps.taken
+    report.rows = [draft.why.text for draft in session.log.opened if draft.why is not None]
     report.exact = _exact(session, policy)
     return report
 

@@ -59,8 +59,8 @@ class GatewayPages:
                 if root == "grader":
                     return json_response(await self._grade(request, session, page))
                 return await self._serve(request, session, page.removeprefix("v1/"))
-            except Refused:
-                session.counts.refused += 1
+            except Refused as refused:
+                session.refuse(refused)
                 raise
         except Refused as refused:
             return json_response(endpoint.error(refused), refused.status)
@@ -158,7 +158,7 @@ class GatewayPages:
                 await _write(request, answer, endpoint.heartbeat(wanted, exchange.id))
                 replies = await session.result(exchange, self._heartbeat)
         except Refused as refused:
-            session.counts.refused += 1
+            session.refuse(refused)
             await _write(request, answer, endpoint.broken(wanted, exchange.id, refused))
         else:
             exchange.deliver()  # before the agent can act on it

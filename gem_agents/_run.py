@@ -167,6 +167,7 @@ async def run_harness(
             if steps.observation is not None and episode.turns and session.empty is False:
                 episode.turns[-1].info["final_obs"] = jsonable(steps.observation)
         episode.metadata["gateway"] = session.summary()
+        episode.metadata["gateway_log"] = session.log.record(session.calls)
         episode.trainable = episode.error is None and bool(episode.turns)
         if on_turn is not None:
             for turn in episode.turns:

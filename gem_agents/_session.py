@@ -12,8 +12,10 @@ from typing import Any
 from gem_agents._api import Refused, Reply, Request, bad
 from gem_agents._endpoints.responses import Responses
 from gem_agents._history import CallHistory, Found, key_of, link
+from gem_agents._log import SessionLog
+from gem_agents._reasons import why_opened
 from gem_agents._steps import Steps
-from gem_agents._turns import Counts, Draft, ModelCall
+from gem_agents._turns import Counts, Draft, ModelCall, Reason
 from gem_chat._conversation import check_generation
 from gem_chat._histories import ChatMessage, GrowingConversations
 from gem_core._util.waiting import cancel_all
@@ -88,6 +90,7 @@ class Session:
         grader_key: Key of the grader, which can set rewards and end the episode.
         calls: The responses, in the order in which they were sampled.
         counts: What happened.
+        log: What happened, in words.
         over: Why the episode is over, for the agent; None while it runs.
         failure: Error of the policy; None if there was none.
         full: Whether the last request was refused because its prompt is too long.
@@ -118,7 +121,7 @@ class Session:
         self._exchanges: dict[str, list[Exchange]] = {}
         self.started = self.segments = self.open_calls = 0
         self.calls: list[ModelCall] = []
-        self.counts = Counts()
+        self.counts, self.log = Counts(), SessionLog()
         self.over: str | None = None
         self.failure: BaseException | None = None
         self.full = self.empty = False
@@ -214,6 +217,11 @@ class Session:
 
     # -- rewards ------------------------------------------------------------------------------
 
+    def refuse(self, refused: Refused) -> None:
+        """Note a request that gets an error."""
+        self.counts.refused += 1
+        self.log.refuse(refused, len(self.calls))
+
     def acting(self, call_id: str | None = None) -> ModelCall:
         """Return the response that made a call; without an id, the newest one that the agent got.
 
@@ -273,7 +281,7 @@ class Session:
         prompt_ids, parent, start = self._prompt(request, found)
         self._note(request, found)
         drafts = []
-        for _ in range(request.count):
+        for number in range(request.count):
             extends = parent is not None and parent.child is None
             segment = parent.draft.segment if parent is not None and extends else self.segments
             first = parent.draft.first if parent is not None and extends else len(prompt_ids)
@@ -288,6 +296,13 @@ class Session:
                 parent.child = draft
             else:
                 self.segments += 1
+                newest = [*self.log.newest.values()]
+                draft.why = (
+                    Reason("sample", f"answer {number + 1} of {request.count} to one request")
+                    if number
+                    else why_opened(request, found, parent, newest, self.calls)
+                )
+            self.log.add(draft)
             drafts.append(draft)
         self.started += request.count
         return drafts
@@ -299,6 +314,7 @@ class Session:
         self.counts.recognized += on_path
         self.counts.spliced += max(len(found.known) - on_path, 0)
         self.counts.foreign += found.foreign
+        self.log.note_foreign(request, found, len(self.calls))
         self.counts.unserved.update(request.unserved)
 
     async def _sample_all(self, exchange: Exchange, drafts: Sequence[Draft]) -> list[ModelCall]:
@@ -326,6 +342,7 @@ class Session:
             self.open_calls -= 1
             if not done and draft.parent is not None and draft.parent.child is draft:
                 draft.parent.child = None  # its tokens can still be extended
+        draft.said = call.message
         self.calls.append(call)
         self._history.add(call)
         return call

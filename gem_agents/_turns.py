@@ -14,6 +14,23 @@ from gem_core.rollout import Generation, Turn
 from gem_core.rollout._trajectory import ContextMode
 
 
+@dataclass(frozen=True)
+class Reason:
+    """Why a row was opened.
+
+    Attributes:
+        kind: "first", "sample" (one of several answers to a request), "branch" (another call continues the
+            same answer), "repeated", "cut back", "tools", "no tools", "sub-agent", "conversation",
+            "compacted", "rewritten", "foreign", or "template".
+        text: The reason in words.
+        call: The response to which it refers; None if it refers to none.
+    """
+
+    kind: str
+    text: str
+    call: ModelCall | None = None
+
+
 @dataclass
 class Draft:
     """A prompt for which a response is to be sampled.
@@ -26,6 +43,8 @@ class Draft:
         segment: Index of the row of tokens that the prompt extends or begins.
         first: Number of tokens in the first prompt of that row.
         chain: Name of the tools and the conversation.
+        why: Why it begins a row; None if it goes on with one.
+        said: The response as the agent gets it; None before it is sampled.
     """
 
     request: Request
@@ -35,6 +54,8 @@ class Draft:
     segment: int
     first: int
     chain: str
+    why: Reason | None = None
+    said: ChatMessage | None = None
 
     @property
     def added(self) -> tuple[ChatMessage, ...]:

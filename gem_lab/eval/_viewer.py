@@ -27,6 +27,7 @@ from gem_core.advantages import Threads, returns, with_threads
 from gem_core.images import image_urls
 from gem_core.rollout import Episode, Turn
 from gem_lab.eval import _markup
+from gem_lab.eval._segments import HARNESS_KEYS, segments_of
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def write_page(
     Raises:
         OSError: The page cannot be written.
     """
-    index, texts, turns = [], [], []
+    index, texts, turns, segments = [], [], [], []
     vocabulary: dict[int, str | None] = {}
     strongest: float | None = None  # no turn has an advantage
     for episode in episodes:
@@ -81,6 +82,7 @@ def write_page(
         texts_of_turns = [_turn_texts(turn, vocabulary) for turn in episode.turns]
         texts.append(_inert(texts_of_turns))
         turns.append(_inert(_turn_entries(episode, texts_of_turns, discount)))
+        segments.append(_inert(segments_of(episode, vocabulary)))
     known = {id: text for id, text in vocabulary.items() if text is not None}
     number_of_turns = sum(entry["turns"] for entry in index)
     about = {
@@ -89,7 +91,7 @@ def write_page(
         "has_vocabulary": bool(known),
     }
     folder = files("gem_lab.eval")
-    script = folder.joinpath("viewer.js").read_text(encoding="utf-8")
+    script = "".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in ("segments", "viewer"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     values = {
         "POLICY": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
@@ -100,6 +102,7 @@ def write_page(
         "VOCABULARY": _inert(known),
         "TEXTS": "\n".join(texts),
         "TURNS": "\n".join(turns),
+        "SEGMENTS": "\n".join(segments),
         "SCRIPT": script,
     }
     template = folder.joinpath("viewer.html").read_text(encoding="utf-8")
@@ -111,6 +114,7 @@ def write_page(
 
 def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
     metadata = data_without_secrets(episode.metadata)
+    hidden = {"gamma", *HARNESS_KEYS} if isinstance(metadata.get("gateway"), dict) else {"gamma"}
     return {
         "env": without_secrets(episode.env_id),
         "run": str(episode.metadata.get("run", "")),
@@ -125,7 +129,7 @@ def _index_entry(episode: Episode, gamma: float) -> dict[str, Any]:
         "mode": episode.context_mode,
         "kwargs": data_without_secrets(episode.env_kwargs),
         "gamma": gamma,
-        "metadata": {key: value for key, value in metadata.items() if key != "gamma"},
+        "metadata": {key: value for key, value in metadata.items() if key not in hidden},
     }
 
 
@@ -164,6 +168,8 @@ def _turn_entries(
             "info": _readable_info(turn.info),
             "images": _images(turn.observation),
             "final_images": _images(turn.info.get("final_obs", "")),
+            "thread": turn.thread,
+            "parent": turn.parent,
             "markup": [_markup.parse(text or "") for text in texts_of_turn[:2]],
         }
         for turn, texts_of_turn, return_to_go in zip(episode.turns, texts, to_go, strict=True)

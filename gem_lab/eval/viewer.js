@@ -15,6 +15,7 @@ const vocabulary = JSON.parse(block("vocabulary"));
 // One line of JSON per episode, parsed when the episode is opened: a trace may hold thousands.
 const textLines = block("texts").trim().split("\n");
 const turnLines = block("turns").trim().split("\n");
+const segmentLines = block("segments").trim().split("\n");
 let lowerTexts = null;
 // A common prefix such as "game:" would leave less space for the parts that distinguish the ids.
 const withoutFolder = (env) => env.replace(/^[^(]*[\\/](?=[^(\\/]+\.py:)/, "") || "(no id)";
@@ -283,11 +284,12 @@ function tokenSpans(ids, logprobs, kind) {
   });
 }
 
-function turnCard(number, texts, turn) {
-  const [observation, response, action] = texts;
+function turnCard(number, texts, turns, segments) {
+  const [observation, response, action] = texts, turn = turns[number];
   const bar = make("div", { class: "bar" }, make("h3", { text: `Turn ${number + 1}` }),
     chip("reward", format(turn.reward, true)), chip("return-to-go", format(turn.return_to_go, true)),
     ...(about.max_advantage === null ? [] : [advantageChip(turn.advantage, about.max_advantage)]));
+  bar.append(...segmentChips(segments, turns, number));
   if (turn.info.invalid) bar.append(chip("invalid", turn.info.invalid, "bad"));
   const counted = turn.info.reply || {}; // token counts from an endpoint, which returns no tokens
   const given = turn.response_ids.length || counted.response_tokens || 0;
@@ -296,7 +298,7 @@ function turnCard(number, texts, turn) {
   if (prompt || given) {
     bar.append(make("span", { class: "space" }), make("span", { class: "soft", text: `${prompt} + ${given} tokens` }));
   }
-  const card = make("article", { class: "turn" }, bar);
+  const card = make("article", { class: isSideTurn(segments, turns, number) ? "turn side" : "turn" }, bar);
   const shownParts = make("div", { class: "part observation" }, make("h4", { text: "observation" }),
     shownText(observation, turn.markup[0]));
   for (const image of turn.images) shownParts.append(make("img", { src: image, alt: "image of the observation" }));
@@ -345,7 +347,7 @@ function renderEpisode() {
     return;
   }
   const episode = episodes[number];
-  const texts = JSON.parse(textLines[number]), turns = JSON.parse(turnLines[number]);
+  const texts = JSON.parse(textLines[number]), turns = JSON.parse(turnLines[number]), segments = JSON.parse(segmentLines[number]);
   const tokens = turns.reduce((sum, turn) => sum + (turn.response_ids.length || (turn.info.reply || {}).response_tokens || 0), 0);
   const step = (label, offset) => {
     const button = make("button", { text: label, title: offset < 0 ? "Previous (k)" : "Next (j)" });
@@ -381,7 +383,8 @@ function renderEpisode() {
       about.has_vocabulary ? "" : ". The trace contains no token texts; pass --tokenizer to see them."));
   }
   if (turns.length > 1) pane.append(rewardStrip(turns));
-  pane.append(...turns.map((turn, place) => turnCard(place, texts[place], turn)));
+  pane.append(...segmentParts(segments, turns, episode.trainable));
+  pane.append(...turns.map((_, place) => turnCard(place, texts[place], turns, segments)));
   if (number !== openNumber) pane.scrollTop = 0;
   openNumber = number;
   scrolledTurn = "";

@@ -8,11 +8,14 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
 from gem_core.images import image_part, image_urls, text_part
 from gem_lab.eval._viewer import write_page
+from tests.eval.test_segments import GATEWAY, LOG, SHAPES
+from tests.eval.test_segments import TEXTS as CHARACTERS
 from tests.eval.traces import EVIL, TEXTS, episode, several, turn
 from tests.support import PIXEL
 
@@ -160,6 +163,60 @@ def test_markdown_and_formulas_are_shown_on_request(tmp_path, browse):
     assert "<title>broken" not in document
     assert "onerror=alert(1)&gt;" in document
     assert "<strong>" not in browse("")
+
+
+def text(document: str, selector: str) -> list[str]:
+    """Return the texts of the table rows with an attribute."""
+    found = re.findall(rf"<tr {selector}.*?</tr>", document, re.DOTALL)
+    texts = [" ".join(html.unescape(re.sub(r"<[^>]+>", " ", row)).split()) for row in found]
+    return [text.replace("\N{EN DASH}", "-") for text in texts]
+
+
+def test_an_episode_of_one_row_has_no_tables(tmp_path, browse):
+    write_page(several(), tmp_path / "page.html", token_text=TEXTS.get)
+    document = browse("episode=0")
+    assert [id for id in ("segments", "threads", "aside", "harness") if f'id="{id}"' in document] == []
+    assert "row" not in section(document, "episode")
+
+
+def test_rows_are_shown_with_their_turns_tokens_and_reasons(tmp_path, browse):
+    write_page([SHAPES["observation rewritten"][0]], tmp_path / "page.html", token_text=CHARACTERS.get)
+    document = browse()
+    first, second = text(document, "data-row")
+    assert first.endswith("1-2 35 37 7 the first turn")
+    assert "3 86 1 0 the prompt differs from token 27 on ( turn 1 )" in second
+    assert second.endswith("in the prompt of turn 1 : agent. Find the gem. <th → a pearl. <th")
+    assert document.count('<rect x="') >= 3
+    cards = " ".join(re.findall(r'<article class="turn">.*?</h3>(.*?)</div>', document, re.DOTALL))
+    labels = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", cards)).split())
+    assert re.findall(r"(?:begins )?row \d", labels) == ["begins row 1", "row 1", "begins row 2"]
+
+
+def test_threads_are_shown_with_the_turns_they_belong_to(tmp_path, browse):
+    write_page([SHAPES["sub-agent"][0]], tmp_path / "page.html", token_text=CHARACTERS.get)
+    document = browse()
+    assert text(document, "data-thread") == ["0 1, 4 - - main", "1 2-3 turn 1 turn 1 sub-agent"]
+    assert document.count('<article class="turn side">') == 2
+    assert "thread 1 sub-agent" in " ".join(section(document, "episode").split())
+
+
+def test_hostile_texts_of_an_agent_are_inert(tmp_path, browse):
+    metadata = {"gateway": {**GATEWAY, "unserved": [EVIL]}, "gateway_log": LOG, "harness_error": EVIL}
+    hostile = replace(SHAPES["observation rewritten"][0], metadata=metadata)
+    write_page([hostile], tmp_path / "page.html", token_text=lambda id: f"</script>{EVIL}")
+    document = browse()
+    assert "<img" not in document
+    assert "<title>broken" not in document
+    assert EVIL in text(document, "data-row")[1]
+    assert [row.partition(" </script>")[0] for row in text(document, "data-aside")] == [
+        "refused turn 1 not_found", "not sampled here turn 2 3 times", "lost the start 7 tokens",
+    ]  # fmt: skip
+    bar = " ".join(section(document, "harness").split())
+    assert bar.startswith(
+        "agent calls 3 answers recognized 1 of 2 rows 2 foreign answers 1 lost 1 refused 1 no effect </s"
+    )
+    assert "agent failed </script>" in bar
+    assert "gateway" not in section(document, "episode")
 
 
 def test_an_address_leads_to_a_step_a_turn_and_a_row(tmp_path, browse):

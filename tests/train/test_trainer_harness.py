@@ -20,7 +20,8 @@ def episodes_in(folder: Path) -> list[dict[str, Any]]:
     """Return the episodes of training, without what the gateway adds."""
     lines = [json.loads(line) for path in sorted(folder.rglob("traces.jsonl")) for line in path.open()]
     for line in lines:
-        line["metadata"].pop("gateway", None)
+        for name in ("gateway", "gateway_log"):
+            line["metadata"].pop(name, None)
     return lines
 
 
