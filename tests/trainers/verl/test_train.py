@@ -150,14 +150,23 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 
 
 @pytest.mark.full
-def test_rebuilt_contexts(tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any) -> None:
-    """With a base model, as above."""
+@pytest.mark.parametrize("context", ["rebuild", "template"])
+def test_contexts_with_a_row_per_turn(
+    context: str, tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    """With a base model, as above; the chat template writes the number of messages first."""
+    counting = tmp_path / "counting.jinja"
+    counting.write_text("{{ messages | length }}" + warm_tokenizer.chat_template)
+    words = {
+        "rebuild": ['+gem.wrappers="spy,concat_with_action"'],
+        "template": [f"+gem.chat_template={counting}"],
+    }
     run = harness.run_verl(
         tmp_path,
         base,
         "trainer.v1.trainer_mode=gem_sync",
-        "+gem.context=rebuild",
-        '+gem.wrappers="spy,concat_with_action"',
+        f"+gem.context={context}",
+        *words[context],
         "trainer.val_before_train=False",
         "trainer.test_freq=3",
     ).check()
@@ -168,6 +177,8 @@ def test_rebuilt_contexts(tmp_path: Path, base: Path, warm_tokenizer: Any, model
     for update, metrics in zip(updates, steps, strict=True):
         mine = assert_update_is_right(update, episodes, warm_tokenizer, model)
         assert len(mine) == 8
+        rows = [row for row in update.rows if not row.is_pad]
+        assert len(rows) == sum(len(episode.rewards) for episode in mine) > 8
         assert_metrics_are_right(metrics, mine)
     for env_id in (GUESS, MASTERMIND):
         score, whole = (
