@@ -47,7 +47,7 @@ SIDE_BY_SIDE = (
 """Sessions of `three_at_a_time`, longest first, so that no long session runs alone at the end."""
 
 TIME_LIMIT = 55 * 60 if os.environ.get("CI") else None
-"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 15 minutes."""
+"""Seconds for `three_at_a_time`, so that CI ends with a report; two quiet cores need about 25 minutes."""
 
 RESULTS = Path(".nox/results")
 NPM_TOKENIZERS = (
@@ -529,7 +529,8 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def consistency(session: nox.Session) -> None:
     """Compare the records of the trainers' sessions with gem_core; with ROLL_HOME ROLL's, too."""
-    trainers = ["verl", "openrlhf", "oat", "rl2", "trl", *["roll"] * bool(os.environ.get("ROLL_HOME"))]
+    trainers = ["verl", "openrlhf", "oat", "oat-rows", "rl2", "trl", "trl-rows"]
+    trainers += ["roll"] * bool(os.environ.get("ROLL_HOME"))
     page = "runs/consistency/index.html"
     session.run("gem-core", "consistency", "--trainers", *trainers, "--html", page)
 

@@ -110,7 +110,9 @@ def _order(played: Played) -> tuple[bool, list[int]]:
 def _compare_rollout(mine: Played, theirs: Played, level: ConsistencyLevel) -> None:
     where = f"{mine.env_id}, seed {mine.seed}"
     carried = [
-        name for name in ("trainable", "token_ids", "turn_ids", *FLAGS) if name not in level.not_carried
+        name
+        for name in ("trainable", "token_ids", "turn_ids", "row_lengths", *FLAGS)
+        if name not in level.not_carried
     ]
     for name in carried:
         if getattr(mine, name) != getattr(theirs, name):

@@ -29,7 +29,8 @@ class Played:
         env_id: Environment id of the task.
         seed: Random seed of the task.
         trainable: Whether the episode is in the loss. If not, the following fields are empty.
-        token_ids: Tokens of the whole row, from the first prompt to the last response.
+        token_ids: Tokens of the whole row, from the first prompt to the last response; of several rows, one
+            after the other.
         turn_ids: Turn of each token; -1 for tokens that the model did not generate.
         rewards: Reward of each turn; None if the trainer does not pass them on.
         terminated: Flag of `gem_core.rollout.Episode`; None if the trainer does not pass it on.
@@ -37,6 +38,7 @@ class Played:
         stop_reason: Stop reason of `gem_core.rollout.Episode`; None if the trainer does not pass it on.
         advantages: Advantage of each turn, as used by the loss.
         spread: Largest difference between the advantages of the tokens of one turn.
+        row_lengths: Number of tokens of each row; empty if the episode is one row.
     """
 
     env_id: str
@@ -50,6 +52,7 @@ class Played:
     stop_reason: str | None = None
     advantages: list[float] = field(default_factory=list)
     spread: float = 0.0
+    row_lengths: list[int] = field(default_factory=list)
 
     @classmethod
     def from_episode(cls, episode: Episode) -> Played:
@@ -57,8 +60,10 @@ class Played:
         played = cls(episode.env_id, episode.seed or 0, episode.trainable)
         played.copy_outcome(episode)
         if episode.trainable:
-            (row,) = episode.rows()
-            played.token_ids, played.turn_ids = row.token_ids, row.turn_ids
+            rows = episode.rows()
+            played.token_ids = [token for row in rows for token in row.token_ids]
+            played.turn_ids = [row.turns[turn] if turn >= 0 else -1 for row in rows for turn in row.turn_ids]
+            played.row_lengths = [len(row) for row in rows] if len(rows) > 1 else []
             played.advantages = [turn.advantage or 0.0 for turn in episode.turns]
         return played
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from gem_core.rollout import Episode, Turn
 from gem_lab.consistency import Played, Record, compare
 from gem_lab.consistency._compare import Comparison
 from gem_lab.train._batches import policy_gradient
-from tests.consistency.scenario import Scenario
+from tests.consistency.scenario import NOTE, Scenario
 from tests.trainers.evidence import Row, Update, load_weights
 
 _TASK = re.compile(r"Task (\d+)\.")
@@ -32,7 +34,7 @@ def turn_ids_of(mask: Sequence[int]) -> list[int]:
 
 
 def carried_episodes(spy: Path) -> list[tuple[list[int], Episode]]:
-    """Return the tokens of each row and the outline of its episode, from ``carried.jsonl`` of a spy."""
+    """Return the tokens of each episode's first row and its outline, from ``carried.jsonl`` of a spy."""
     lines = [json.loads(line) for line in (spy / "carried.jsonl").read_text().splitlines()]
     return [(line["token_ids"], Episode.from_dict(line["episode"])) for line in lines]
 
@@ -71,15 +73,7 @@ def from_turns(rows: Iterable[Row], carried: Iterable[Episode], tokenizer: Any) 
         carried: Outline of each episode; their order is unrelated to the rows.
         tokenizer: Tokenizer of the model.
     """
-    left = sorted(rows, key=lambda row: len(row.prompt) + len(row.response))
-    chains = []
-    while left:
-        chain = [left.pop()]  # the longest remaining row ends an episode
-        while before := [row for row in left if _goes_before(row, chain[0])]:
-            chain.insert(0, before[-1])
-            left.remove(before[-1])
-        chains.append(chain)
-    found = []
+    chains, found = _chains(rows, list), []
     for outline in carried:
         made = Played(outline.env_id, outline.seed or 0, outline.trainable)
         made.copy_outcome(outline)
@@ -96,9 +90,115 @@ def from_turns(rows: Iterable[Row], carried: Iterable[Episode], tokenizer: Any) 
     return found
 
 
-def _goes_before(row: Row, later: Row) -> bool:
-    tokens = row.prompt + row.response
-    return len(tokens) < len(later.prompt) and later.prompt[: len(tokens)] == tokens
+def _chains(rows: Iterable[Row], read: Callable[[list[int]], Any]) -> list[list[Row]]:
+    """Return the rows of each episode in order: the prompt of a row begins with all of the row before it.
+
+    Args:
+        rows: Rows of the loss.
+        read: Returns what is compared of a row's tokens: the tokens, or their text.
+    """
+    left = sorted(
+        ((read(row.prompt), read(row.prompt + row.response), row) for row in rows), key=lambda of: len(of[1])
+    )
+    chains = []
+    while left:
+        start, _, row = left.pop()  # the longest remaining row ends an episode
+        chain = [row]
+        while before := [of for of in left if len(of[1]) < len(start) and start[: len(of[1])] == of[1]]:
+            left.remove(before[-1])
+            start, _, row = before[-1]
+            chain.insert(0, row)
+        chains.append(chain)
+    return chains
+
+
+def chains_of(rows: Iterable[Row], tokenizer: Any) -> list[list[Row]]:
+    """Return the rows of each episode in order; each shows the text of the one before (`REWRITING`)."""
+    left = [row for row in rows if not row.is_pad]
+    return _chains(left, lambda ids: tokenizer.decode(ids).removeprefix(NOTE))
+
+
+def unweighted(chains: Sequence[Sequence[Row]]) -> list[list[Row]]:
+    """Return the rows of each episode without the factors that a mean over rows of means needs.
+
+    The factors make each token weigh as in a mean over episodes of means, see `gem_core.trainers._weights`.
+    """
+    rows_per_episode = sum(map(len, chains)) / len(chains)
+    found = []
+    for chain in chains:
+        tokens = sum(sum(row.mask) for row in chain)
+        factors = [sum(row.mask) / tokens * rows_per_episode for row in chain]
+        pairs = zip(chain, factors, strict=True)
+        found.append([replace(row, advantages=[a / factor for a in row.advantages]) for row, factor in pairs])
+    return found
+
+
+def from_row_means(
+    rows: Iterable[Row], carried: Iterable[tuple[list[int], Episode]], tokenizer: Any
+) -> list[Played]:
+    """Return the episodes of a trainer with several rows per episode, whose loss averages over rows of means.
+
+    Args:
+        rows: Rows as the loss consumed them.
+        carried: See `from_chains`.
+        tokenizer: Tokenizer of the model.
+    """
+    return from_chains(unweighted(chains_of(rows, tokenizer)), carried, tokenizer)
+
+
+def joined_turns(chain: Sequence[Row]) -> list[Row]:
+    """Join rows of one turn each where the prompt of a row begins with the tokens of the row before it."""
+    parts: list[list[Row]] = []
+    for row in chain:
+        before = parts[-1][-1].prompt + parts[-1][-1].response if parts else []
+        if before and row.prompt[: len(before)] == before:
+            parts[-1].append(row)
+        else:
+            parts.append([row])
+    return [_joined(part) for part in parts]
+
+
+def from_chains(
+    chains: Iterable[Sequence[Row]], carried: Iterable[tuple[list[int], Episode]], tokenizer: Any
+) -> list[Played]:
+    """Return the episodes of a trainer with several rows per episode.
+
+    Args:
+        chains: The rows of each episode in order, with the advantages of its turns.
+        carried: The first tokens, which may be none, and the outline of each episode.
+        tokenizer: Tokenizer of the model.
+    """
+    left, found = [of_rows(chain, tokenizer) for chain in chains], []
+    for tokens, outline in carried:
+        made = Played(outline.env_id, outline.seed or 0, outline.trainable)
+        if outline.trainable:
+            wanted = (outline.seed, tokens, len(outline.turns))
+            played = (
+                one for one in left if (one.seed, one.token_ids[: len(tokens)], len(one.advantages)) == wanted
+            )
+            made = next(played)
+            left.remove(made)
+            made.env_id = outline.env_id
+        made.copy_outcome(outline)
+        found.append(made)
+    assert not left, f"the rows of {len(left)} episodes belong to none that was carried"
+    return found
+
+
+def of_rows(chain: Sequence[Row], tokenizer: Any) -> Played:
+    """Return seed, tokens, turns, and advantages of an episode from its rows."""
+    made, turns = Played("", task_seed(chain[0].prompt, tokenizer)), 0
+    token_advantages: list[float] = []
+    for row in chain:
+        part = Played("", 0)
+        fill(part, row)
+        made.token_ids += part.token_ids
+        made.turn_ids += [turn + turns if turn >= 0 else -1 for turn in part.turn_ids]
+        token_advantages += [0.0] * len(row.prompt) + row.advantages
+        turns += len(part.advantages)
+    made.row_lengths = [len(row.prompt) + len(row.response) for row in chain] if len(chain) > 1 else []
+    made.read_advantages(token_advantages)
+    return made
 
 
 def _joined(chain: Sequence[Row]) -> Row:
@@ -128,7 +228,9 @@ def task_seed(token_ids: Sequence[int], tokenizer: Any) -> int:
     return int(found[1])
 
 
-def gradient_difference(update: Update, core: Record, model: Any, factor: float = 1.0) -> float:
+def gradient_difference(
+    update: Update, core: Record, model: Any, factor: float = 1.0, *, of_means: bool = False
+) -> float:
     """Return |gradient - reference| / |reference|, with the reference trainer's gradient on `core`.
 
     Args:
@@ -136,9 +238,17 @@ def gradient_difference(update: Update, core: Record, model: Any, factor: float 
         core: Expected inputs of the step.
         model: Model of the same architecture, in float32.
         factor: Known factor of the trainer's objective relative to the mean over tokens.
+        of_means: Whether it is a mean over episodes of the means over their tokens.
     """
     load_weights(model, update.weights)
-    wanted = list(policy_gradient(model, [episode_of(played) for played in core.episodes]).values())
+    episodes = [episode_of(played) for played in core.episodes if played.trainable]
+    if of_means:
+        tokens = sum(episode.num_response_tokens for episode in episodes)
+        for episode in episodes:
+            for turn in episode.turns:
+                weight = tokens / (len(episodes) * episode.num_response_tokens)
+                turn.advantage = (turn.advantage or 0.0) * weight
+    wanted = list(policy_gradient(model, episodes).values())
     pairs = list(zip(update.gradients, wanted, strict=True))
     gap = torch.cat([((0 if g is None else g / factor) - w).double().flatten() for g, w in pairs])
     return float(gap.norm() / torch.cat([w.double().flatten() for w in wanted]).norm())
@@ -158,10 +268,12 @@ def lengths(played: Played) -> list[tuple[int, int]]:
 def episode_of(played: Played) -> Episode:
     """Return an episode with the same tokens, rewards, and advantages."""
     turns, start, ids = [], 0, played.token_ids
+    begins = {0, *accumulate(played.row_lengths)}
     values = zip(lengths(played), played.rewards or [], played.advantages, strict=True)
     for (context, size), reward, advantage in values:
         middle, end = start + context, start + context + size
         turn = Turn(ids[start:middle], ids[middle:end], [0.0] * size, reward, "", "", "stop", {}, advantage)
+        turn.parent = None if start in begins else -1
         turns.append(turn)
         start = end
     return Episode(played.env_id, played.seed, turns, True, False, "terminated", trainable=played.trainable)

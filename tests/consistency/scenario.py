@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import gem_core
 from gem_chat import AppendContext
+from gem_chat._template_context import TemplateContext
 from gem_core import Env
 from gem_core._util.files import write_atomically
 from gem_core.advantages import rebn
@@ -37,6 +38,16 @@ MAX_TURNS = 4
 TOKENS_PER_TURN = 24
 TOKENS = 320
 """Maximum number of tokens of an episode, including prompt and observations."""
+
+NOTE = "<|system|>later<|end|>"
+REWRITING = (
+    "{{ '" + NOTE + "' if messages | length > 3 }}"
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content + '<|end|>' }}{% endfor %}"
+    "{{ '<|assistant|>' if add_generation_prompt }}"
+)
+"""Chat template of the same step with several rows per episode: once the history has two turns, each prompt
+begins with a note, so the third turn begins another row. So does each turn after a response that the template
+writes with other tokens than were sampled."""
 
 Script: TypeAlias = dict[str, list[gem_script.Answer]]
 """Maps a prompt to its answers, in the order of the requests."""
@@ -73,6 +84,16 @@ class Scenario:
         return self.folder / "script.json"
 
     @property
+    def rows_script(self) -> Path:
+        """The script of the step with several rows per episode."""
+        return self.folder / "script-rows.json"
+
+    @property
+    def rows_template(self) -> Path:
+        """File with `REWRITING`."""
+        return self.folder / "rows.jinja"
+
+    @property
     def records(self) -> Path:
         return self.folder / "records"
 
@@ -84,7 +105,12 @@ class Scenario:
         return str(json.loads((self.model / "gem_tiny.json").read_text())["sha256"])
 
     def core(self, name: str = "core") -> Record:
-        """Return gem_core's record of the step; "core-without-budget" has no limit on an episode's tokens."""
+        """Return gem_core's record of the step.
+
+        Args:
+            name: "core", or "core-rows" for several rows per episode; "-without-budget" at the end for no
+                limit on an episode's tokens.
+        """
         return Record.read(self.records / f"{name}.json")
 
 
@@ -114,7 +140,7 @@ def scenario() -> Scenario:
 
 
 def make(made: Scenario) -> None:
-    """Make the model, play the tasks with gem_core, and record requests and answers."""
+    """Make the model, and play the tasks with gem_core, with one row per episode and with several."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from gem_lab.train import TinyOptions, save_tiny
@@ -123,7 +149,16 @@ def make(made: Scenario) -> None:
     save_tiny(made.model, options)
     tokenizer = AutoTokenizer.from_pretrained(made.model)
     model = AutoModelForCausalLM.from_pretrained(made.model, attn_implementation="eager").float().eval()
-    context = AppendContext(tokenizer)
+    write_atomically(made.rows_template, [REWRITING])
+    rewriting = TemplateContext(tokenizer, chat_template=REWRITING)
+    record_step(made, "core", AppendContext(tokenizer), made.script, tokenizer, model)
+    record_step(made, "core-rows", rewriting, made.rows_script, tokenizer, model)
+
+
+def record_step(
+    made: Scenario, name: str, context: Context, answers: Path, tokenizer: Any, model: Any
+) -> None:
+    """Play the tasks with gem_core; record the episodes as `name`, and requests and answers in a script."""
     pairs = [(task, sample) for task in tasks() for sample in range(SAMPLES)]
     asked: Script = defaultdict(list)
     unlimited = []
@@ -132,8 +167,8 @@ def make(made: Scenario) -> None:
         programs = TOOL_PROGRAMS if task["env_id"] == TOOL else PROGRAMS
         policy = Behavior(env, programs[index % len(programs)], tokenizer, model, asked)
         unlimited.append(play(env, task, policy, context, None))
-    write_atomically(made.script, [json.dumps(asked)])
-    script = gem_script.Script(made.script)
+    write_atomically(answers, [json.dumps(asked)])
+    script = gem_script.Script(answers)
     limited = [
         play(
             EnvChoice.of(task).make("named"),
@@ -145,12 +180,11 @@ def make(made: Scenario) -> None:
         for task, _ in pairs
     ]
     made.records.mkdir(parents=True, exist_ok=True)
-    for name, episodes in (("core-without-budget", unlimited), ("core", limited)):
+    for of, episodes in ((f"{name}-without-budget", unlimited), (name, limited)):
         versions = {"gem-core": gem_core.__version__}
         played = [Played.from_episode(episode) for episode in with_advantages(episodes)]
-        Record(name, versions, "run_episode, rebn", made.model_hash(), played).write(
-            made.records / f"{name}.json"
-        )
+        record = Record(of, versions, "run_episode, rebn", made.model_hash(), played)
+        record.write(made.records / f"{of}.json")
 
 
 def play(env: Env, task: TaskRow, policy: Policy, context: Context, tokens: int | None) -> Episode:

@@ -56,6 +56,7 @@ def test_rewards_are_compared_as_float32() -> None:
     [
         ("token_ids", [9, 2, 3, 4, 6], 1),
         ("turn_ids", [-1, 0, 1, 1, 1], 1),
+        ("row_lengths", [3, 2], 1),
         ("rewards", [0.1], 1),
         ("stop_reason", "max_turns", 1),
         ("truncated", True, 1),

@@ -36,12 +36,15 @@ from tests.trainers.oat.test_learner import one_process as one_process
 
 @pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does")
 @pytest.mark.timeout(900)
-def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("several", [False, True])
+def test_the_shared_step(several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several rows per episode, the template rewrites the history; Oat always has a row per turn."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
-    core = shared.core()
-    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    name, reference = ("oat-rows", "core-rows") if several else ("oat", "core")
+    core = shared.core(reference)
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.rows_script if several else shared.script))
     turns = sum(len(episode.advantages) for episode in core.episodes)
     flags = {
         "gamma": str(GAMMA),
@@ -59,11 +62,17 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         "max_train": str(turns),
         "wrappers": "named",
     }
+    if several:
+        flags |= {"context": "template", "chat_template": str(shared.rows_template)}
     run = harness.run_oat(tmp_path, shared.model, **flags).check()
     (update,) = spied.updates(run.spy)
     tokenizer = AutoTokenizer.from_pretrained(shared.model)
-    outlines = [episode for _, episode in assemble.carried_episodes(run.spy)]
-    episodes = assemble.from_turns(update.rows, outlines, tokenizer)
+    carried = assemble.carried_episodes(run.spy)
+    if several:
+        chains = [assemble.joined_turns(chain) for chain in assemble.chains_of(update.rows, tokenizer)]
+        episodes = assemble.from_chains(chains, carried, tokenizer)
+    else:
+        episodes = assemble.from_turns(update.rows, [episode for _, episode in carried], tokenizer)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
     tokens = sum(turn >= 0 for episode in core.episodes for turn in episode.turn_ids)
     factor = tokens / (
@@ -71,7 +80,9 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )  # Oat sums over tokens and divides by a constant and the number of rows
     gradient = assemble.gradient_difference(update, core, model, factor)
     words = " ".join(harness.command(shared.model, tmp_path, **flags)[1:])
-    comparison = assemble.judge(shared, "oat", ["oat-llm", "torch"], words, episodes, gradient)
+    comparison = assemble.judge(
+        shared, name, ["oat-llm", "torch"], words, episodes, gradient, reference=reference
+    )
     assert comparison.equal, comparison
 
 

@@ -35,8 +35,10 @@ from tests.trainers.openrlhf.args import experience_maker, experiences
     not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
 )
 @pytest.mark.timeout(1200)
-def test_the_shared_step(tmp_path: Path) -> None:
-    from transformers import AutoModelForCausalLM
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_shared_step(several: bool, tmp_path: Path) -> None:
+    """With several rows per episode, the loss is a mean over rows."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
     write(tasks(), tmp_path / "rows.jsonl")
@@ -52,16 +54,27 @@ def test_the_shared_step(tmp_path: Path) -> None:
         "gem.wrappers": "named",
         "ckpt.disable_ds": None,
     }
-    environment = {"GEM_SCRIPT": str(shared.script)}
+    if several:
+        flags |= {"gem.context": "template", "gem.chat_template": str(shared.rows_template)}
+        flags |= {"actor.loss_agg_mode": "seq-mean-token-mean"}
+    environment = {"GEM_SCRIPT": str(shared.rows_script if several else shared.script)}
     run = harness.run_openrlhf(
         tmp_path, shared.model, tmp_path / "rows.jsonl", flags, scheme="off", environment=environment
     ).check()
     (update,) = spied.updates(run.spy)
-    episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))
+    carried, name, reference = assemble.carried_episodes(run.spy), "openrlhf", "core"
+    if several:
+        tokenizer = AutoTokenizer.from_pretrained(shared.model)
+        episodes = assemble.from_row_means(update.rows, carried, tokenizer)
+        name, reference = "openrlhf-rows", "core-rows"
+    else:
+        episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared.core(), model)
+    gradient = assemble.gradient_difference(update, shared.core(reference), model, of_means=several)
     words = " ".join(harness.words(flags))
-    comparison = assemble.judge(shared, "openrlhf", ["openrlhf", "torch"], words, episodes, gradient)
+    comparison = assemble.judge(
+        shared, name, ["openrlhf", "torch"], words, episodes, gradient, reference=reference
+    )
     assert comparison.equal, comparison
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.consistency.scenario import (
     scenario,
     tasks,
 )
+from tests.trainers.evidence import Row
 from tests.trainers.rl2 import harness, spied
 from tests.trainers.rl2.configs import gem_config
 from tests.trainers.rl2.test_estimators import batch
@@ -83,6 +85,17 @@ def played_of(
     return found
 
 
+def joined_rows(each: Iterable[Played], rows: Iterable[Row], tokenizer: Any) -> list[Played]:
+    """Return the episodes of which `each` holds the rows."""
+    found, of_row = [], {tuple(row.token_ids): row for row in each}
+    for chain in assemble.chains_of(rows, tokenizer):
+        parts = [of_row.pop((*row.prompt, *row.response)) for row in chain]
+        made = assemble.of_rows(chain, tokenizer)
+        rewards = [reward for part in parts for reward in part.rewards or []]
+        found.append(replace(made, env_id=parts[0].env_id, rewards=rewards))
+    return found
+
+
 WORDS = {
     "index": [
         f"train_data.prompts_per_rollout={TASKS}",
@@ -105,14 +118,32 @@ WORDS = {
 @pytest.mark.skipif(not os.environ.get("GEM_CORE_RL2"), reason="runs the trainer: `nox -s rl2` does")
 @pytest.mark.imports("index")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("version", ["index", pytest.param("tree", marks=pytest.mark.tree)])
-def test_the_shared_step(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("version", "several"),
+    [
+        ("index", False),
+        pytest.param("tree", False, marks=pytest.mark.tree),
+        pytest.param("tree", True, marks=[pytest.mark.tree, pytest.mark.full]),
+    ],
+)
+def test_the_shared_step(
+    version: str, several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With several rows per episode, the template rewrites the history.
+
+    There, the index version keeps sampled tokens where the template writes their text with other ones, so its
+    prompts are not gem_core's.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
     tasks()  # registers the environments in this process, which writes the data
-    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.rows_script if several else shared.script))
     words = [f"adv.gamma={GAMMA}", *WORDS[version]]
+    name, reference = "rl2" if version == "index" else "rl2-tree", WITHOUT_BUDGET
+    if several:
+        words += ["+gem.context=template", f"+gem.chat_template={shared.rows_template}"]
+        name, reference = f"{name}-rows", "core-rows-without-budget"
     checkout = {} if version == "index" else {"RL2": "source tree"}
     run = harness.run_rl2(
         tmp_path,
@@ -134,15 +165,19 @@ def test_the_shared_step(version: str, tmp_path: Path, monkeypatch: pytest.Monke
         failed = [one for one in read_traces(tmp_path / "traces" / "train.jsonl") if not one.trainable]
         assert failed
     episodes = played_rows(run.spy, tokenizer, failed)
-    gradient = assemble.gradient_difference(update, shared.core(WITHOUT_BUDGET), model)
+    if several:
+        trained = [row for row in episodes if row.trainable]
+        failures = [row for row in episodes if not row.trainable]
+        episodes = [*joined_rows(trained, update.rows, tokenizer), *failures]
+    gradient = assemble.gradient_difference(update, shared.core(reference), model)
     comparison = assemble.judge(
         shared,
-        "rl2" if version == "index" else "rl2-tree",
+        name,
         ["rl-square", "torch"] if version == "index" else ["torch"],
         " ".join(words),
         episodes,
         gradient,
-        reference=WITHOUT_BUDGET,
+        reference=reference,
         not_carried=NOT_CARRIED,
         checkout=checkout,
     )

@@ -102,7 +102,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     made = scenario()
     with pytest.MonkeyPatch.context() as monkeypatch:
-        shared.answer_from_script(monkeypatch, made)
+        shared.answer_from_script(monkeypatch, made.script)
         trainer = shared.make_trainer(folder, made, per_device_train_batch_size=TASKS * SAMPLES // world)
         trainer.train()
     (update,), (episodes,) = trainer.updates, trainer.rollouts

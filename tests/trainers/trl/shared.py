@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,15 @@ def settings(**changes: Any) -> dict[str, Any]:
     }
 
 
+ROWS = {"loss_type": "grpo", "beta": 0.0}
+"""TRL's settings for several rows per episode: the mean over rows of the means over their tokens."""
+
+
+def row_options(shared: Scenario) -> GemConfig:
+    """Return the options of the step with several rows per episode."""
+    return replace(OPTIONS, context="template", chat_template=str(shared.rows_template))
+
+
 def make_trainer(
     folder: Path, shared: Scenario, options: GemConfig = OPTIONS, **changes: Any
 ) -> harness.Spied:
@@ -58,9 +68,9 @@ def make_trainer(
     return trainer
 
 
-def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> None:
-    """Let the sampler answer from the script instead of the model."""
-    scripted = scenario.Scripted(Script(shared.script))
+def answer_from_script(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    """Let the sampler answer from a script instead of the model."""
+    scripted = scenario.Scripted(Script(path))
 
     async def generate(self: Any, prompt_ids: Any, *, max_tokens: int, request_id: str) -> Generation:
         return await scripted.generate(prompt_ids, max_tokens=max_tokens, request_id=request_id)
@@ -69,7 +79,7 @@ def answer_from_script(monkeypatch: pytest.MonkeyPatch, shared: Scenario) -> Non
 
 
 def carried(episodes: Iterable[Episode]) -> list[tuple[list[int], Episode]]:
-    """Return tokens and outline of each episode, as `tests.consistency.assemble.from_rows` takes them."""
+    """Return tokens of the first row and outline of each episode, as `tests.consistency.assemble` needs."""
     return [
         (episode.rows()[0].token_ids if episode.trainable else [], without_tokens(episode))
         for episode in episodes

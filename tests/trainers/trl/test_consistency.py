@@ -23,7 +23,7 @@ from tests.trainers.trl import harness, shared
 def test_the_shared_step(tmp_path: Path, shared_step: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import AutoModelForCausalLM
 
-    shared.answer_from_script(monkeypatch, shared_step)
+    shared.answer_from_script(monkeypatch, shared_step.script)
     trainer = shared.make_trainer(tmp_path, shared_step)
     trainer.train()
     (update,) = trainer.updates
@@ -33,6 +33,28 @@ def test_the_shared_step(tmp_path: Path, shared_step: Scenario, monkeypatch: pyt
     gradient = assemble.gradient_difference(update, shared_step.core(), model)
     command = json.dumps({"GRPOConfig": shared.settings(), "GemConfig": asdict(shared.OPTIONS)})
     comparison = assemble.judge(shared_step, "trl", ["trl", "torch"], command, episodes, gradient)
+    assert comparison.equal, comparison
+
+
+def test_the_step_with_several_rows_per_episode(
+    tmp_path: Path, shared_step: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    shared.answer_from_script(monkeypatch, shared_step.rows_script)
+    options = shared.row_options(shared_step)
+    trainer = shared.make_trainer(tmp_path, shared_step, options, **shared.ROWS)
+    trainer.train()
+    (update,) = trainer.updates
+    (rollout,) = trainer.rollouts
+    tokenizer = AutoTokenizer.from_pretrained(shared_step.model)
+    episodes = assemble.from_row_means(update.rows, shared.carried(rollout), tokenizer)
+    model = AutoModelForCausalLM.from_pretrained(shared_step.model, attn_implementation="eager").float()
+    gradient = assemble.gradient_difference(update, shared_step.core("core-rows"), model, of_means=True)
+    command = json.dumps({"GRPOConfig": shared.settings(**shared.ROWS), "GemConfig": asdict(options)})
+    comparison = assemble.judge(
+        shared_step, "trl-rows", ["trl", "torch"], command, episodes, gradient, reference="core-rows"
+    )
     assert comparison.equal, comparison
 
 

@@ -37,7 +37,7 @@ Turns = Sequence[EpisodeTurns]
 
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch: pytest.MonkeyPatch, shared_step: Scenario) -> None:
-    shared.answer_from_script(monkeypatch, shared_step)
+    shared.answer_from_script(monkeypatch, shared_step.script)
 
 
 def step(made: Scenario, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Played]:

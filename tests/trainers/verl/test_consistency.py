@@ -31,11 +31,13 @@ from tests.trainers.verl.configs import verl_config
 
 @pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does")
 @pytest.mark.timeout(1200)
-def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import AutoModelForCausalLM
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_shared_step(several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several rows per episode, the loss is a mean over rows."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
-    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.rows_script if several else shared.script))
     sources = ",".join(f"'{source}'" for source in SOURCES)
     words = [
         "trainer.v1.trainer_mode=gem_sync",
@@ -53,12 +55,23 @@ def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         f"+gem.max_tokens_per_turn={TOKENS_PER_TURN}",
         "+gem.wrappers=named",
     ]
+    if several:
+        words += ["+gem.context=template", f"+gem.chat_template={shared.rows_template}"]
+        words += ["actor_rollout_ref.actor.loss_agg_mode=seq-mean-token-mean"]
     run = harness.run_verl(tmp_path, shared.model, *words).check()
     (update,) = spied.updates(run.spy)
-    episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))
+    carried, name, reference = assemble.carried_episodes(run.spy), "verl", "core"
+    if several:
+        tokenizer = AutoTokenizer.from_pretrained(shared.model)
+        episodes = assemble.from_row_means(update.rows, carried, tokenizer)
+        name, reference = "verl-rows", "core-rows"
+    else:
+        episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared.core(), model)
-    comparison = assemble.judge(shared, "verl", ["verl", "torch"], " ".join(words), episodes, gradient)
+    gradient = assemble.gradient_difference(update, shared.core(reference), model, of_means=several)
+    comparison = assemble.judge(
+        shared, name, ["verl", "torch"], " ".join(words), episodes, gradient, reference=reference
+    )
     assert comparison.equal, comparison
 
 
