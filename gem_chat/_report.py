@@ -17,6 +17,7 @@ from gem_chat._probes import ANSWERS, QUESTIONS, common_length
 from gem_chat._rebuild_context import RebuildContext
 from gem_chat._stop_ids import engine_stop_ids
 from gem_chat._template import Render, spellings_in
+from gem_chat._template_context import TemplateContext
 from gem_chat._thinking import ThinkingFormat, find_thinking
 from gem_core._thoughts import THOUGHT_CLOSE, THOUGHT_OPEN
 from gem_core.errors import ConfigError, UnknownName, UnsupportedTemplate
@@ -49,6 +50,7 @@ class TemplateReport:
 
     Attributes:
         rejected: Why a context that only appends rejects the template; None if it accepts it.
+        template_rejected: Why a context that renders the whole history rejects it; None if it accepts it.
         rebuild_rejected: Why a rebuilt context rejects it; None if it accepts it.
         ends: Texts of the tokens that end an answer in the history.
         stops: Texts of the tokens at which the engine stops by itself.
@@ -66,6 +68,7 @@ class TemplateReport:
     """
 
     rejected: str | None
+    template_rejected: str | None
     rebuild_rejected: str | None
     ends: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
@@ -108,15 +111,18 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
         ConfigError: The tokenizer cannot apply a template, or the variables do not fit.
     """
     context, rejected = _made(AppendContext, tokenizer, template_kwargs)
+    whole, template_rejected = _made(TemplateContext, tokenizer, template_kwargs)
     rebuilt, rebuild_rejected = _made(RebuildContext, tokenizer, template_kwargs)
+    reasons = (rejected, template_rejected, rebuild_rejected)
     spellings = spellings_in(tokenizer, None)
     encoder = PromptEncoder(tokenizer, spellings)
     facts: dict[str, Any] = {"guarded": len(spellings.texts), "dropped": _dropped(tokenizer, template_kwargs)}
-    if context is None and rebuilt is None:
-        return TemplateReport(rejected, rebuild_rejected, **facts)
+    accepting = context or whole or rebuilt
+    if accepting is None:
+        return TemplateReport(*reasons, **facts)
     known, render = engine_stop_ids(tokenizer), checked_renderer(tokenizer, None, template_kwargs)
     end = find_answer_end(render, encoder.encode, encoder.decode_all, encoder.atomic_ids)
-    extra = (context or rebuilt).extra_stop_id(known)
+    extra = accepting.extra_stop_id(known)
     thinking = find_thinking(render)
     facts |= {
         "ends": tuple(encoder.decode_all([token_id]) for token_id in end.closing),
@@ -133,7 +139,7 @@ def describe_template(tokenizer: Any, template_kwargs: Mapping[str, Any] | None 
         except UnsupportedTemplate as error:
             facts["tool_turns"] = _reason(error)
         facts["self_test"], facts["difference"] = _self_test(context, render, encoder, end, thinking)
-    return TemplateReport(rejected, rebuild_rejected, **facts)
+    return TemplateReport(*reasons, **facts)
 
 
 def _made(kind: Any, tokenizer: Any, template_kwargs: Mapping[str, Any] | None) -> tuple[Any, str | None]:

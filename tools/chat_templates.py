@@ -103,17 +103,21 @@ def row_of(template: str) -> dict[str, Any]:
     """Return the row of a template."""
     from gem_chat import AppendContext, RebuildContext
     from gem_chat._report import describe_template, stand_in_tokenizer
+    from gem_chat._template_context import TemplateContext
 
     tokenizer = stand_in_tokenizer(template)
     report = describe_template(tokenizer)
     context: Any = None
     if report.rejected is None:
         context = AppendContext(tokenizer)
+    elif report.template_rejected is None:
+        context = TemplateContext(tokenizer)
     elif report.rebuild_rejected is None:
         context = RebuildContext(tokenizer)
     return {
         "accepted": report.rejected is None,
         "why not": report.rejected,
+        "template": report.template_rejected is None,
         "rebuilt": report.rebuild_rejected is None,
         "ends": list(report.ends),
         "extra stop": report.extra_stop,
@@ -154,16 +158,17 @@ def page_of(table: Mapping[str, Any]) -> str:
     rows, packages = table["templates"], table["packages"]
     accepted = [row for row in rows.values() if row["accepted"]]
     tests = Counter(row["self-test"] for row in accepted)
-    rebuilt = sum(row["rebuilt"] and not row["accepted"] for row in rows.values())
+    whole = sum(row["template"] for row in rows.values())
     refused = {name: row["why not"] for name, row in rows.items() if not row["accepted"]}
     forged = sum(row["forged"] or 0 for row in rows.values())
     dropped = Counter(name for row in rows.values() for name in row["dropped"])
     text = f"""# The table of chat templates
 
 {len(accepted)} of {len(rows)} distinct chat templates of published models work in contexts that only append
-tokens, and {rebuilt} more in rebuilt contexts. In {tests["equal"]}, an episode of four turns has the
-tokens of the template's own rendering. In {tests["keeps"]}, it differs only by marks of thoughts and answers,
-and by whitespace, that the template drops from the history; the model saw them, so they stay.
+tokens, and {whole} in contexts that render the whole history. In {tests["equal"]}, an appended episode of
+four turns has the tokens of the template's own rendering. In {tests["keeps"]}, it differs only by marks of
+thoughts and answers, and by whitespace, that the template drops from the history; the model saw them, so
+they stay.
 {tests["differs"]} differ otherwise.
 
 [Chat templates](../concepts/chat-templates.md) explains the columns, and how to get the row of your model.
@@ -197,11 +202,12 @@ def _listed(packages: Mapping[str, str]) -> str:
 
 
 def _line(name: str, row: Mapping[str, Any]) -> str:
-    contexts = "both" if row["accepted"] else "rebuilt" if row["rebuilt"] else "none"
+    kinds = {"append": "accepted", "template": "template", "rebuild": "rebuilt"}
+    contexts = [kind for kind, key in kinds.items() if row[key]]
     thoughts = row["thoughts"]
     cells = [
         name,
-        contexts,
+        "all" if len(contexts) == len(kinds) else ", ".join(contexts) or "none",
         " ".join(map(_code, row["ends"])) or "text",
         _code(row["extra stop"]) if row["extra stop"] else "-",
         f"{_code(thoughts[0])} {_code(thoughts[1])}" if thoughts else "-",

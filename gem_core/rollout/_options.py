@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar, get_origin
@@ -78,6 +77,19 @@ class ContextOptions:
                 )
         return {**own, **others}
 
+    def check_harness(self, harness: str | None, prefix: str = "") -> None:
+        """Reject contexts that cannot hold the history of an agent that owns its loop.
+
+        Args:
+            harness: The program that owns the loop; None for gem-core's own.
+            prefix: Text that a user writes before the name of an option, for messages.
+        """
+        if harness is not None and self.context != "append":
+            raise ConfigError(
+                f"{prefix}harness={harness!r} needs {prefix}context='append', not {self.context!r}: the "
+                "agent keeps its own history, and each of its requests becomes the prompt of a turn"
+            )
+
 
 @dataclass(frozen=True)
 class RolloutOptions(ContextOptions, EpisodeLimits):
@@ -117,7 +129,7 @@ class RolloutOptions(ContextOptions, EpisodeLimits):
             prefix: Text that a user writes before the name of an option, for messages.
 
         Raises:
-            ConfigError: An option is unknown or has an invalid value.
+            ConfigError: An option is unknown, has an invalid value, or does not fit another one.
         """
         check_names(section, [item.name for item in fields(cls)], prefix=prefix)
         values = dict(section)
@@ -130,6 +142,7 @@ class RolloutOptions(ContextOptions, EpisodeLimits):
 
     def _check(self, prefix: str) -> None:
         check_options(self, prefix)
+        self.check_harness(self.harness, prefix)
 
     def limits(self, **changes: Any) -> EpisodeLimits:
         """Return the episode limits, with some values changed.
@@ -144,12 +157,8 @@ class RolloutOptions(ContextOptions, EpisodeLimits):
 
     def trace_writers(self, tokenizer: Any) -> dict[str, TraceWriter]:
         """Return the trace writers of the splits "train" and "eval"; empty if `traces` is None."""
-        if self.traces is None:
-            return {}
-        return {
-            split: TraceWriter(os.path.join(self.traces, f"{split}.jsonl"), decode=tokenizer.decode)
-            for split in ("train", "eval")
-        }
+        splits, decode = () if self.traces is None else ("train", "eval"), tokenizer.decode
+        return {split: TraceWriter(f"{self.traces}/{split}.jsonl", decode=decode) for split in splits}
 
 
 def read_object(value: str | Mapping[str, Any] | None, option: str) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from gem_core._observations import readable_text
 from gem_core._util.checks import check_int
 from gem_core.wrappers._observation import ConcatWithAction
 
-_HEADING = "Your summary:\n"
-
 
 class Summarize(ConcatWithAction):
     """Shows all observations and actions, and asks the policy for a summary once they are long.
@@ -26,19 +24,21 @@ class Summarize(ConcatWithAction):
         max_summary: Number of characters of a summary that are kept.
     """
 
-    state_fields = (*ConcatWithAction.state_fields, "asked")
+    state_fields = (*ConcatWithAction.state_fields, "asked", "summary")
 
     asked: bool
     """Whether the next response is a summary."""
+    summary: str
+    """The last summary of the episode; empty if there is none."""
 
     def __init__(self, env: Env, *, max_chars: int = 8000, max_summary: int = 2000) -> None:
         super().__init__(env)
         self.max_chars = check_int("max_chars", max_chars, 1)
         self.max_summary = check_int("max_summary", max_summary, 1)
-        self.asked = False
+        self.asked, self.summary = False, ""
 
     def on_reset(self, observation: Observation, info: Info) -> ResetResult:
-        self.asked = False
+        self.asked, self.summary = False, ""
         return super().on_reset(observation, info)
 
     def step(self, action: str) -> StepResult:
@@ -70,9 +70,8 @@ class Summarize(ConcatWithAction):
     def _summarized(self, action: str) -> StepResult:
         if not self._running:
             self.require_reset()
-        summary = _HEADING + action[: self.max_summary]
-        self.history = [self.history[0], summary, self.history[-1]]
-        self.asked = False
+        self.asked, self.summary = False, action[: self.max_summary]
+        self.history = [self.history[0], f"Your summary:\n{self.summary}", self.history[-1]]
         return self.render(), 0.0, False, False, {"side_turn": True}
 
     def sample_random_action(self) -> str:
@@ -90,5 +89,4 @@ class Summarize(ConcatWithAction):
     def _notes(self) -> list[str]:
         """Return what the history holds besides the instructions and the actions."""
         notes = [readable_text(entry) for entry in self.history[2::2]]
-        before = self.history[1].removeprefix(_HEADING)
-        return notes if before == self.history[1] else [before, *notes]
+        return [self.summary, *notes] if self.summary else notes

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 
 from gem_lab._cli import _console
 from gem_lab._cli._arguments import CliCommand, add_json_flag
@@ -40,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     estimators = own_estimators()
-    if args.trainer:
-        estimators |= load_trainer(args.trainer).load("conform")()
-    grades = grade_estimators(estimators)
+    with redirect_stdout(sys.stderr):  # trainers log to what is the standard output when they are imported
+        if args.trainer:
+            estimators |= load_trainer(args.trainer).load("conform")()
+        grades = grade_estimators(estimators)
     if args.json:
         _console.print_json(grades)
     else:

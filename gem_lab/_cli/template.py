@@ -61,8 +61,10 @@ def page(source: str, report: TemplateReport) -> list[str]:
     if report.rejected is None:
         facts.append(("accepted", "yes"))
     else:
-        rebuild = "" if report.rebuild_rejected else " A rebuilt context (context=rebuild) accepts it."
-        facts.append(("accepted", f"no: {report.rejected}.{rebuild}"))
+        others = {"template": report.template_rejected, "rebuild": report.rebuild_rejected}
+        accepting = [f"context={kind}" for kind, reason in others.items() if reason is None]
+        remedy = f" It is accepted with {' or '.join(accepting)}." if accepting else ""
+        facts.append(("accepted", f"no: {report.rejected}.{remedy}"))
     if report.stops or report.ends:
         extra = report.extra_stop
         stops = ", ".join(report.stops) or "none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from gem_core.advantages import Threads
+from gem_core.rollout import Episode, Thread, Turn
 
 
 def read_batches() -> list[dict[str, Any]]:
@@ -35,6 +37,8 @@ class ExactRows:
         groups: Group of each row.
         threads: Threads of the episode of each row; None for the main thread only.
         group_sizes: Number of episodes of each group, failed ones included.
+        played: The episodes, whose `Episode.rows` are these rows behind a prompt of one token. The metadata
+            has the group.
     """
 
     def __init__(self, batch: dict[str, Any]) -> None:
@@ -75,6 +79,7 @@ class ExactRows:
         self.rewards = torch.tensor([of_row + [0.0] * (width - len(of_row)) for of_row in rewards])
         members = [episode["group"] for episode in batch["episodes"]]
         self.group_sizes = [members.count(group) for group in dict.fromkeys(members)]
+        self.played = [_play(episode) for episode in batch["episodes"]]
 
     def scores(self) -> torch.Tensor:
         """Return the score of the episode on the last response token of each row, float32 (rows, tokens).
@@ -83,3 +88,37 @@ class ExactRows:
         """
         last = (self.mask.cumsum(1) * self.mask).argmax(1, keepdim=True)
         return torch.zeros_like(self.mask).scatter(1, last, torch.tensor(self._scores)[:, None])
+
+    def spread(self, values: Sequence[Sequence[float]]) -> torch.Tensor:
+        """Return the value of each turn on its tokens, 0 elsewhere, float32 (rows, tokens).
+
+        Args:
+            values: For each episode, the values of its turns; unused if it failed.
+        """
+        of = dict(zip(dict.fromkeys(self.episodes), values, strict=True))
+        rows = zip(self.episodes, self.turns, self.turn_ids, strict=True)
+        return torch.stack(
+            [torch.tensor([*(of[episode][turn] for turn in turns), 0.0])[ids] for episode, turns, ids in rows]
+        )
+
+
+def _play(episode: dict[str, Any]) -> Episode:
+    """Return an episode of a batch; all of its tokens are 1."""
+    turns: list[Turn] = []
+    ends: dict[int, int] = {}  # the last turn of each row
+    for index, turn in enumerate(episode["turns"]):
+        parent = ends.get(turn["row"])
+        context, back = (1, None) if parent is None else (turn["gap"], parent - index)
+        turns.append(
+            Turn(
+                [1] * context, [1] * turn["tokens"], None, float(Fraction(turn["reward"])), "", "", "stop",
+                parent=back, thread=turn["thread"],
+            )
+        )  # fmt: skip
+        ends[turn["row"]] = index
+    failed = episode["failed"]
+    return Episode(
+        "conform", 0, turns, not failed, failed, "env_error" if failed else "terminated",
+        error="failed" if failed else None, trainable=not failed, metadata={"group": episode["group"]},
+        threads={int(thread): Thread(*link) for thread, link in episode["threads"].items()},
+    )  # fmt: skip

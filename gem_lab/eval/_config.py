@@ -126,6 +126,7 @@ class EvalConfig(TokenLimit, EpisodeLimits, ContextOptions, EndpointOptions, Loc
         if not self.model:
             raise expected("model", self.model, "a folder, or the name of a model")
         check_options(self)
+        self.check_harness(self.harness)
         if self.give_up_after is not None and self.give_up_after <= self.timeout:
             raise expected(
                 "give_up_after", self.give_up_after, f"more than timeout={self.timeout:g} seconds, so that a "

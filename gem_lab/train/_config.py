@@ -112,6 +112,7 @@ class TrainConfig(
 
     def __post_init__(self) -> None:
         check_options(self)
+        self.check_harness(self.harness)
         self._check_environments()
         self.choice.check_group_size("group_size", self.group_size)
         if not self.needs_critic:

@@ -46,7 +46,7 @@ def cancel_everywhere(work: Work, pool: Callable[[], EnvPool | None]) -> int:
         assert len(asyncio.all_tasks()) == 1
         return ending.reached
 
-    for kind in ("suspended", "completing"):
+    for kind in ("suspended", "completing", "turn"):
         for at in range(1, 100):
             if not asyncio.run(one(Moment(kind, at))):
                 break

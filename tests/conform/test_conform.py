@@ -12,7 +12,8 @@ pytest.importorskip("torch", reason="needs the extra 'train'")
 import torch
 
 from gem_core.advantages import get_estimator
-from gem_lab import main
+from gem_core.trainers import SupportedTrainer, TrainerPlugin
+from gem_lab import _discovery, main
 from gem_lab._conform import ExactRows, GradedEstimator, grade_estimators, read_batches
 from gem_lab._conform._grade import own_estimators
 from tests.docs.test_env_tables import load
@@ -22,6 +23,29 @@ def test_the_file_is_what_the_tool_writes() -> None:
     tool: Any = load("conformance_batches")
     assert read_batches() == tool.batches()
     assert tool.FILE.read_text().startswith(f'{{"format": "{tool.FORMAT}"')
+
+
+def test_the_page_shows_the_recorded_grades() -> None:
+    tool: Any = load("conform_table")
+    page = tool.PAGE.read_text("utf-8")
+    command = "python tools/conform_table.py"
+    assert tool.fill(page, json.loads(tool.RECORD.read_text("utf-8"))) == page, f"run `{command}`"
+
+
+@pytest.mark.parametrize("batch", read_batches(), ids=lambda batch: batch["name"])
+def test_the_played_episodes_have_the_rows_of_the_batch(batch: dict[str, Any]) -> None:
+    rows = ExactRows(batch)
+    played = [row for episode in rows.played for row in episode.rows(pad_id=0)]
+    assert [list(row.turns) for row in played] == rows.turns
+    for row, ids, rewards in zip(played, rows.turn_ids.tolist(), rows.rewards.tolist(), strict=True):
+        if row.turns:
+            padding = len(ids) + 1 - len(row)
+            assert [-1, *ids] == row.turn_ids + [-1] * padding
+            assert [0.0, *rewards] == pytest.approx(row.rewards + [0.0] * padding)
+    of_turns = [[float(turn) for turn in range(len(episode.turns))] for episode in rows.played]
+    spread = rows.spread(of_turns)
+    for values, turns, ids in zip(spread.tolist(), rows.turns, rows.turn_ids.tolist(), strict=True):
+        assert values == [turns[turn] if turn >= 0 else 0.0 for turn in ids]
 
 
 @pytest.mark.parametrize(
@@ -91,3 +115,19 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["gem-core", "dr_grpo", "17", "of", "17"]
     assert main(["conform", "--trainer", "nobody"]) == 2
+
+
+@pytest.mark.parametrize(("compute", "status"), [(by_row, 1), (broken, 0)])
+def test_a_trainer_that_prints(
+    compute: Any, status: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def estimators() -> Any:
+        print("accelerator: cpu")
+        return {"ours": GradedEstimator("leave one out", compute, True)}
+
+    plugin = TrainerPlugin(SupportedTrainer("Acme", "gem_acme", "acme", ">=1,<2", ""), conform=estimators)
+    monkeypatch.setattr(_discovery, "load_trainer", {"acme": plugin}.get)
+    assert main(["conform", "--trainer", "acme", "--json"]) == status
+    printed = capsys.readouterr()
+    assert "ours" in json.loads(printed.out)
+    assert printed.err == "accelerator: cpu\n"

@@ -46,6 +46,7 @@ def test_what_a_model_is(tmp_path):
         ({"max_total_tokens": 100}, "max_total_tokens is for a model in a folder"),
         ({"model": "random", "extra_body": {"a": 1}}, "extra_body is for a model at an endpoint"),
         ({"template_kwargs": {"a": 1}}, "template_kwargs is for a model in a folder"),
+        ({"model": "hf:folder", "harness": "pi", "context": "template"}, "pi' needs context='append'"),
         ({"model": "hf:folder", "temperature": 0}, "temperature=0: expected a number above 0"),
     ],
 )

@@ -46,6 +46,8 @@ def test_a_config_sets_its_options_and_others_keep_their_defaults() -> None:
         ({"on_env_error": "drop"}, "--gem.on_env_error='drop': expected mask or retry"),
         ({"max_env_retries": 0}, "--gem.max_env_retries=0: expected a whole number of at least 1"),
         ({"share": "a"}, "share='a': expected a number"),
+        ({"harness": "pi", "context": "template"}, "gem.harness='pi' needs --gem.context='append'"),
+        ({"harness": "codex", "context": "rebuild"}, "needs --gem.context='append', not 'rebuild'"),
     ],
 )
 def test_mistakes_are_rejected_in_one_line(given: dict[str, object], message: str) -> None:

@@ -37,6 +37,7 @@ from gem_lab.train import TrainConfig
         ({"loss_scale": "episode"}, ConfigError, "loss_scale='episode': expected token-mean or turn-mean"),
         ({"estimator": "gae", "critic": "tree"}, ConfigError, "critic='tree': expected head or model"),
         ({"context": "forget"}, ConfigError, "context='forget': expected append, template, or rebuild"),
+        ({"harness": "pi", "context": "rebuild"}, ConfigError, "harness='pi' needs context='append'"),
         ({"critic": "model"}, ConfigError, "critic has no effect, because rebn has no critic"),
         ({"critic_warmup": 3}, ConfigError, "critic_warmup has no effect, because rebn has no critic"),
         ({"on_length_cut": "drop"}, ConfigError, "on_length_cut='drop': expected"),

@@ -62,7 +62,7 @@ class TestCluster:
             assert envs.reset(seed=3)[0] == ["local 3", "local 4"]
 
     def test_dead_and_hung_actors_are_replaced(self) -> None:
-        with obedient(2, max_workers=2, timeout=2.0) as envs:
+        with obedient(2, max_workers=2, timeout=15.0) as envs:
             envs.reset(seed=0)
             step = envs.step(["die", "go"])
             assert step.truncated.tolist() == [True, False]

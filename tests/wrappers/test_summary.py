@@ -116,6 +116,14 @@ def test_players_write_summaries(player: str) -> None:
     assert player == "sample_random_action" or reward == 1.0
 
 
+def test_an_action_that_looks_like_a_summary_is_none() -> None:
+    env = summarizing("rules", "one", "two", max_chars=8)
+    env.reset(seed=0)
+    env.step("Your summary:\nmine")
+    assert env.asked
+    assert env.oracle_action() == "one"
+
+
 def policy(*responses: str) -> ScriptedPolicy:
     return ScriptedPolicy([[*map(ord, response), CharTokenizer.eos_token_id] for response in responses])
 

@@ -35,7 +35,12 @@ _SUPPORTED = SupportedTrainer(
     supplies=("group_ids", "lengths", "values", "agent_ids", "state_keys", "reward_components", "truncated"),
     supplies_to_stats=("lengths",),
 )
-TRAINER = TrainerPlugin(_SUPPORTED, recipe_writer="gem_oat._repro:write", preflight="gem_oat._train:check")
+TRAINER = TrainerPlugin(
+    _SUPPORTED,
+    recipe_writer="gem_oat._repro:write",
+    preflight="gem_oat._train:check",
+    conform="gem_oat._conform:estimators",
+)
 
 __getattr__, __dir__ = lazy_exports(
     _SUPPORTED, {"_actor": ["Actor"], "_args": ["Args"], "_learner": ["CriticLearner", "Learner"]}

@@ -15,7 +15,6 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from gem_core.errors import ConfigError
-from gem_core.rollout import Episode, Thread, Turn
 from gem_core.trainers._imports import replaced
 from gem_lab._conform import ExactRows, GradedEstimator
 from gem_openrlhf import _experience_maker
@@ -79,29 +78,9 @@ def _ours(name: str, rows: ExactRows) -> torch.Tensor:
 
 
 def _played(rows: ExactRows) -> list[Played]:
-    """Return the rows as the agent lays them out; column j is for token j + 1."""
-    turns: dict[str, dict[int, Turn]] = {}
-    spans: list[list[tuple[int, int]]] = []
-    for number, (episode, of_row) in enumerate(zip(rows.episodes, rows.turns, strict=True)):
-        spans.append([])
-        threads = rows.threads[number]
-        for in_row, turn in enumerate(of_row):
-            columns = (rows.turn_ids[number] == in_row).nonzero().flatten().tolist()
-            spans[-1].append((columns[0] + 1, columns[-1] + 2))
-            reward = float(rows.rewards[number, columns[-1]])
-            thread = threads.of[turn] if threads else 0
-            made = Turn([], [0] * len(columns), None, reward, "", "", "stop", thread=thread, parent=None)
-            turns.setdefault(episode, {})[turn] = made
-    result = []
-    for number, (episode, of_row) in enumerate(zip(rows.episodes, rows.turns, strict=True)):
-        outline = None
-        if rows.indices[number] == 0:
-            of_episode = turns.get(episode, {})
-            threads = rows.threads[number] if of_episode else None
-            links = threads.links if threads else {}
-            outline = Episode(
-                "batch", 0, [of_episode[turn] for turn in sorted(of_episode)], True, False, "terminated",
-                trainable=bool(of_episode), threads={thread: Thread(*link) for thread, link in links.items()},
-            )  # fmt: skip
-        result.append(Played("batch", outline, spans[number], of_row))
-    return result
+    """Return the rows as the agent lays them out."""
+    return [
+        Played("batch", None if number else episode, row.spans, list(row.turns))
+        for episode in rows.played
+        for number, row in enumerate(episode.rows(pad_id=1))
+    ]

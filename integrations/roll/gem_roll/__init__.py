@@ -40,7 +40,10 @@ _SUPPORTED = SupportedTrainer(
     supplies=EPISODE_SUPPLIES,
 )
 TRAINER = TrainerPlugin(
-    _SUPPORTED, recipe_writer="gem_roll._repro:write", preflight="gem_roll._preflight:check"
+    _SUPPORTED,
+    recipe_writer="gem_roll._repro:write",
+    preflight="gem_roll._preflight:check",
+    conform="gem_roll._conform:estimators",
 )
 
 __getattr__, __dir__ = lazy_exports(

@@ -52,6 +52,7 @@ TRAINER = TrainerPlugin(
     exporter="gem_trl._dataset:write",
     recipe_writer="gem_trl._repro:write",
     preflight="gem_trl._grpo:check",
+    conform="gem_trl._conform:estimators",
 )
 
 __getattr__, __dir__ = lazy_exports(

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import ray
@@ -103,6 +104,19 @@ _DIED = (
 )
 
 
+@contextlib.contextmanager
+def deaths_explained() -> Iterator[None]:
+    """Say what to do if a process that plays episodes is found dead.
+
+    Raises:
+        PolicyError: A worker or an inference server has died.
+    """
+    try:
+        yield
+    except RayActorError as error:
+        raise PolicyError(_DIED) from error
+
+
 def _key(fields: Mapping[str, Any]) -> str:
     """Return a key of a sample that is unique in the run."""
     return f"{fields['uid']}_{fields['session_id']}"
@@ -163,10 +177,8 @@ class GemAgentLoopManager(AgentLoopManagerTQ):  # type: ignore[misc]
             if self._dispatched >= self.config.data.train_batch_size:
                 self._close_batch()
             self._dispatched += len(prompts)
-        try:
+        with deaths_explained():  # a worker may die before the trainer waits for its episodes
             super().generate_sequences(prompts)
-        except RayActorError as error:  # a worker died before the trainer waited for its episodes
-            raise PolicyError(_DIED) from error
 
     def _close_batch(self) -> None:
         """Count the episodes that ended since the last call; verl's trainers have no other place for it."""

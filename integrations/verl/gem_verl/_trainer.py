@@ -34,7 +34,7 @@ from gem_core.trainers._facts import unpack_outlines, unpack_played
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._interface import expect_listed
 from gem_core.trainers._weights import row_factors
-from gem_verl import _SUPPORTED, _estimators, _failures, _manager  # noqa: F401  checks the interface early
+from gem_verl import _SUPPORTED, _estimators, _failures, _manager  # checks the interface early
 from gem_verl._dataset import explained
 from gem_verl._losses import row_average
 from gem_verl._options import TRAINER_MODES, check_config, chosen_estimator
@@ -263,6 +263,10 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             float(getattr(count, "data", count) if of_row is None else 2 * len(of_row["turns"]))
             for of_row, count in zip(facts, counts, strict=True)
         ]
+
+    def on_step_end(self) -> None:
+        with _manager.deaths_explained():  # the servers get the new weights, and one may have died meanwhile
+            super().on_step_end()
 
     def _validate(self) -> Any:
         try:

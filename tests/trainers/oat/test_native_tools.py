@@ -1,4 +1,4 @@
-"""Native tool calls, and texts that spell special tokens, in a step of Oat's actor.
+"""Native tool calls, texts that spell special tokens, and foreign agents, in a step of Oat's actor.
 
 The actor has no model: the engine below Oat's own `generate` returns scripted answers.
 """
@@ -16,15 +16,18 @@ import pytest
 from gem_oat._actor import Actor
 from vllm import SamplingParams
 
+import gem_core
 from gem_chat import EpisodePlayer
 from gem_chat._concurrency import EpisodeLoop
 from gem_core.rollout import RolloutOptions, episode_metrics
 from gem_core.tasks import TaskRow
 from gem_core.trainers import read_estimator
 from tests.rollout.tokenizers import bpe_tokenizer
+from tests.support import ScriptedEnv
 from tests.trainers import forging, tool_episodes
 
 END = "<|im_end|>"
+gem_core.register("test:OatScripted", ScriptedEnv)
 
 
 class ScriptedEngine:
@@ -87,6 +90,21 @@ def test_tool_episodes(loop: Any) -> None:
         ]
         assert [sum(row.rewards) for row in rows] == pytest.approx(returns)
         tool_episodes.assert_native(tokenizer.decode(prompts[-1]), texts)
+
+
+def test_a_foreign_agent_has_the_rows_of_the_own_loop(loop: Any) -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
+    tokenizer = bpe_tokenizer("chatml")
+    texts = [f"I say \\boxed{{5}}{END}", f"<think>or 8</think>\n\\boxed{{7}}{END}", f" 9 {END}"]
+    mine, prompts = step(loop, tokenizer, "test:OatScripted", texts)
+    theirs, asked = step(loop, tokenizer, "test:OatScripted", texts, harness="tests.trainers.talker:talk")
+    assert asked == prompts
+    assert len(theirs) == len(mine) == 3
+    for native, foreign in zip(mine, theirs, strict=True):
+        for name in ("prompt_ids", "response_ids", "response_logprobs", "rewards", "loss_mask"):
+            assert getattr(foreign, name) == getattr(native, name)
+    (episode,) = theirs[0].collected.episodes
+    assert episode.metadata["gateway"]["recognized"] == 3  # one in the second call, two in the third
 
 
 @pytest.mark.parametrize("context", ["append", "rebuild"])

@@ -8,7 +8,6 @@ import math
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from gem_core.rollout import Episode, read_traces
+from gem_core.rollout import read_traces
 from gem_core.tasks import EVAL_SEEDS
 from gem_lab.train._batches import policy_gradient
 from tests.trainers import chaos, marks
@@ -118,12 +117,6 @@ def assert_weights_change(updates: list[spied.OatUpdate]) -> None:
         assert not all(map(torch.equal, before.weights, after.weights))
 
 
-def calm(episode: Episode) -> Episode:
-    """Return the same episode in an environment that does not fail."""
-    fails = episode.env_id in env_ids(chaos.CHAOS)
-    return replace(episode, env_id=harness.GAME, env_kwargs={}) if fails else episode
-
-
 def test_three_steps_on_a_mix(
     tmp_path: Path,
     warm: Path,
@@ -174,7 +167,7 @@ def test_three_steps_on_a_mix(
         for env_id in harness.MIX:
             returns = [episode.total_reward for episode in mine if episode.env_id == env_id]
             assert metrics[f"eval/{env_id}/gem/return"] == pytest.approx(sum(returns) / 2, abs=1e-6)
-    last = [calm(episode) for episode in traces if episode.metadata["step"] == 3 and episode.trainable]
+    last = [chaos.calm(episode) for episode in traces if episode.metadata["step"] == 3 and episode.trainable]
     parts = ("actor/total_time", "train/learn_batch_time", "misc/weight_sync_elapse")
     spent, step = gem_seconds(last, tokenizer), sum(steps[-1][name] for name in parts)
     with capsys.disabled():

@@ -6,6 +6,7 @@ import pytest
 from gem_openrlhf import TRAINER
 
 from gem_lab._conform import grade_estimators
+from tests.trainers.conform import recorded
 from tests.trainers.openrlhf import correction
 
 pytestmark = pytest.mark.skipif(not correction.has_levels(), reason="recorded with OpenRLHF 0.11.2")
@@ -21,9 +22,9 @@ BY_POSITION = {
 """A row is a sample for OpenRLHF, so rows of other episodes are in its groups, if the number of rows fits."""
 
 
-def test_the_grades(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_grades() -> None:
     grades = grade_estimators(TRAINER.load("conform")())
-    assert capsys.readouterr().out == ""  # `gem-core conform --json` prints one document
+    assert grades == recorded("openrlhf")
     others = {
         name: {batch: found for batch, found in of.items() if found != "right"} for name, of in grades.items()
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +21,8 @@ from tests.trainers.openrlhf.measure import gem_seconds
 from tests.trainers.openrlhf.spied import losses
 from tests.trainers.openrlhf.spied import updates as updates_of
 from tests.trainers.processes import Run
+
+ENDLESS = "test:Endless"
 
 pytestmark = [
     pytest.mark.skipif(
@@ -53,20 +54,21 @@ def test_three_steps_on_questions_and_games(
     """Train on questions of a user's own, and on an environment that fails in every way.
 
     The micro-batches have one row, OpenRLHF's default. The other environments are new ones, a class in a file
-    and an installed package. With this seed some resets and first steps raise and some hang, whatever the
-    model answers. The model is a base model, whose end-of-sequence token does not end the answers of its chat
-    template; OpenRLHF's own agent does not know the token that does.
+    and an installed package, and one that rewards every turn. With this seed some resets and first steps
+    raise and some hang, whatever the model answers. The model is a base model, whose end-of-sequence token
+    does not end the answers of its chat template; OpenRLHF's own agent does not know the token that does.
     """
-    words = ",".join([f"{chaos.CHAOS}=0.5", *(f"{own_id}=0.25" for own_id in own_ids)])
+    words = ",".join([f"{chaos.CHAOS}=0.5", *(f"{env_id}=0.25" for env_id in (*own_ids, ENDLESS))])
     run = run_openrlhf(
         tmp_path,
         marks.marked_model(base, tmp_path),
         f"{tmp_path}/questions.jsonl,{words}",
         {
             **questions.flags(tmp_path, 12, 4),
-            "rollout.batch_size": "8",
-            "train.batch_size": "16",
+            "rollout.batch_size": "9",
+            "train.batch_size": "18",
             "train.micro_batch_size": "1",
+            "rollout.max_new_tokens": str(marks.MAX_TOKENS),
             "train.seed": "7",
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
@@ -86,19 +88,19 @@ def test_three_steps_on_questions_and_games(
     updates, steps = updates_of(run.spy), metrics_of(run)
     assert len(updates) == len(steps) == 3
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    assert len(traces) == 24
-    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, chaos.CHAOS)
+    assert len(traces) == 30
+    assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, chaos.CHAOS, ENDLESS)
     trained: list[evidence.Played] = []
     rewards: list[float] = []
     rest = iter(traces)
     for update, metrics in zip(updates, steps, strict=True):
-        assert len(update.rows) == 16
+        assert len(update.rows) == 18
         question_episodes = questions.asked(run, update, tokenizer)
         mine = assert_update_is_right(update, episodes, tokenizer, model, ddof=1, others=question_episodes)
         games = [episode for episode in mine if not any(episode is one for one in question_episodes.values())]
         asked = len(question_episodes)
-        played = list(islice(rest, 16 - asked))
-        assert 0 < asked < 16
+        played = list(islice(rest, 18 - asked))
+        assert 0 < asked < 18
         assert sum(row.is_pad for row in update.rows) == sum(not episode.trainable for episode in played)
         mean = fmean(sum(episode.rewards) for episode in mine)
         assert metrics["rollout/reward_mean"] == pytest.approx(mean, abs=1e-6)
@@ -121,7 +123,9 @@ def test_three_steps_on_questions_and_games(
     assert len(rewards) == 24
     assert max(len(episode.turns) for episode in traces) == 2
     assert len(set(rewards)) > 8
-    assert any(len(episode.rewards) > 1 for episode in trained)
+    assert any(any(episode.rewards[:-1]) for episode in trained)
+    requests = [request for episode in episodes.values() for request in episode.requests]
+    assert max(len(request["response"]) for request in requests) == marks.MAX_TOKENS
     assert_weights_are_synced(run)
     assert run.output.count("taken from the agent's spans") == 1
     chaos.assert_every_failure_is_counted(traces, run.spy)
@@ -141,11 +145,7 @@ def test_three_steps_on_questions_and_games(
     answered = [r for query, r in questions.rewards_of(run).items() if any(q in query for q in asked_of)]
     assert len(answered) == 4
     assert evaluated["eval_sums_pass1"] == pytest.approx(fmean(answered), abs=1e-6)
-    calm = [
-        replace(e, env_id=GUESS, env_kwargs={}) if e.env_id in evidence.env_ids(chaos.CHAOS) else e
-        for e in played
-        if e.trainable
-    ]
+    calm = [chaos.calm(episode) for episode in played if episode.trainable]
     spent, step = gem_seconds(calm, tokenizer), steps[-1]["timing/step_total"]
     with capsys.disabled():
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")

@@ -121,6 +121,20 @@ def test_rebuilt_prompts_are_rows_of_their_own(
         assert row["rewards"][-1] == reward
 
 
+def test_a_foreign_agent_has_the_row_of_the_own_loop(
+    monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
+) -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
+    answers = [(f"I say \\boxed{{5}}{END}", "stop"), (f"or 7{END}", "stop"), (f" 9 {END}", "stop")]
+    own, served = Router(tokenizer, *answers), Router(tokenizer, *answers)
+    native = Played(monkeypatch, tiny, own).play()
+    foreign = Played(monkeypatch, tiny, served, "+gem.harness=tests.trainers.talker:talk")
+    assert foreign.play().state_dicts == native.state_dicts
+    assert [request["input_ids"] for request in served.requests] == [r["input_ids"] for r in own.requests]
+    assert sum(any(row["rewards"]) for row in native.state_dicts) == 1
+    assert foreign.session.report("train", 1)["gem/recognized"] == 1.0
+
+
 def test_a_failing_environment_is_a_row_without_actions(
     monkeypatch: pytest.MonkeyPatch, tiny: Path, tokenizer: Any
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,12 +82,6 @@ def assert_steps_are_right(
     return steps
 
 
-def calm(episode: Episode) -> Episode:
-    """Return the same episode in an environment that does not fail."""
-    fails = episode.env_id in evidence.env_ids(chaos.CHAOS)
-    return replace(episode, env_id=harness.GUESS, env_kwargs={}) if fails else episode
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_three_steps_on_a_mix(
     tmp_path: Path,
@@ -123,7 +116,7 @@ def test_three_steps_on_a_mix(
     steps = assert_steps_are_right(run, warm_tokenizer, model, played=everything, ddof=1)
     marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     chaos.assert_every_failure_is_counted(everything, run.spy)
-    traces = [calm(episode) for episode in everything if episode.trainable]
+    traces = [chaos.calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids, ENDLESS)
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.rows()[0].token_ids for episode in traces]

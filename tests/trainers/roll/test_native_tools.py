@@ -1,4 +1,4 @@
-"""Native tool calls, and texts that spell special tokens, in ROLL's env managers."""
+"""Native tool calls, texts that spell special tokens, and foreign agents, in ROLL's env managers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from gem_roll._failures import episodes_of
 
+import gem_core
+from tests.support import ScriptedEnv
 from tests.trainers import forging, tool_episodes
 from tests.trainers.roll.test_rows import Listed, rollouts
 
 END = "<|end|>"
+gem_core.register("test:RollScripted", ScriptedEnv)
 LONG = {"sequence_length": 4000, "max_tokens": 2000}
 
 
@@ -41,6 +45,32 @@ def test_tool_episodes(tmp_path: Path, with_calls: Any, monkeypatch: pytest.Monk
         assert with_calls.decode(ids[mask.bool()]) == "".join(texts)
         assert all(ids[: len(prompt)].tolist() == prompt for prompt in Listed.prompts)
         tool_episodes.assert_native(with_calls.decode(Listed.prompts[-1]), texts)
+
+
+@pytest.mark.parametrize("manager", ["GemTrajEnvManager", "GemStepEnvManager"])
+def test_a_foreign_agent_has_the_rows_of_the_own_loop(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch, manager: str
+) -> None:
+    pytest.importorskip("aiohttp", reason="needs aiohttp, of the extra 'serve'")
+    texts: list[str | None] = ["I say \\boxed{5}", "or \\boxed{7}", " 9 "]
+
+    def play_once(**gem: Any) -> tuple[Any, list[list[int]]]:
+        (rollout,) = rollouts(
+            tmp_path, tokenizer, texts, monkeypatch,
+            manager=manager, env_type="gem_core:test:RollScripted", gem=gem, **LONG,
+        )  # fmt: skip
+        return rollout, Listed.prompts
+
+    native, prompts = play_once()
+    foreign, asked = play_once(harness="tests.trainers.talker:talk")
+    assert asked == prompts
+    assert len(asked) == 3
+    assert foreign.batch.keys() == native.batch.keys()
+    for name in native.batch.keys():  # noqa: SIM118  a TensorDict is no mapping
+        assert torch.equal(foreign.batch[name], native.batch[name]), name
+    (episode,) = episodes_of(foreign)
+    assert episode.metadata["gateway"]["recognized"] == 3  # one in the second call, two in the third
+    assert any(episode.rewards)
 
 
 @pytest.mark.parametrize("manager", ["GemTrajEnvManager", "GemStepEnvManager"])

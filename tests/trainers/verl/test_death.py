@@ -10,6 +10,7 @@ import pytest
 import ray
 from gem_verl import _failures, _manager
 from gem_verl._manager import GemAgentLoopManager, GemAgentLoopWorker
+from gem_verl._trainer import GemTrainerSeparateAsync
 from ray.exceptions import RayActorError
 
 from gem_core.errors import PolicyError
@@ -71,6 +72,22 @@ def test_a_worker_that_died_before_its_next_batch(monkeypatch: pytest.MonkeyPatc
     manager.config, manager._own_trainer = None, True
     with pytest.raises(PolicyError, match=r"process that plays episodes died.*resume_mode=auto"):
         manager.generate_sequences({})
+
+
+def test_a_server_that_died_before_it_gets_new_weights() -> None:
+    class Separate(GemTrainerSeparateAsync):
+        """Its engines are stand-ins, of which one is dead."""
+
+        def __init__(self) -> None:
+            self.standalone_checkpoint_manager = self
+            self.prev_step_profile, self.timing_raw, self.global_steps = False, {}, 1
+            self.hybrid_rollout_config = SimpleNamespace(enable_switch=False)
+
+        def update_weights(self, step: int) -> None:
+            raise RayActorError
+
+    with pytest.raises(PolicyError, match=r"process that plays episodes died.*resume_mode=auto"):
+        Separate().on_step_end()
 
 
 def test_the_manager_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

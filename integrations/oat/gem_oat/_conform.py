@@ -1,0 +1,50 @@
+"""`gem-core conform --trainer oat`: estimators of Oat's learner, which has one advantage per row.
+
+Oat takes each row for a response, and groups the responses by position. gem-core in Oat compares episodes in
+the actor, and the learner receives a row per turn.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+
+import torch
+from oat.algorithms.ppo import PPOLearner
+
+from gem_lab._conform import ExactRows, GradedEstimator
+from gem_oat._args import Args
+from gem_oat._learner import Learner
+from gem_oat._rows import draw_turns, pack_turns, turn_values
+
+
+def estimators() -> dict[str, GradedEstimator]:
+    """Return Oat's estimator that compares the responses to a prompt, and gem-core's in its place."""
+    return {"Oat drgrpo": GradedEstimator("group mean", _theirs)} | {
+        f"{name} in Oat": GradedEstimator(kind, partial(_ours, name), True)
+        for name, kind in (("gem_dr_grpo", "group mean"), ("gem_rloo", "leave one out"))
+    }
+
+
+def _theirs(rows: ExactRows) -> torch.Tensor:
+    learner = PPOLearner.__new__(PPOLearner)
+    learner.args = SimpleNamespace(critic_type="drgrpo", num_samples=max(rows.group_sizes))
+    advantages: torch.Tensor = learner.compute_monte_carlo_advantages(rows.scores(), rows.mask)
+    return advantages[:, None]
+
+
+def _ours(name: str, rows: ExactRows) -> torch.Tensor:
+    choice = Args(estimator=name, gamma=1.0).choose_estimator()
+    packed = pack_turns(rows.played, *turn_values(rows.played, choice), mask_cut=False, info={})
+    drawn = draw_turns(packed, sum(map(len, packed)), Random(0))
+    rewards = torch.zeros(len(drawn), max(len(row.rewards) for row in drawn))
+    for number, row in enumerate(drawn):
+        rewards[number, : len(row.rewards)] = torch.tensor(row.rewards)
+    learner = Learner.__new__(Learner)
+    learner._choice = choice
+    advantages = learner.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
+    of_row = {id(row): advantage for row, advantage in zip(drawn, advantages, strict=True)}
+    kept = iter(packed)
+    played = [next(kept) if episode.trainable else [] for episode in rows.played]
+    return rows.spread([[of_row[id(row)] for row in turns] for turns in played])
