@@ -489,7 +489,12 @@ def trl(session: nox.Session) -> None:
 
 @nox.session(name="trl-full", python="3.11")
 def trl_full(session: nox.Session) -> None:
-    """Play the episodes of TRL's trainer with real vLLM in the training process."""
+    """Play the episodes of TRL's trainer with real vLLM in the training process, and train mini-swe-agent.
+
+    `nox -s harness` installs the agent.
+    """
+    agents = Path(".nox/harness/bin").absolute()
+    session.env["PATH"] = os.pathsep.join([os.environ["PATH"], str(agents)])
     test_trainer(session, "trl", "-m", "full")
 
 

@@ -68,11 +68,15 @@ def test_a_step_has_the_gradient_of_the_oracle(words: Any, tmp_path: Path, model
         assert episode.metadata["gateway"]["recognized"] == len(said) * (len(said) - 1) // 2
     assert len({tuple(episode.rewards) for episode in episodes}) == len(PLANS)
 
-    # Advantages of each call, and each row once, token by token.
+    assert_step_is_that_of_the_oracle(trainer, model)
+
+
+def assert_step_is_that_of_the_oracle(trainer: harness.Spied, model: Any) -> None:
+    """Check rows, advantages of each call, and the gradient of a step of one rollout."""
+    (episodes,), (update,) = trainer.rollouts, trainer.updates
     for episode, values in zip(episodes, oracle([e.rewards for e in episodes], harness.GAMMA), strict=True):
         for turn, advantage in zip(episode.turns, values, strict=True):
             turn.advantage = float(advantage)
-    (update,) = trainer.updates
     trained: dict[tuple[int, ...], list[list[float]]] = {}
     for row in update.rows:
         if any(row.mask):
