@@ -33,6 +33,7 @@ from gem_core.rollout._dialogue import TokenLimits
 
 TASK = "Write the word hello to the file hello.txt with a shell command, look at the file, and finish."
 _MOST_CALLS = 30
+_MOST_ACTIONS = 10
 _MOST_TOKENS = 2_000_000
 _SHOWN = 60
 """Number of characters of a message that a report shows."""
@@ -91,16 +92,22 @@ class HarnessReport:
 
 
 class _Room(Env):
-    """A room in which nothing happens; each action has a reward, so that those that arrive can be counted."""
+    """A room in which nothing happens; each action has a reward, so that those that arrive can be counted.
+
+    It ends at last, because an agent may play until its environment ends.
+    """
+
+    played: int
 
     def new_task(self) -> None:
-        pass
+        self.played = 0
 
     def prompt(self) -> str:
         return TASK
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return "You look around.", 1.0, False, False, {}
+        self.played += 1
+        return "You look around.", 1.0, self.played == _MOST_ACTIONS, False, {}
 
 
 class _Watch:

@@ -140,6 +140,13 @@ def test_an_agent_that_rewrites_what_the_model_said_is_not_recognized() -> None:
     assert len(report.rows) == 4
 
 
+def test_an_agent_that_plays_until_its_environment_ends_is_ok() -> None:
+    pytest.importorskip("openai", reason="needs the package openai")
+    report = check("tests.agents.clients:guesser")
+    assert report.ok, report
+    assert (report.actions, report.endpoints) == (10, {"chat/completions": 10})
+
+
 def test_an_agent_that_fails_is_not_ok() -> None:
     report = check("tests.agents.clients:crashing")
     assert not report.ok

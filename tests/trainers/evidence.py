@@ -243,6 +243,7 @@ def assert_update_is_right(
     collected: Iterable[str] | None = None,
     on_policy: bool = True,
     others: Mapping[int, Played] | None = None,
+    gap: float | None = None,
 ) -> list[Played]:
     """Check rows, advantages, gradient, and weights of one update; return its episodes.
 
@@ -260,6 +261,8 @@ def assert_update_is_right(
         on_policy: Whether the engine sampled all rows with the weights of this update. False in asynchronous
             modes.
         others: The episodes of rows that no spy environment named, by the `id` of the row.
+        gap: Largest difference of the gradient from the reference trainer's, relative to its norm; None
+            compares only their directions, as other terms of the loss change the gradient.
     """
     rows = [row for row in update.rows if not row.is_pad]
     assert rows, f"all {len(update.rows)} rows only fill the batch: the update trains on nothing"
@@ -293,6 +296,10 @@ def assert_update_is_right(
     made = [mine[name].episode(wanted[name]) for name in mine]
     gradient = list(policy_gradient(model, made).values())
     assert_same_direction(update.gradients, gradient)
+    if gap is not None:
+        pairs = zip(update.gradients, gradient, strict=True)
+        difference = torch.cat([(w if g is None else w - g).flatten() for g, w in pairs])
+        assert difference.norm() <= gap * torch.cat([w.flatten() for w in gradient]).norm()
     return list(mine.values())
 
 

@@ -53,12 +53,10 @@ def hook_advantages(config: Any, upstream: Upstream, session: Session | None) ->
     trainer: Any = importlib.import_module("RL2.trainer.ppo")
     if getattr(trainer, "compute_advantages", None) is not upstream.compute_advantages:
         raise unsupported(_SUPPORTED, "RL2.trainer.ppo does not import compute_advantages")
-    own = config.adv.estimator in _SUPPORTED.own_estimators
     trainer.compute_advantages = AdvantageHook(
         upstream,
         failures_are_nan=upstream.is_index and session is not None,
         updates=config.actor.update_per_rollout,
-        by_row=config.actor.avg_level == "sequence" and (session is not None or not own),
         episodes=tuple if session is None else lambda: session.played,
     )
 

@@ -24,7 +24,6 @@ from gem_core.advantages._tensors import Advantages, turn_ids_from_mask
 from gem_core.rollout import Episode
 from gem_core.trainers._baselines import subtract_baselines
 from gem_core.trainers._estimators import TurnLog
-from gem_core.trainers._weights import row_factors
 from gem_rl2 import _SUPPORTED
 from gem_rl2._options import choose_estimator
 from gem_rl2._upstream import Upstream
@@ -42,15 +41,12 @@ class AdvantageHook:
         failures_are_nan: Whether a reward of NaN marks a trajectory whose environment failed; otherwise it is
             an error.
         updates: Number of parts that RL2 cuts a batch into (``actor.update_per_rollout``).
-        by_row: Whether RL2's loss is a mean over rows (``actor.avg_level=sequence``), whose rows then get
-            factors with which it is a mean over trajectories.
         episodes: Function that returns all episodes of this batch, for messages.
     """
 
     upstream: Upstream
     failures_are_nan: bool = False
     updates: int = 1
-    by_row: bool = False
     episodes: Callable[[], Sequence[Episode]] = tuple
 
     def __call__(self, config: Any, tensor_dict: dict[str, torch.Tensor], cu_seqs: Any, step: int) -> None:
@@ -77,8 +73,6 @@ class AdvantageHook:
             failed = not any_row(tensor_dict["action_mask"].any(1), cu_seqs).all()
             with self.upstream.with_reinforce(reinforce) if failed else contextlib.nullcontext():
                 self.upstream.compute_advantages(config, tensor_dict, cu_seqs, step)
-        if self.by_row:
-            weigh_rows(tensor_dict, cu_seqs)
         spread_over_updates(tensor_dict, self.updates)
 
     def _estimate(
@@ -168,20 +162,6 @@ def reinforce_of_valid(
     if norm_var:
         advantages = advantages / (std + torch.finfo(advantages.dtype).eps)
     return {"advantages": advantages.view(-1, 1) * mask}
-
-
-def weigh_rows(tensor_dict: dict[str, torch.Tensor], cu_seqs: Any) -> None:
-    """Multiply the advantages of each row by its factor in `row_factors`, in place.
-
-    Args:
-        tensor_dict: Tensors of shape (rows, tokens).
-        cu_seqs: As in `AdvantageHook`.
-    """
-    bounds = torch.as_tensor(cu_seqs)
-    trajectories = torch.repeat_interleave(torch.arange(len(bounds) - 1), bounds.diff()).tolist()
-    lengths = (tensor_dict["action_mask"] != 0).sum(1).tolist()
-    factors = tensor_dict["advantages"].new_tensor(row_factors("row means", lengths, trajectories))
-    tensor_dict["advantages"] = tensor_dict["advantages"] * factors[:, None]
 
 
 def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:

@@ -91,6 +91,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
         ConfigError: A setting is not supported; the message names it and the reason.
         GemError: An environment of the data cannot be built.
     """
+    reject_listed(_SUPPORTED, config, {"always": True})
     options = read_options(config)
     if config.adv.estimator not in _SUPPORTED.own_estimators:
         _check_estimator(config, upstream, choose_estimator(config.adv))
@@ -104,11 +105,7 @@ def check_config(config: Any, upstream: Upstream) -> None:
     partial = not upstream.is_index and config.rollout.train.partial_rollout
     several = options.context != "append" or options.harness is not None
     _check_updates(config, upstream, rows_vary=partial or several)
-    by_row = several and config.actor.avg_level == "sequence"
-    in_loss = by_row and not upstream.is_index and config.actor.kl.type == "loss"
-    reject_listed(
-        _SUPPORTED, config, {INDEX: upstream.is_index, "mean over rows": by_row, "penalty per row": in_loss}
-    )
+    reject_listed(_SUPPORTED, config, {INDEX: upstream.is_index})
     turns = config.rollout.max_turns if upstream.is_index else math.inf
     if options.max_turns is not None and options.max_turns > turns:
         raise ConfigError(

@@ -240,35 +240,6 @@ def test_more_updates_than_episodes_that_did_not_fail_is_an_error() -> None:
     run([FAILED, FAILED, [[(2, 3, 1.0)]], [[(2, 3, 0.0)]]], **options)  # each update has one
 
 
-@pytest.mark.parametrize("words", ["adv.estimator=rebn", "adv.estimator=reinforce adv.global_norm=true"])
-def test_a_mean_over_rows_weighs_a_split_trajectory_as_a_whole_one(words: str) -> None:
-    """With ``avg_level=sequence``, for trajectories of 2, 1, 3, and 1 rows, one of which failed."""
-    turn, failed = (2, 3, 1.0), (1, 2, float("nan"))
-    split: list[Rows] = [
-        [[turn, (1, 1, 0.0)], [(2, 4, 0.5)]],
-        [[(3, 2, 0.0)]],
-        [[(1, 1, 0.25)], [turn], [(1, 5, 2.0), (2, 2, 0.0)]],
-        [[failed], [turn]],
-    ]
-    whole = [[[turn for row in rows for turn in row]] for rows in split]
-
-    def weights(made: list[Rows], **options: Any) -> list[torch.Tensor]:
-        tensors = run(made, *words.split(), failures_are_nan=True, **options)
-        logps = torch.zeros_like(tensors["advantages"], requires_grad=True)
-        losses = -tensors["advantages"] * logps.exp() * tensors["action_mask"]
-        loss = aggregate_values(losses, tensors["action_mask"], "sequence", 1, int(tensors["eos_mask"].sum()))
-        (gradient,) = torch.autograd.grad(loss, logps)
-        rows = [gradient[row][on] for row, on in enumerate(tensors["action_mask"] != 0)]
-        counts = [len(trajectory) for trajectory in made]
-        return [torch.cat(part) for part in (rows[sum(counts[:n]) : sum(counts[: n + 1])] for n in range(4))]
-
-    wanted = weights(whole)
-    torch.testing.assert_close(weights(split, by_row=True), wanted, rtol=1e-5, atol=1e-7)
-    torch.testing.assert_close(weights(whole, by_row=True), wanted, rtol=0, atol=0)
-    assert wanted[0].any()
-    assert not torch.allclose(torch.cat(weights(split)), torch.cat(wanted), rtol=1e-3)
-
-
 def test_turns_are_counted_along_a_trajectory() -> None:
     mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [0, 0, 1, 0, 1]])
     ids = turn_ids_of(mask, torch.tensor([0, 2, 3]))
@@ -284,12 +255,6 @@ def test_the_hook_is_where_the_trainer_looks(monkeypatch: pytest.MonkeyPatch) ->
     trainer.compute_advantages = upstream.compute_advantages
     hook_advantages(config, upstream, None)
     assert isinstance(trainer.compute_advantages, AdvantageHook)
-    assert not trainer.compute_advantages.by_row
-    for estimator, by_row in (("rebn", True), ("reinforce", False)):  # without GEM's episodes
-        config, upstream = gem_config(f"adv.estimator={estimator}", "actor.avg_level=sequence")
-        trainer.compute_advantages = upstream.compute_advantages
-        hook_advantages(config, upstream, None)
-        assert trainer.compute_advantages.by_row == by_row
 
 
 def test_another_signature_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

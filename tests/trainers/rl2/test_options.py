@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from gem_rl2 import _ENV_PATH
 from gem_rl2._options import check_config, choose_estimator, plays_gem, prepare, read_options
 from gem_rl2._rows import check_file, task_of, write
@@ -37,16 +39,16 @@ def test_a_plain_gem_config_is_fine() -> None:
     assert options.modules == ("json",)
 
 
-def test_terms_without_an_advantage_that_average_over_rows() -> None:
-    by_row, rebuild = "actor.avg_level=sequence", "+gem.context=rebuild"
-    terms = ["actor.entropy.coef=0.01", *([] if INDEX else ["actor.kl.coef=0.1 actor.kl.type=loss"])]
-    for term in terms:
-        for allowed in ([by_row], [rebuild]):
-            config, upstream = gem_config(*term.split(), *allowed)
-            check_config(config, upstream)
-        config, upstream = gem_config(*term.split(), by_row, rebuild)
-        with pytest.raises(ConfigError, match=r"averages over the rows .*set actor.avg_level=token"):
-            check_config(config, upstream)
+def test_a_mean_over_rows_is_rejected_because_rl2_fails_with_it() -> None:
+    from RL2.utils.functions import aggregate_values
+
+    losses = torch.ones(1, 2)
+    for inputs, fails in ((losses, False), ((losses, losses > 0), True)):  # RL2's updates take such a pair
+        with pytest.raises(TypeError, match="finfo") if fails else nullcontext():
+            aggregate_values(inputs, losses, "sequence", 2, 1)
+    for option in ("actor.avg_level", "critic.avg_level"):
+        with pytest.raises(ConfigError, match=f"{option}=sequence: RL2 fails in its first update"):
+            check_config(*gem_config("actor.avg_level=token", f"{option}=sequence"))
 
 
 @pytest.mark.parametrize("name", ["against_the_best", "gem_against_the_best"])
