@@ -44,7 +44,7 @@ class Caller:
             if running(pid):
                 os.kill(pid, signal.SIGKILL)
 
-    def left(self, seconds=20.0):
+    def left(self, seconds=60.0):
         """Return which of the processes still run; wait until none does."""
         end = time.monotonic() + seconds
         while (left := [pid for pid in self.pids if running(pid)]) and time.monotonic() < end:
