@@ -167,9 +167,9 @@ def reinforce_of_valid(
 def spread_over_updates(tensor_dict: dict[str, torch.Tensor], updates: int) -> None:
     """Keep the rows of failed episodes out of RL2's updates, in place.
 
-    RL2 counts rows by their end-of-sequence marks and divides by that number (``actor.avg_level=sequence``),
-    so the mark of such a row is removed. RL2 cuts the rows into `updates` parts of equal size; if a part
-    would consist of failed episodes only, the rows are reordered.
+    RL2 counts rows and reads their lengths by their end-of-sequence marks, so the mark of such a row is
+    removed. RL2 cuts the rows into `updates` parts of equal size; if a part would consist of failed episodes
+    only, the rows are reordered.
 
     Args:
         tensor_dict: Tensors of shape (rows, tokens); at least `updates` rows have a sampled token.
