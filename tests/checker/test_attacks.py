@@ -200,5 +200,5 @@ def test_an_evaluation_shows_texts_as_texts(host: ProcessSnapshot, tmp_path: Any
         json.loads(path.read_text())
     shown = Page((tmp_path / "page.html").read_text())
     assert "img" not in [tag for tag, _ in shown.tags]
-    assert len(shown.scripts) == len([tag for tag, _ in shown.tags if tag == "script"]) == 5
+    assert len(shown.scripts) == len([tag for tag, _ in shown.tags if tag == "script"]) == 6
     assert not any("gem_core_attack" in text for name, text in shown.scripts.items() if not name)
