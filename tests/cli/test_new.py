@@ -127,7 +127,7 @@ def test_its_tool_rewards_useful_calls_once_and_its_state_continues(tool_id):
 
 def test_the_players_of_a_new_environment_with_a_tool(tool_id, tmp_path, capsys):
     for player in ("oracle", "random"):
-        words = ["eval", "--model", player, "--env", tool_id, "--episodes", "10", "--json"]
+        words = ["eval", "--model", player, "--env", tool_id, "--episodes", "40", "--json"]
         assert main([*words, "--out", str(tmp_path / player)]) == 0
         summary = json.loads(capsys.readouterr().out)["envs"]
         (summary,) = summary.values()
