@@ -311,7 +311,9 @@ def assert_same_direction(gradient: list[torch.Tensor | None], wanted: list[torc
         assert all(part is None or part.abs().max() < 1e-6 for part in gradient)
 
 
-def assert_row_is_right(row: Row, episode: Played, advantages: list[float], gap: float | None = 1e-3) -> None:
+def assert_row_is_right(
+    row: Row, episode: Played, advantages: list[float], *, gap: float | None = 1e-3
+) -> None:
     """Compare tokens, mask, log-probs, and advantages of a row with the engine's requests.
 
     Args:

@@ -56,7 +56,7 @@ def test_two_epochs_with_clipping(tmp_path: Path, warm: Path, warm_tokenizer: An
         assert before.keys() == after.keys()
         for tokens, row in before.items():
             name = name_in(row.prompt, warm_tokenizer)
-            assert_row_is_right(row, mine[name], wanted[name], "turn")
+            assert_row_is_right(row, mine[name], wanted[name])
             ratios = (torch.tensor(after[tokens].old) - torch.tensor(row.old)).exp()
             advantages = torch.tensor(row.advantages)
             inside = ratios.clamp(1 - CLIP, 1 + CLIP)
@@ -83,7 +83,7 @@ def assert_updates_are_right(spy: Path, tokenizer: Any, weight: float = 1.0) -> 
         assert len(update.rows) == 16
         for row in update.rows:
             name = name_in(row.prompt, tokenizer)
-            assert_row_is_right(row, mine[name], [weight * a for a in expected[name]], "turn")
+            assert_row_is_right(row, mine[name], [weight * a for a in expected[name]])
     return updates
 
 

@@ -240,7 +240,7 @@ def test_a_critic_of_turns(tmp_path: Path, warm: Path, tokenizer: Any, model: An
         for row in update.rows:
             name = name_in(row.prompt, tokenizer)
             turn = mine[name].turn_of(row.prompt, row.response)
-            assert_row_is_right(row, mine[name], wanted[name], "turn")
+            assert_row_is_right(row, mine[name], wanted[name])
             assert not kept[name][turn]
             kept[name][turn] = wanted[name][turn] / len(row.response)  # Oat takes the mean of each row
         load_weights(model, update.weights)
