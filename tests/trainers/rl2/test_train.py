@@ -117,7 +117,7 @@ def test_three_steps_on_a_mix(
     marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     chaos.assert_every_failure_is_counted(everything, run.spy)
     traces = [chaos.calm(episode) for episode in everything if episode.trainable]
-    assert {episode.env_id for episode in traces} == evidence.env_ids(harness.GUESS, *own_ids, ENDLESS)
+    assert {episode.env_id for episode in traces} == evidence.env_ids(chaos.CHAOS, *own_ids, ENDLESS)
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.rows()[0].token_ids for episode in traces]
     if version == "index":  # its environments receive texts, so traces contain the ids of these texts
