@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from secrets import token_hex
 from types import ModuleType
 from typing import Any
@@ -53,6 +54,7 @@ class ProcessSnapshot:
         self._temporary = tempfile.TemporaryDirectory(prefix="gem-core-attack-")
         self.folder = Path(self._temporary.name)
         own = set(modules)
+        Random("")  # since Python 3.13, the first text that seeds a generator changes the module
         self._places: list[tuple[str, Any, dict[str, Any]]] = []
         for name, module in list(sys.modules.items()):
             if isinstance(module, ModuleType) and (

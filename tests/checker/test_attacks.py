@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -202,3 +204,15 @@ def test_an_evaluation_shows_texts_as_texts(host: ProcessSnapshot, tmp_path: Any
     assert "img" not in [tag for tag, _ in shown.tags]
     assert len(shown.scripts) == len([tag for tag, _ in shown.tags if tag == "script"]) == 6
     assert not any("gem_core_attack" in text for name, text in shown.scripts.items() if not name)
+
+
+def test_the_first_text_that_seeds_a_generator_is_no_change() -> None:
+    """In a process of its own, because any other test may have been the first."""
+    code = (
+        "from random import Random\n"
+        "from gem_lab._checker.host import ProcessSnapshot\n"
+        "before = ProcessSnapshot()\n"
+        "Random('text')\n"
+        "assert before.changes() == [], before.changes()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
