@@ -42,8 +42,8 @@ def test_the_played_episodes_have_the_rows_of_the_batch(batch: dict[str, Any]) -
             padding = len(ids) + 1 - len(row)
             assert [-1, *ids] == row.turn_ids + [-1] * padding
             assert [0.0, *rewards] == pytest.approx(row.rewards + [0.0] * padding)
-    of_turns = [[float(turn) for turn in range(len(episode.turns))] for episode in rows.played]
-    spread = rows.spread(of_turns)
+    indices = [[float(turn) for turn in range(len(episode.turns))] for episode in rows.played]
+    spread = rows.spread(indices)
     for values, turns, ids in zip(spread.tolist(), rows.turns, rows.turn_ids.tolist(), strict=True):
         assert values == [turns[turn] if turn >= 0 else 0.0 for turn in ids]
 

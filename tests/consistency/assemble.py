@@ -168,7 +168,7 @@ def from_chains(
         carried: The first tokens, which may be none, and the outline of each episode.
         tokenizer: Tokenizer of the model.
     """
-    left, found = [of_rows(chain, tokenizer) for chain in chains], []
+    left, found = [read_rows(chain, tokenizer) for chain in chains], []
     for tokens, outline in carried:
         made = Played(outline.env_id, outline.seed or 0, outline.trainable)
         if outline.trainable:
@@ -185,7 +185,7 @@ def from_chains(
     return found
 
 
-def of_rows(chain: Sequence[Row], tokenizer: Any) -> Played:
+def read_rows(chain: Sequence[Row], tokenizer: Any) -> Played:
     """Return seed, tokens, turns, and advantages of an episode from its rows."""
     made, turns = Played("", task_seed(chain[0].prompt, tokenizer)), 0
     token_advantages: list[float] = []

@@ -44,7 +44,7 @@ def _ours(name: str, rows: ExactRows) -> torch.Tensor:
     learner = Learner.__new__(Learner)
     learner._choice = choice
     advantages = learner.compute_monte_carlo_advantages(rewards, torch.ones_like(rewards)).tolist()
-    of_row = {id(row): advantage for row, advantage in zip(drawn, advantages, strict=True)}
+    advantage_by_row = {id(row): advantage for row, advantage in zip(drawn, advantages, strict=True)}
     kept = iter(packed)
     played = [next(kept) if episode.trainable else [] for episode in rows.played]
-    return rows.spread([[of_row[id(row)] for row in turns] for turns in played])
+    return rows.spread([[advantage_by_row[id(row)] for row in turns] for turns in played])

@@ -47,8 +47,8 @@ def _step_reinforce(gamma: float, rows: ExactRows) -> torch.Tensor:
     data = DataProto.concat(packed)
     advantages = _theirs(data, "step_reinforce", gamma, grouping="batch", norm_mean_type="batch")
     lengths = data.batch["response_mask"].sum(1).clamp(min=1)
-    of_turns = (advantages.sum(1) / lengths).split([len(part) for part in packed])
-    return rows.spread([of_episode.tolist() for of_episode in of_turns])
+    by_episode = (advantages.sum(1) / lengths).split([len(part) for part in packed])
+    return rows.spread([turns.tolist() for turns in by_episode])
 
 
 def _theirs(data: Any, name: str, gamma: float = 1.0, **normalization: str) -> torch.Tensor:

@@ -49,8 +49,8 @@ def _theirs(
     sampled: Callable[[list[list[int]]], Any],
     rows: ExactRows,
 ) -> torch.Tensor:
-    of_rows = rows.scores().sum(1).tolist()
-    scores = [score if turns else None for score, turns in zip(of_rows, rows.turns, strict=True)]
+    row_scores = rows.scores().sum(1).tolist()
+    scores = [score if turns else None for score, turns in zip(row_scores, rows.turns, strict=True)]
     ids = [[1] * rows.mask.shape[1]] * len(scores)
     inputs = [{"prompt": group} for group in rows.groups]
     with TemporaryDirectory() as folder:

@@ -87,10 +87,10 @@ def played_of(
 
 def joined_rows(each: Iterable[Played], rows: Iterable[Row], tokenizer: Any) -> list[Played]:
     """Return the episodes of which `each` holds the rows."""
-    found, of_row = [], {tuple(row.token_ids): row for row in each}
+    found, row_by_tokens = [], {tuple(row.token_ids): row for row in each}
     for chain in assemble.chains_of(rows, tokenizer):
-        parts = [of_row.pop((*row.prompt, *row.response)) for row in chain]
-        made = assemble.of_rows(chain, tokenizer)
+        parts = [row_by_tokens.pop((*row.prompt, *row.response)) for row in chain]
+        made = assemble.read_rows(chain, tokenizer)
         rewards = [reward for part in parts for reward in part.rewards or []]
         found.append(replace(made, env_id=parts[0].env_id, rewards=rewards))
     return found

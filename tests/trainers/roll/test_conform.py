@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gem_roll import TRAINER
 
-from gem_lab._conform import grade_estimators
-from tests.trainers.conform import recorded
+from tests.trainers.conform import other_than_right
 
 THREADS = {"sub-agent", "sub-agent with rewards", "compaction", "rejected attempt", "two compactions"}
 SEVERAL_ROWS = THREADS | {
@@ -15,13 +14,9 @@ SEVERAL_ROWS = THREADS | {
 
 
 def test_the_grades() -> None:
-    estimators = TRAINER.load("conform")()
-    own = {name for name, estimator in estimators.items() if estimator.ours}  # fail the command if wrong
-    assert own == {"gem_dr_grpo in ROLL", "gem_rloo in ROLL"}
-    grades = grade_estimators(estimators)
-    assert grades == recorded("roll")
-    assert {found for of in grades.values() for found in of.values()} == {"right", "wrong"}
-    wrong = {name: {batch for batch, found in of.items() if found != "right"} for name, of in grades.items()}
+    others = other_than_right(TRAINER, "roll", "ROLL")
+    assert {grade for by_batch in others.values() for grade in by_batch.values()} == {"wrong"}
+    wrong = {name: {*by_batch} for name, by_batch in others.items()}
     assert wrong["gem_dr_grpo in ROLL"] == wrong["gem_rloo in ROLL"] == set()
     assert wrong["ROLL grpo, without std"] == {"failed episode", *SEVERAL_ROWS}
     assert wrong["ROLL step_reinforce, without std"] == {"failed episode", "sub-agent"}
