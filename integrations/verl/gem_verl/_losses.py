@@ -106,9 +106,9 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
             reject_listed(_SUPPORTED, config, {"mean over rows": average != "tokens"})
             return average
     raise ConfigError(
-        f"{OPTION}={actor.policy_loss.loss_mode} with loss_agg_mode={actor.loss_agg_mode} depends on how an episode is split into "
-        "rows, and no factor makes up for it; with several rows per episode, use a loss per token, such as "
-        "vanilla"
+        f"{OPTION}={actor.policy_loss.loss_mode} with loss_agg_mode={actor.loss_agg_mode} depends on how an "
+        "episode is split into rows, and no factor makes up for it; with several rows per episode, use a "
+        "loss per token, such as vanilla"
     )
 
 
