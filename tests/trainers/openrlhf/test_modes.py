@@ -73,7 +73,9 @@ def test_the_loss_gets_the_advantages_of_the_oracle(
     failed = [e for e in read_traces(tmp_path / "traces" / "train.jsonl") if not e.trainable]
     pads = 0
     for index, update in enumerate(updates):
-        mine = assert_update_is_right(update, episodes, tokenizer, model)
+        mine = assert_update_is_right(
+            update, episodes, tokenizer, model, on_policy="train.async_enable" not in flags
+        )
         assert_metrics_are_right(steps[index // repeats], mine)
         pads += sum(row.is_pad for row in update.rows)
     assert pads == len(failed) * repeats > 0
