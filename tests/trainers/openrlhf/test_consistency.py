@@ -37,7 +37,11 @@ from tests.trainers.openrlhf.args import experience_maker, experiences
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("several", "ranks"),
-    [(False, 1), pytest.param(True, 1, marks=pytest.mark.full), pytest.param(True, 2, marks=pytest.mark.full)],
+    [
+        (False, 1),
+        pytest.param(True, 1, marks=pytest.mark.full),
+        pytest.param(True, 2, marks=pytest.mark.full),
+    ],
 )
 def test_the_shared_step(several: bool, ranks: int, tmp_path: Path) -> None:
     """With several rows per episode, the loss is a mean over rows. Two ranks share the rows of an episode.
