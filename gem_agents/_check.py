@@ -136,10 +136,9 @@ class _Watch:
         report.tools = sorted(names.union(report.tools))
         for index, call in found.known.items():
             self._compare(index, call, request)
-        for index, message in enumerate(request.messages):
-            if message.role == "assistant" and index not in found.known:
-                text = message.content[:_SHOWN] or f"calls of {[call.name for call in message.calls]}"
-                report.foreign[text] = report.foreign.get(text, 0) + 1
+        for message in map(request.messages.__getitem__, found.foreign):
+            text = message.content[:_SHOWN] or f"calls of {[call.name for call in message.calls]}"
+            report.foreign[text] = report.foreign.get(text, 0) + 1
 
     def _compare(self, index: int, call: ModelCall, request: Request) -> None:
         sent, said = request.messages[index], call.message

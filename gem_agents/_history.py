@@ -36,17 +36,19 @@ class Found(Generic[SampledT]):
 
     Attributes:
         chain: Name of the tools and the conversation.
+        keys: What identifies each message.
         last: The response that ends the longest known beginning of the conversation; None if there is none.
         start: Index of the first message after `last`.
         known: Responses by the index of their message, wherever their text occurs.
-        foreign: Number of assistant's messages that were not sampled here.
+        foreign: Indices of the assistant's messages that were not sampled here.
     """
 
     chain: str
+    keys: list[str]
     last: SampledT | None
     start: int
     known: dict[int, SampledT]
-    foreign: int
+    foreign: list[int]
 
 
 class CallHistory(Generic[SampledT]):
@@ -64,10 +66,11 @@ class CallHistory(Generic[SampledT]):
     def find(self, messages: Sequence[ChatMessage], schemas: Sequence[Any]) -> Found[SampledT]:
         """Return what is known of a conversation."""
         chain = link("", json.dumps(list(schemas), sort_keys=True))
-        last, start, foreign = None, 0, 0
+        last, start = None, 0
         known: dict[int, SampledT] = {}
-        for index, message in enumerate(messages):
-            key = key_of(message)
+        foreign: list[int] = []
+        keys = [key_of(message) for message in messages]
+        for index, (message, key) in enumerate(zip(messages, keys, strict=True)):
             chain = link(chain, key)
             if message.role != "assistant":
                 continue
@@ -78,8 +81,8 @@ class CallHistory(Generic[SampledT]):
             elif key in self._by_key:
                 known[index] = _meant(self._by_key[key], message)
             else:
-                foreign += 1
-        return Found(chain, last, start, known, foreign)
+                foreign.append(index)
+        return Found(chain, keys, last, start, known, foreign)
 
 
 def _meant(responses: Sequence[SampledT], message: ChatMessage) -> SampledT:

@@ -42,11 +42,10 @@ class SessionLog:
 
     def note_foreign(self, request: Request, found: Found[ModelCall], calls: int) -> None:
         """Note the answers in a request that were not sampled here."""
-        for index, message in enumerate(request.messages):
-            if message.role == "assistant" and index not in found.known:
-                text = message.content.strip() or f"calls of {', '.join(one.name for one in message.calls)}"
-                if text[:_SHOWN] in self._foreign or len(self._foreign) < _MOST:
-                    self._foreign.setdefault(text[:_SHOWN], [calls, 0])[1] += 1
+        for message in map(request.messages.__getitem__, found.foreign):
+            text = message.content.strip() or f"calls of {', '.join(one.name for one in message.calls)}"
+            if text[:_SHOWN] in self._foreign or len(self._foreign) < _MOST:
+                self._foreign.setdefault(text[:_SHOWN], [calls, 0])[1] += 1
 
     def record(self, calls: Sequence[ModelCall]) -> dict[str, Any]:
         """Return the log as data for the trace.

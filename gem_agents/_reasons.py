@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from gem_agents._api import Request
-from gem_agents._history import Found
+from gem_agents._history import Found, key_of
 from gem_agents._turns import Draft, ModelCall, Reason
 from gem_chat._histories import ChatMessage
 
@@ -38,7 +38,7 @@ def why_opened(
     if not drafts:
         return Reason("first", "the first call")
     messages = request.messages
-    nearest, shared = _nearest(request, drafts[-_COMPARED:])
+    nearest, shared = _nearest(request, found, drafts[-_COMPARED:])
     old = _conversation(nearest)
     fresh = not found.known and not any(message.role != "system" for message in messages[:shared])
     if fresh and (caller := _caller(messages, calls)):
@@ -48,7 +48,8 @@ def why_opened(
     if fresh and _first_task(messages) != _first_task(old):
         begins = _first_task(messages) or messages[0].content
         return Reason("conversation", f"another conversation; it begins with {_short(begins)}")
-    if parent is not None and not any(one.role == "assistant" for one in messages[found.start :]):
+    made_up = [index for index in found.foreign if index >= max(shared, found.start)]
+    if parent is not None and parent is found.last and (shared == len(old) or not made_up):
         return Reason("branch", "another call continues the same answer: in parallel, or a step back", parent)
     if shared == len(messages):
         if shared == len(nearest.request.messages):
@@ -57,32 +58,32 @@ def why_opened(
     if changed := _changed_tools(nearest.request, request):
         return Reason("tools", f"another list of tools: {changed}")
     if shared == len(old):
-        for index, message in enumerate(messages[shared:], start=shared):
-            if message.role == "assistant" and index not in found.known:
-                text = f"message {index + 1} is an answer that was not sampled here: {_short(_text(message))}"
-                return Reason("foreign", text)
-        what = "the chat template shows earlier messages differently in this prompt"
-        return Reason("template", what, found.last)
+        what = "the chat template shows earlier messages differently"
+        if made_up:
+            text = _short(_text(messages[made_up[0]]))
+            place = f"before message {made_up[0] + 1}, an answer that was not sampled here: {text}"
+            return Reason("foreign", f"{what} {place}")
+        return Reason("template", f"{what} in this prompt", found.last)
     if len(messages) <= len(nearest.request.messages):
         what = f"history compacted: {len(old)} messages became {len(messages)}, from message {shared + 1} on"
         return Reason("compacted", f"{what}, which is {_short(messages[shared].content)}")
     was, now = old[shared], messages[shared]
     role = now.role if was.role == now.role else f"{was.role}, now {now.role}"
     what = f"message {shared + 1} ({role}) was rewritten: {_difference(_text(was), _text(now))}"
-    return Reason(
-        "rewritten", what, next((call for call in reversed(calls) if _same(call.message, was)), None)
-    )
+    same = [call for call in calls if key_of(call.message) == key_of(was)]
+    return Reason("rewritten", what, same[-1] if same else None)
 
 
-def _nearest(request: Request, drafts: Sequence[Draft]) -> tuple[Draft, int]:
+def _nearest(request: Request, found: Found[ModelCall], drafts: Sequence[Draft]) -> tuple[Draft, int]:
     """Return the draft whose conversation shares most first messages, and their number.
 
     Of equal ones, it is one with the same tools, and the newest.
     """
     best, most = drafts[-1], (-1, False)
     for draft in reversed(drafts):
-        pairs = zip(request.messages, _conversation(draft), strict=False)
-        shared = sum(1 for _ in takewhile(lambda pair: _same(*pair), pairs))
+        keys = [*draft.found.keys, *([] if draft.said is None else [key_of(draft.said)])]
+        pairs = zip(found.keys, keys, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         rank = shared, draft.request.schemas == request.schemas
         if rank > most:
             best, most = draft, rank
@@ -92,16 +93,6 @@ def _nearest(request: Request, drafts: Sequence[Draft]) -> tuple[Draft, int]:
 def _conversation(draft: Draft) -> list[ChatMessage]:
     """Return the messages of a draft, and its response if there is one."""
     return [*draft.request.messages, *([] if draft.said is None else [draft.said])]
-
-
-def _same(one: ChatMessage, other: ChatMessage) -> bool:
-    """Return whether two messages are recognized as one; see `gem_agents._history`."""
-    return one is other or (
-        one.role == other.role
-        and (one.content == other.content or one.content.strip() == other.content.strip())
-        and [(call.name, call.arguments) for call in one.calls]
-        == [(call.name, call.arguments) for call in other.calls]
-    )
 
 
 def _first_task(messages: Sequence[ChatMessage]) -> str | None:

@@ -269,6 +269,9 @@ class Session:
             prompt = self._conversations.whole(messages, request.schemas, sampled, self._model_ids)
         except (UnsupportedTemplate, ConfigError) as error:
             raise bad(f"the chat template of the model cannot show this conversation: {error}") from error
+        for index, call in reversed(found.known.items()):
+            if prompt[: len(call.tokens)] == call.tokens:
+                return prompt, call, index + 1
         answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
         return prompt, None, answers[-1] + 1 if answers else 0
 
@@ -291,7 +294,7 @@ class Session:
                 most = (limits.total or 0) - 1
                 text = f"prompt is too long: {len(prompt_ids)} tokens > {most} maximum"
                 raise Refused(400, "context_length_exceeded", text)
-            draft = Draft(request, prompt_ids, parent, start, segment, first, found.chain)
+            draft = Draft(request, prompt_ids, parent, start, segment, first, found)
             if parent is not None and extends:
                 parent.child = draft
             else:
@@ -308,12 +311,12 @@ class Session:
         return drafts
 
     def _note(self, request: Request, found: Found[ModelCall]) -> None:
-        on_path = sum(message.role == "assistant" for message in request.messages[: found.start])
+        on_path = sum(index < found.start for index in found.known)
         for call in found.known.values():
             call.delivered = True  # also if its connection broke
         self.counts.recognized += on_path
-        self.counts.spliced += max(len(found.known) - on_path, 0)
-        self.counts.foreign += found.foreign
+        self.counts.spliced += len(found.known) - on_path
+        self.counts.foreign += len(found.foreign)
         self.log.note_foreign(request, found, len(self.calls))
         self.counts.unserved.update(request.unserved)
 
@@ -395,7 +398,7 @@ class Session:
             len(generation.token_ids),
             0 if parent is None else len(parent.tokens),
         )
-        return ModelCall(draft, generation, reply, link(draft.chain, key_of(message)), malformed)
+        return ModelCall(draft, generation, reply, link(draft.found.chain, key_of(message)), malformed)
 
     def _stopped(self, generation: Generation, stop: Sequence[str]) -> tuple[Generation, str | None]:
         """Return a generation up to the token with which it holds a stop string, and that string.

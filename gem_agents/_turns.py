@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gem_agents._api import Reply, Request
-from gem_agents._history import Sampled
+from gem_agents._history import Found, Sampled
 from gem_chat._histories import ChatMessage
 from gem_core.rollout import Generation, Turn
 from gem_core.rollout._trajectory import ContextMode
@@ -42,7 +42,7 @@ class Draft:
         start: Index of the first message after the response of `parent`.
         segment: Index of the row of tokens that the prompt extends or begins.
         first: Number of tokens in the first prompt of that row.
-        chain: Name of the tools and the conversation.
+        found: What is recognized of the conversation.
         why: Why it begins a row; None if it goes on with one.
         said: The response as the agent gets it; None before it is sampled.
     """
@@ -53,7 +53,7 @@ class Draft:
     start: int
     segment: int
     first: int
-    chain: str
+    found: Found[ModelCall]
     why: Reason | None = None
     said: ChatMessage | None = None
 
