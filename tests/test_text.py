@@ -188,6 +188,7 @@ def test_runs_of_braces_nest(depth):
     assert list(boxes(f"}}}} \\boxed{{{content}}}}}}} \\boxed{{{{{{")) == [content]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "piece",
     ["\\boxed{}", "\\boxed{ {} }", "\\boxed{", "\\boxed{\\boxed{}}", "\\boxed{\\}", "}", "\\boxed{answer}"],
@@ -301,6 +302,7 @@ def test_first_code_block_returns_the_text_between(content):
     assert first_code_block(f"text\n```python\n{content}\n```\nmore", "python") == content
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "text",
     [

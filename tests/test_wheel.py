@@ -40,6 +40,7 @@ def findings(path: Path) -> Iterator[str]:
                 yield f"{where}: names {match[0]}"
 
 
+@pytest.mark.once
 def test_no_module_of_the_wheel_needs_the_checkout() -> None:
     assert len(WHEEL) > 200
     assert [finding for path in WHEEL for finding in findings(path)] == []

@@ -93,6 +93,7 @@ def test_a_thread_within_a_thread() -> None:
     assert score == 1 + inside + 0.5 * 16
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", range(40))
 def test_the_expected_gradient_is_exact(seed: int) -> None:
     """Random episodes with two actions per turn, in which a reward may depend on all actions before it."""

@@ -400,10 +400,8 @@ def test_mixin_has_one_test_per_rule_and_fails_like_the_function() -> None:
 BUILT_IN = gem_core.list_envs("game:*")
 
 
-@pytest.mark.parametrize(
-    "env_id",
-    [pytest.param(id, marks=[] if id.endswith("-v0") else pytest.mark.once) for id in BUILT_IN],
-)
+@pytest.mark.once
+@pytest.mark.parametrize("env_id", BUILT_IN)
 def test_built_in_env(env_id: str) -> None:
     """Check every rule on every id; expensive rules once per family, because its variants share the code."""
     costly = {"long_text_is_taken", "processes_change_nothing"}

@@ -168,6 +168,7 @@ def test_an_estimator_that_the_trainer_would_reject_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("trainer", WRITERS)
 @pytest.mark.parametrize("estimator", [*list_estimators(), "own"])
 def test_what_is_written_is_what_the_trainer_supplies(trainer: str, estimator: str, tmp_path: Path) -> None:

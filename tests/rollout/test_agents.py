@@ -330,6 +330,7 @@ def drawn(episodes):
     return [[turn.action for turn in episode.turns] for episode in episodes.values()]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("player", [ORACLE, RANDOM])
 @pytest.mark.parametrize("request_id", [None, "a"])
 @pytest.mark.parametrize("wrappers", [(), ("concat",)])
@@ -372,6 +373,7 @@ def test_random_play_with_the_same_request_id_differs_between_seeds():
     assert len(hands) > 3
 
 
+@pytest.mark.once
 def test_two_oracles_play_kuhn_poker_at_its_value():
     env, value, called = table("multi:KuhnPoker-v0"), [], []
     for seed in range(1500):

@@ -147,6 +147,7 @@ BAD: list[Any] = [
 ]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("out", BAD)
 def test_an_answer_that_cannot_be_read_means_a_program_that_was_killed(engine: Engine, out: Any) -> None:
     engine.answer(out, err="the guest was lost")

@@ -280,6 +280,7 @@ def test_the_wrapper_goes_by_name(monkeypatch):
     assert [tool.closed for tool in made] == [1, 1, 0, 0]
 
 
+@pytest.mark.once
 def test_a_game_under_the_wrapper_still_passes_the_checker():
     env = Tools(gem_core.make("game:GuessTheNumber-v0-easy"), tools=Upper())
     check_env(env)

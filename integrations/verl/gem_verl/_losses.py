@@ -55,7 +55,7 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
     differ = rows == "auto" and _turns_differ(choice)
     of_rows = _DIFFERENT if differ else _EQUAL
     try:
-        advantages, gradient, _ = _probe(config, POLICY_LOSS_REGISTRY[mode], of_rows)
+        advantages, gradient, _ = _probe(config, _actor_config(config), of_rows)
     except Exception as error:
         cause = error.__cause__ or error  # Hydra wraps the errors of verl's config classes
         raise ConfigError(
@@ -89,11 +89,10 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
         ConfigError: No factor makes the gradient equal to that of one row per episode, or a term of the loss
             without an advantage averages over rows.
     """
-    actor = config.actor_rollout_ref.actor
-    mode = actor.policy_loss.get("loss_mode", "vanilla")
+    actor = _actor_config(config)
 
     def gradient(factors: Sequence[float] | None, ratios: bool) -> torch.Tensor:
-        _, of_tokens, mask = _probe(config, POLICY_LOSS_REGISTRY[mode], _DIFFERENT, factors, ratios=ratios)
+        _, of_tokens, mask = _probe(config, actor, _DIFFERENT, factors, ratios=ratios)
         return of_tokens[mask > 0]
 
     lengths = [length for of_row in _LENGTHS for length in of_row]
@@ -107,15 +106,23 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
             reject_listed(_SUPPORTED, config, {"mean over rows": average != "tokens"})
             return average
     raise ConfigError(
-        f"{OPTION}={mode} with loss_agg_mode={actor.loss_agg_mode} depends on how an episode is split into "
-        "rows, and no factor makes up for it; with several rows per episode, use a loss per token, such as "
-        "vanilla"
+        f"{OPTION}={actor.policy_loss.loss_mode} with loss_agg_mode={actor.loss_agg_mode} depends on how an "
+        "episode is split into rows, and no factor makes up for it; with several rows per episode, use a "
+        "loss per token, such as vanilla"
     )
+
+
+def _actor_config(config: Any) -> Any:
+    """Return what verl makes of the actor's section, without the checks of sizes: they need the GPUs."""
+    section = copy.deepcopy(config.actor_rollout_ref.actor)
+    with open_dict(section):
+        section.ppo_micro_batch_size, section.ppo_micro_batch_size_per_gpu = None, 1
+    return omega_conf_to_dataclass(section)
 
 
 def _probe(
     config: Any,
-    loss: Any,
+    actor: Any,
     of_rows: tuple[tuple[float, float], ...],
     factors: Sequence[float] | None = None,
     *,
@@ -125,7 +132,7 @@ def _probe(
 
     Args:
         config: The whole verl config.
-        loss: The function.
+        actor: What verl makes of its section for the actor.
         of_rows: Advantages of the two turns of each row.
         factors: A factor for the advantages of each turn, with every turn in a row of its own; None leaves
             both turns in one row.
@@ -135,10 +142,7 @@ def _probe(
     Returns:
         Three tensors of shape (rows, tokens).
     """
-    section = copy.deepcopy(config.actor_rollout_ref.actor)
-    with open_dict(section):  # verl checks the sizes later, with the number of GPUs
-        section.ppo_micro_batch_size, section.ppo_micro_batch_size_per_gpu = None, 1
-    actor = omega_conf_to_dataclass(section)
+    actor = copy.deepcopy(actor)  # a loss may write to it
     shape = len(_LENGTHS), max(map(sum, _LENGTHS)) + 1
     advantages, turns = torch.zeros(shape), torch.full(shape, -1)
     for row, ((first, second), (one, two)) in enumerate(zip(of_rows, _LENGTHS, strict=True)):
@@ -160,7 +164,7 @@ def _probe(
     weighted = correction.get("rollout_is") and not correction.get("bypass_mode")
     log_probs.requires_grad_()
     with torch.random.fork_rng(devices=[]):  # some losses drop random tokens
-        value, _ = loss(
+        value, _ = POLICY_LOSS_REGISTRY[actor.policy_loss.loss_mode](
             old_log_prob=old,
             log_prob=log_probs,
             advantages=advantages.clone(),

@@ -126,19 +126,19 @@ def packed(data: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("database", "said"),
+    ("saved", "said"),
     [
-        (packed(bytes(300 * 2**20)), "more than 67108864 bytes"),
-        (packed(bytes(2**20))[:-40], "damaged"),
-        ("!", "damaged"),
-        ("AAAA", "damaged"),
-        (7, "damaged"),
+        (lambda: packed(bytes(300 * 2**20)), "more than 67108864 bytes"),
+        (lambda: packed(bytes(2**20))[:-40], "damaged"),
+        (lambda: "!", "damaged"),
+        (lambda: "AAAA", "damaged"),
+        (lambda: 7, "damaged"),
     ],
 )
-def test_a_saved_database_has_a_bound(env, database, said):
+def test_a_saved_database_has_a_bound(env, saved, said):
     state = json.loads(json.dumps(env.get_state()))
     before = env._path.read_bytes()
-    state["fields"]["database"] = database
+    state["fields"]["database"] = saved()
     with pytest.raises(ConfigError, match=said):
         env.set_state(state)
     assert env._path.read_bytes() == before

@@ -23,6 +23,7 @@ def task_named(name, seed=0):
     return SOURCE.task(SOURCE.names.index(name), seed)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", SOURCE.names)
 def test_no_wrong_mutant_is_paid(name, tmp_path):
     task = task_named(name)

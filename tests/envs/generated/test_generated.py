@@ -39,6 +39,7 @@ def test_every_family_has_one():
     assert all(spec(id).extra is None for id in IDS)  # they only need numpy
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("id", [id for id in IDS if not id.startswith("code")])
 def test_check_env(id):
     whole = ("math:Arithmetic-v0", "logic:Proofs-v0", "qa:MultiHop-v0-retry")
@@ -55,6 +56,7 @@ def test_check_env_of_programs(id):
     check_env(id, rules=rules.split(), seeds=(0,))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("id", IDS)
 def test_splits_share_no_question(id):
     train, test = (
@@ -67,6 +69,7 @@ def test_splits_share_no_question(id):
     assert not train & test
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("rows", ROWS, ids=lambda rows: f"{type(rows).__name__}")
 def test_skeletons_occur_no_more_often_than_the_templates_allow(rows):
     if isinstance(rows, ProofRows):
@@ -222,6 +225,7 @@ def test_no_surface_feature_of_a_proof_reveals_the_answer(depth):
     assert depth == 0 or 0.42 <= right["concluded"] / 400 <= 0.58
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("depth", range(1, 6))
 def test_no_shortcut_decides_a_proof(depth):
     """No feature of the sentences tells whether the statement follows."""

@@ -33,6 +33,7 @@ def rows_of(task, count):
     raise AssertionError(f"too few rows of {task.text}")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.text[:60])
 def test_no_mutant_is_paid(task):
     for row in rows_of(task, 2):

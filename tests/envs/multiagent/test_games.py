@@ -47,6 +47,7 @@ def box(move):
     return f"So: \\boxed{{{move}}}."
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("id", IDS)
 def test_one_side_keeps_the_contract(id):
     elsewhere = ("processes_change_nothing", "long_text_is_taken")  # a second each, for `gem-core check`

@@ -295,6 +295,7 @@ def test_a_lie_or_anything_else_does_not_decline(message):
     assert not declines(message)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(
     "text", ["not ", "'", '"', "I cannot ", "0.3", "a", "if ", "don't see ", "only ", "yes "]
 )

@@ -127,6 +127,7 @@ def test_every_declined_request_could_have_been_granted():
         assert serve(index, [*TASKS[index].actions, ("hand_over", {"summary": "?"})], "") == 0.0
 
 
+@pytest.mark.once
 def test_declining_blindly_earns_nothing():
     declined = [n for n in range(len(TASKS)) if serve(n, TASKS[n].actions[:2], "Sorry, no.") == 1.0]
     assert len(declined) == 11
@@ -295,6 +296,7 @@ def test_the_index_of_a_task_and_bad_arguments():
         gem_core.make("service:Shop-v0", user="nobody")
 
 
+@pytest.mark.once
 def test_the_contract():
     rules = [r.name for r in RULES if r.name not in ("processes_change_nothing", "long_text_is_taken")]
     for agent in (ASSISTANT, USER):

@@ -204,6 +204,7 @@ def test_a_program_that_computes_for_ever_is_wrong():
     assert result.status != 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("name", ["statistics", "slugs", "sizes_by_ending", "validate"])
 def test_hidden_input_refuses_every_wrong_mutant(name):
     task = SOURCE.task(SOURCE.names.index(name), 1)

