@@ -40,7 +40,7 @@ def fill(text: str, recorded: Mapping[str, Mapping[str, Any]]) -> str:
         recorded: By trainer, its version and the grades of each estimator.
     """
     grades = {name: of for found in recorded.values() for name, of in found["grades"].items()}
-    theirs = {name: of for name, of in grades.items() if not name.startswith("gem_")}
+    theirs = {name: of for name, of in grades.items() if " in " not in name}
     ours: dict[str, Mapping[str, str]] = {}
     for name in [name for name in grades if name not in theirs]:
         if ours.setdefault(trainer := name.partition(" in ")[2], grades[name]) != grades[name]:

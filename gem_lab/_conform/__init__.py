@@ -10,7 +10,7 @@ row (`gap`), and its thread (`gem_core.advantages.Threads`). An episode that fai
 
 from __future__ import annotations
 
-from gem_lab._conform._grade import GradedEstimator, grade_estimators
+from gem_lab._conform._grade import GradedEstimator, estimators_of_plugin, grade_estimators
 from gem_lab._conform._rows import ExactRows, read_batches
 
-__all__ = ["GradedEstimator", "ExactRows", "grade_estimators", "read_batches"]
+__all__ = ["ExactRows", "GradedEstimator", "estimators_of_plugin", "grade_estimators", "read_batches"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -104,6 +105,39 @@ def test_rows_counted_as_episodes_are_wrong() -> None:
     assert grades["zeros"]["one turn"] == "wrong"
     assert grades["zeros"]["equal scores"] == "right"
     assert set(grades["broken"].values()) == {"refused"}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "wrong"),
+    [
+        ("gem-core dr_grpo", set()),
+        (
+            "gem-core rebn, gamma=1/2",
+            {
+                "turn rewards",
+                "adjacent turns",
+                "alone in its group",
+                "equal scores",
+                "rewritten, longer turns",
+                "rows in turns",
+                "sub-agent",
+            },
+        ),
+    ],
+)
+def test_only_advantages_per_turn_tell_the_turns_of_a_row_apart(estimator: str, wrong: set[str]) -> None:
+    def reverse(compute: Any, rows: ExactRows) -> torch.Tensor:
+        advantages: torch.Tensor = compute(rows)
+        for of_row, ids in zip(advantages, rows.turn_ids, strict=True):
+            turns = [of_row[ids == turn].mean() for turn in range(int(ids.max()) + 1)]
+            for turn, value in enumerate(reversed(turns)):
+                of_row[ids == turn] = value
+        return advantages
+
+    graded = own_estimators()[estimator]
+    reversed_turns = graded._replace(compute=partial(reverse, graded.compute))
+    (grades,) = grade_estimators({estimator: reversed_turns}).values()
+    assert {batch for batch, grade in grades.items() if grade == "wrong"} == wrong
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

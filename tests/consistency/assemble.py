@@ -143,7 +143,8 @@ def from_row_means(
         carried: See `from_chains`.
         tokenizer: Tokenizer of the model.
     """
-    return from_chains(unweighted(chains_of(rows, tokenizer)), carried, tokenizer)
+    chains = unweighted(chains_of(rows, tokenizer))
+    return from_chains([joined_turns(chain) for chain in chains], carried, tokenizer)
 
 
 def joined_turns(chain: Sequence[Row]) -> list[Row]:

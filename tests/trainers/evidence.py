@@ -131,18 +131,23 @@ class Update:
 
 
 def updates_of_ranks(spy: Path, read: Callable[[Path, str], list[Update]]) -> list[Update]:
-    """Return the optimizer's steps in order, with the rows of all ranks together.
+    """Return the optimizer's steps in order, with the rows of all ranks together; see `steps_of_ranks`."""
+    ranks = steps_of_ranks(spy, read)
+    for steps in zip(*ranks, strict=True):
+        for other in steps[1:]:
+            steps[0].rows.extend(other.rows)
+    return ranks[0]
+
+
+def steps_of_ranks(spy: Path, read: Callable[[Path, str], list[Update]]) -> list[list[Update]]:
+    """Return the optimizer's steps of each rank, in order, with its own rows.
 
     Args:
         spy: Folder with the files ``<kind>-<process>-<number>.pt`` of a trainer's spy.
         read: Returns the steps of the process with this id.
     """
     processes = sorted({path.stem.split("-")[1] for path in spy.glob("*.pt")})
-    ranks = [read(spy, process) for process in processes]
-    for steps in zip(*ranks, strict=True):
-        for other in steps[1:]:
-            steps[0].rows.extend(other.rows)
-    return ranks[0]
+    return [read(spy, process) for process in processes]
 
 
 def env_ids(*envs: str) -> set[str]:

@@ -16,7 +16,7 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 
 from gem_core.errors import ConfigError
 from gem_core.trainers._imports import replaced
-from gem_lab._conform import ExactRows, GradedEstimator
+from gem_lab._conform import ExactRows, GradedEstimator, estimators_of_plugin
 from gem_openrlhf import _experience_maker
 from gem_openrlhf._experience_maker import GemExperienceMaker
 from gem_openrlhf._labels import Played
@@ -29,13 +29,11 @@ def estimators() -> dict[str, GradedEstimator]:
     return {
         "OpenRLHF dr_grpo": GradedEstimator("group mean", partial(_theirs, "dr_grpo")),
         "OpenRLHF rloo": GradedEstimator("leave one out", partial(_theirs, "rloo")),
-        "gem_dr_grpo in OpenRLHF": GradedEstimator("group mean", partial(_ours, "gem_dr_grpo"), True),
-        "gem_rloo in OpenRLHF": GradedEstimator("leave one out", partial(_ours, "gem_rloo"), True),
-    }
+    } | estimators_of_plugin("OpenRLHF", _ours)
 
 
-def _args(name: str, rows: ExactRows) -> Any:
-    advantage = SimpleNamespace(estimator=name, gamma=1.0, lambd=1.0, no_std_norm=True)
+def _args(name: str, gamma: float, rows: ExactRows) -> Any:
+    advantage = SimpleNamespace(estimator=name, gamma=gamma, lambd=1.0, no_std_norm=True)
     return SimpleNamespace(
         algo=SimpleNamespace(advantage=advantage),
         rollout=SimpleNamespace(n_samples_per_prompt=max(rows.group_sizes)),
@@ -55,18 +53,18 @@ def _experience(rows: ExactRows) -> Any:
 
 
 def _theirs(name: str, rows: ExactRows) -> torch.Tensor:
-    strategy = SimpleNamespace(args=_args(name, rows))
+    strategy = SimpleNamespace(args=_args(name, 1.0, rows))
     maker = RemoteExperienceMaker(None, None, None, None, FixedKLController(0.0), strategy, None)
     (experience,) = maker.compute_advantages_and_returns([_experience(rows)])
     advantages: torch.Tensor = experience.advantages
     return advantages
 
 
-def _ours(name: str, rows: ExactRows) -> torch.Tensor:
+def _ours(name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
     if len({*rows.group_sizes}) > 1:
         raise ConfigError("the groups of OpenRLHF have one size, --rollout.n_samples_per_prompt")
     maker = GemExperienceMaker.__new__(GemExperienceMaker)
-    maker.args, maker.gem_options = _args(name, rows), GemOptions(estimator=name)
+    maker.args, maker.gem_options = _args(name, gamma, rows), GemOptions(estimator=name)
     maker.kl_ctl = FixedKLController(0.0)
     numbers = [list(dict.fromkeys(rows.episodes)).index(episode) for episode in rows.episodes]
     maker.gem_layout = RowLayout(numbers, [0] * len(numbers))

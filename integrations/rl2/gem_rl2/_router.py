@@ -70,13 +70,8 @@ def fill(sample: Any, episode: Episode, tokenizer: Any) -> None:
     of samples; its only metric in RL2 is a reward of NaN.
 
     Raises:
-        ConfigError: The episode has side threads, which RL2's samples cannot hold.
+        ConfigError: The episode has side threads.
     """
-    if episode.threads:
-        raise ConfigError(
-            f"an episode of {episode.env_id} has side threads, but RL2's samples have no place for them; use "
-            "an agent with one thread, or another trainer"
-        )
     sample.state_dicts = [
         {
             "states": row.token_ids,
@@ -110,7 +105,15 @@ def rows_in_order(episode: Episode, *, pad_id: int) -> list[Row]:
     Args:
         episode: The episode.
         pad_id: Token of the row of an episode that is not trainable.
+
+    Raises:
+        ConfigError: The episode has side threads, which RL2's samples cannot hold.
     """
+    if episode.threads:
+        raise ConfigError(
+            f"an episode of {episode.env_id} has side threads, but RL2's samples have no place for them; use "
+            "an agent with one thread, or another trainer"
+        )
     rows = episode.rows(pad_id=pad_id)
     turns = [turn for row in rows for turn in row.turns]
     if turns == sorted(turns) and not any(row.has_adjacent_turns for row in rows):

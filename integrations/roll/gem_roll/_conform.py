@@ -10,7 +10,7 @@ import torch
 
 from gem_core.rollout._rows import RowSplit
 from gem_core.trainers._imports import replaced
-from gem_lab._conform import ExactRows, GradedEstimator
+from gem_lab._conform import ExactRows, GradedEstimator, estimators_of_plugin
 from gem_roll import _SUPPORTED
 from gem_roll._options import GemOptions
 
@@ -32,9 +32,7 @@ def estimators() -> dict[str, GradedEstimator]:
         "ROLL grpo, without std": GradedEstimator("group mean", _grpo),
         name: GradedEstimator("mean of turns, gamma=1", partial(_step_reinforce, 1.0)),
         f"{name}, gamma=1/2": GradedEstimator("mean of turns, gamma=1/2", partial(_step_reinforce, 0.5)),
-        "gem_dr_grpo in ROLL": GradedEstimator("group mean", partial(_ours, "gem_dr_grpo"), True),
-        "gem_rloo in ROLL": GradedEstimator("leave one out", partial(_ours, "gem_rloo"), True),
-    }
+    } | estimators_of_plugin("ROLL", _ours)
 
 
 def _grpo(rows: ExactRows) -> torch.Tensor:
@@ -64,8 +62,8 @@ def _theirs(data: Any, name: str, gamma: float = 1.0, **normalization: str) -> t
     return advantages
 
 
-def _ours(name: str, rows: ExactRows) -> torch.Tensor:
-    choice = GemOptions(estimator=name).choose_estimator(SimpleNamespace(gamma=1.0))
+def _ours(name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
+    choice = GemOptions(estimator=name).choose_estimator(SimpleNamespace(gamma=gamma))
     data = DataProto.concat(played_only(_pack(rows, "auto"), True, "batch"))
     result = compute_advantages(data, choice)
     data.batch[ADVANTAGES], data.batch[RETURNS] = result.advantages, result.returns

@@ -19,7 +19,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from gem_core.rollout import Episode
 from gem_core.trainers._imports import replaced
-from gem_lab._conform import ExactRows, GradedEstimator
+from gem_lab._conform import ExactRows, GradedEstimator, estimators_of_plugin
 from gem_trl._config import GemConfig
 from gem_trl._dataset import tasks
 from gem_trl._trainer import GemGRPOTrainer
@@ -38,9 +38,7 @@ def estimators() -> dict[str, GradedEstimator]:
     return {
         "TRL grpo, without std": GradedEstimator("group mean", grpo),
         "TRL rloo": GradedEstimator("leave one out", rloo),
-        "gem_dr_grpo in TRL": GradedEstimator("group mean", partial(_ours, "gem_dr_grpo"), True),
-        "gem_rloo in TRL": GradedEstimator("leave one out", partial(_ours, "gem_rloo"), True),
-    }
+    } | estimators_of_plugin("TRL", _ours)
 
 
 def _theirs(
@@ -64,7 +62,7 @@ def _theirs(
     return advantages[:, None]
 
 
-def _ours(name: str, rows: ExactRows) -> torch.Tensor:
+def _ours(name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
     async def play(*_: Any) -> list[Episode]:
         return rows.played
 
@@ -75,7 +73,7 @@ def _ours(name: str, rows: ExactRows) -> torch.Tensor:
             args=_config(GRPOConfig, folder, rows, len(dataset)),
             train_dataset=dataset,
             processing_class=_tokenizer(),
-            gem=GemConfig(estimator=name, gamma=1.0, context="rebuild"),
+            gem=GemConfig(estimator=name, gamma=gamma, context="rebuild"),
         )
         with replaced(trainer.gem_rollout, "_play", play):
             output = trainer._generate_and_score_completions(list(dataset))

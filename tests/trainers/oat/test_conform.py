@@ -11,4 +11,4 @@ def test_the_grades() -> None:
     others = other_than_right(TRAINER, "oat", "Oat")
     assert others.pop("Oat drgrpo") == ONE_SIZE | ROWS_AS_SAMPLES | {"failed episode": "wrong"}
     # gem-core in Oat groups episodes by their task.
-    assert others == {"gem_dr_grpo in Oat": {}, "gem_rloo in Oat": {}}
+    assert others == {"gem-core": {}}

@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 
-from tests.trainers.evidence import Row, Update, updates_of_ranks
+from tests.trainers.evidence import Row, Update, steps_of_ranks, updates_of_ranks
 
 
 def updates(spy: Path) -> list[Update]:
     """Return the optimizer's steps in order, with the rows of all ranks together."""
     return updates_of_ranks(spy, _updates_of_rank)
+
+
+def ranks(spy: Path) -> list[list[Update]]:
+    """Return the optimizer's steps of each rank, with its own rows."""
+    return steps_of_ranks(spy, _updates_of_rank)
 
 
 def losses(spy: Path) -> list[dict[str, Any]]:

@@ -15,4 +15,4 @@ def test_the_grades() -> None:
     others = other_than_right(TRAINER, "openrlhf", "OpenRLHF")
     for name in ("OpenRLHF dr_grpo", "OpenRLHF rloo"):
         assert others.pop(name) == ONE_SIZE | ROWS_AS_SAMPLES | {"failed episode": "wrong"}
-    assert others == dict.fromkeys(("gem_dr_grpo in OpenRLHF", "gem_rloo in OpenRLHF"), ONE_SIZE)
+    assert others == {"gem-core": ONE_SIZE}

@@ -35,9 +35,19 @@ from tests.trainers.openrlhf.args import experience_maker, experiences
     not os.environ.get("GEM_CORE_OPENRLHF"), reason="runs the trainer: `nox -s openrlhf` does"
 )
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)])
-def test_the_shared_step(several: bool, tmp_path: Path) -> None:
-    """With several rows per episode, the loss is a mean over rows."""
+@pytest.mark.parametrize(
+    ("several", "ranks"),
+    [
+        (False, 1),
+        pytest.param(True, 1, marks=pytest.mark.full),
+        pytest.param(True, 2, marks=pytest.mark.full),
+    ],
+)
+def test_the_shared_step(several: bool, ranks: int, tmp_path: Path) -> None:
+    """With several rows per episode, the loss is a mean over rows. Two ranks share the rows of an episode.
+
+    On two ranks, each turn is a row; 31 turns give one rank a row more than the other.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
@@ -57,16 +67,23 @@ def test_the_shared_step(several: bool, tmp_path: Path) -> None:
     if several:
         flags |= {"gem.context": "template", "gem.chat_template": str(shared.rows_template)}
         flags |= {"actor.loss_agg_mode": "seq-mean-token-mean"}
+    if ranks > 1:
+        flags |= {"actor.num_gpus_per_node": str(ranks), "train.micro_batch_size": "2", "gem.rows": "turn"}
     environment = {"GEM_SCRIPT": str(shared.rows_script if several else shared.script)}
     run = harness.run_openrlhf(
         tmp_path, shared.model, tmp_path / "rows.jsonl", flags, scheme="off", environment=environment
     ).check()
     (update,) = spied.updates(run.spy)
+    trained = [[row for row in rank.rows if not row.is_pad] for (rank,) in spied.ranks(run.spy)]
+    assert sorted(map(len, trained)) == ([15, 16] if ranks > 1 else [20 if several else 14])
     carried, name, reference = assemble.carried_episodes(run.spy), "openrlhf", "core"
     if several:
         tokenizer = AutoTokenizer.from_pretrained(shared.model)
         episodes = assemble.from_row_means(update.rows, carried, tokenizer)
-        name, reference = "openrlhf-rows", "core-rows"
+        chains = assemble.chains_of(update.rows, tokenizer)
+        shares = [sum(row in trained[0] for row in chain) / len(chain) for chain in chains]
+        assert any(0 < share < 1 for share in shares) == (ranks > 1)  # rows of an episode are on both ranks
+        name, reference = ["openrlhf-rows", "openrlhf-ranks"][ranks - 1], "core-rows"
     else:
         episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
@@ -76,6 +93,7 @@ def test_the_shared_step(several: bool, tmp_path: Path) -> None:
         shared, name, ["openrlhf", "torch"], words, episodes, gradient, reference=reference
     )
     assert comparison.equal, comparison
+    assert gradient <= 1e-5
 
 
 def test_other_options_on_the_same_episodes() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gem_roll import TRAINER
 
-from tests.trainers.conform import other_than_right
+from tests.trainers.conform import THREADS, other_than_right
 
-THREADS = {"sub-agent", "sub-agent with rewards", "compaction", "rejected attempt", "two compactions"}
-SEVERAL_ROWS = THREADS | {
+SEVERAL_ROWS = {
+    *THREADS,
     "turn rows", "turn rows with rewards", "rewritten", "rewritten, longer turns", "rows in turns",
 }  # fmt: skip
 """ROLL scores a row by its own rewards, and its returns know no threads."""
@@ -17,7 +17,7 @@ def test_the_grades() -> None:
     others = other_than_right(TRAINER, "roll", "ROLL")
     assert {grade for by_batch in others.values() for grade in by_batch.values()} == {"wrong"}
     wrong = {name: {*by_batch} for name, by_batch in others.items()}
-    assert wrong["gem_dr_grpo in ROLL"] == wrong["gem_rloo in ROLL"] == set()
+    assert wrong["gem-core"] == set()
     assert wrong["ROLL grpo, without std"] == {"failed episode", *SEVERAL_ROWS}
     assert wrong["ROLL step_reinforce, without std"] == {"failed episode", "sub-agent"}
     discounted = wrong["ROLL step_reinforce, without std, gamma=1/2"]
