@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -286,6 +288,49 @@ def test_streams_pass_the_relay_in_parallel(command: Command) -> None:
             return len(at.episode().turns)
 
     assert asyncio.run(main()) == 20
+
+
+@pytest.mark.parametrize("command", ENGINES[:1], indirect=True)
+def test_an_agent_that_hangs_up_is_noticed(command: Command) -> None:
+    code = (
+        "import os, socket, time, urllib.parse\n"
+        "gateway = urllib.parse.urlsplit(os.environ['OPENAI_BASE_URL'])\n"
+        "with socket.create_connection((gateway.hostname, gateway.port)): time.sleep(3)\n"
+        "time.sleep(600)\n"
+    )
+
+    async def main() -> None:
+        async with stage() as at:
+            running = asyncio.ensure_future(python(command, code)(AgentTask("", at.base, gateway=at.gateway)))
+            connections = at.gateway._server.guard.connections  # type: ignore[union-attr]
+            for count in (1, 0):
+                while len(connections) != count:
+                    assert not running.done()
+                    await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.wait({running})
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("command", ENGINES[1:], indirect=True)
+def test_what_the_image_has_in_the_folder_is_hidden(command: Command, tmp_path: Path) -> None:
+    image, name, archive = f"{command.image}-app", f"gem-core-app-{os.getpid()}", str(tmp_path / "image.tar")
+    podman = shlex.split(command.engine or "")
+    limits = ["--network", "none", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+    make = ["run", "--name", name, *limits, command.image, "bash", "-c", "mkdir /app; echo 1 > /app/own"]
+    for words in (make, ["export", "--output", archive, name], ["import", archive, image]):
+        subprocess.run([*podman, *words], check=True, capture_output=True)
+    left: list[dict[str, File] | None] = []
+    script = "ls -A /app; cd /app; echo 1 > new"
+    try:
+        task = AgentTask("", "http://localhost", files={"given": File(b"1")}, hand_in=left.append)
+        asyncio.run(replace(command, command=["bash", "-c", script], image=image)(task))
+    finally:
+        for words in (["rm", "--force", name], ["rmi", "--force", image]):
+            subprocess.run([*podman, *words], check=False, capture_output=True)
+    assert left[0] is not None
+    assert {*left[0]} == {"given", "new"}
 
 
 def test_only_a_container_has_an_image() -> None:
