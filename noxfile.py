@@ -342,10 +342,14 @@ def verl(session: nox.Session) -> None:
 
 @nox.session(name="verl-full", python="3.11")
 def verl_full(session: nox.Session) -> None:
-    """Run verl's trainer in the tests that take too long for the default run, one of them with images."""
+    """Run verl's trainer in the tests that take too long for the default run, with images and mini-swe-agent.
+
+    `nox -s harness` installs the agent.
+    """
     beside = str(Path(session.virtualenv.location).resolve() / "torchvision")
     install(session, "--no-deps", "--upgrade", "--target", beside, "-r", "constraints/verl-images.txt")
     session.env["GEM_CORE_TORCHVISION"] = beside
+    add_agents(session)
     test_trainer(session, "verl", "-m", "full")
 
 
@@ -493,9 +497,14 @@ def trl_full(session: nox.Session) -> None:
 
     `nox -s harness` installs the agent.
     """
+    add_agents(session)
+    test_trainer(session, "trl", "-m", "full")
+
+
+def add_agents(session: nox.Session) -> None:
+    """Put the agents that `nox -s harness` installs on the path."""
     agents = Path(".nox/harness/bin").absolute()
     session.env["PATH"] = os.pathsep.join([os.environ["PATH"], str(agents)])
-    test_trainer(session, "trl", "-m", "full")
 
 
 COMPILE_DEEPSPEED = """

@@ -54,6 +54,7 @@ TARGETS = {
     "eval": ("gem_lab/eval", "tests/eval"),
     "sandbox": ("gem_envs/sandbox", "tests/sandbox"),
     "tools": ("gem_envs/tools", "tests/tools tests/wrappers/test_tools.py"),
+    "agents": ("gem_agents", "tests/agents"),
     "verl": ("integrations/verl/gem_verl", "tests/trainers/verl"),
     "openrlhf": ("integrations/openrlhf/gem_openrlhf", "tests/trainers/openrlhf"),
     "trl": ("integrations/trl/gem_trl", "tests/trainers/trl"),

@@ -153,3 +153,14 @@ def test_waiting_for_the_sessions_of_others_does_not_count() -> None:
         assert pool._places._value == 2
 
     asyncio.run(play())
+
+
+def test_an_episode_that_has_ended_opens_no_session() -> None:
+    async def play() -> None:
+        pool = pool_with(Stub())
+        holder = Holder(pool)
+        assert (await pool.call(holder, "x", {})).content == "x"
+        await pool.release(holder)
+        assert await pool.call(holder, "x", {}) == (None, "the episode has ended")
+
+    asyncio.run(play())

@@ -88,6 +88,8 @@ RESULTS = {
     "text_alone": ({"content": "just text"}, "just text"),
     "one_part": ({"content": {"type": "text", "text": "one"}}, "one"),
     "data_alone": ({"structuredContent": {"a": 1}}, '{"a": 1}'),
+    "data_of_other_letters": ({"structuredContent": {"a": "né"}}, '{"a": "né"}'),
+    "a_list_as_part": ({"content": [["né"]]}, '["né"]'),
     "data_list": ({"content": [], "structuredContent": [1, 2]}, "[1, 2]"),
     "wrong_data": ({"content": [{"type": "text", "text": "x"}], "structuredContent": {"a": "no"}}, "x"),
     "bad_link": ({"content": [{"type": "resource_link"}]}, "[resource_link: no text]"),

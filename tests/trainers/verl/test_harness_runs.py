@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import json
 import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import gem_core
+from gem_agents import run_harness
+from gem_chat import AppendContext
+from gem_core.rollout import Episode, EpisodeLimits, Generation
+from gem_core.trainers._tasks import split_tasks
 from gem_envs.sandbox import self_check
 from gem_lab.train._batches import policy_gradient
-from tests.trainers import evidence
+from tests.trainers import evidence, real_agent
+from tests.trainers.spies.gem_script import prompt_key
 from tests.trainers.verl import harness
 from tests.trainers.verl.spied import metrics_of, updates
 
@@ -97,12 +107,77 @@ def test_a_coding_agent_trains_with_the_gradient_of_the_oracle(
     steps = updates(run.spy)
     assert len(steps) == 2
     for update in steps:
-        mine = evidence.assert_update_is_right(
-            update, episodes, warm_tokenizer, model, on_policy=False
-        )  # the script's log-probs are not the model's
-        wanted = evidence.oracle([episode.rewards for episode in mine], evidence.GAMMA)
-        made = [episode.episode(values) for episode, values in zip(mine, wanted, strict=True)]
-        reference = torch.cat([part.flatten() for part in policy_gradient(model, made).values()])
-        found = torch.cat([part.flatten() for part in update.gradients if part is not None])
-        assert float((found / found.norm() - reference / reference.norm()).norm()) < 1e-5
+        assert_step_is_that_of_the_oracle(update, episodes, warm_tokenizer, model)
+    assert {step["gem/recognized"] for step in metrics_of(run)} == {1.0}
+
+
+def assert_step_is_that_of_the_oracle(
+    update: evidence.Update, episodes: dict[str, evidence.Played], tokenizer: Any, model: Any, **options: Any
+) -> None:
+    """Check rows, advantages, and the gradient; the log-probs of a script are not those of the model."""
+    mine = evidence.assert_update_is_right(update, episodes, tokenizer, model, on_policy=False, **options)
+    wanted = evidence.oracle([episode.rewards for episode in mine], evidence.GAMMA)
+    made = [episode.episode(values) for episode, values in zip(mine, wanted, strict=True)]
+    reference = torch.cat([part.flatten() for part in policy_gradient(model, made).values()])
+    found = torch.cat([part.flatten() for part in update.gradients if part is not None])
+    assert float((found / found.norm() - reference / reference.norm()).norm()) < 1e-5
+
+
+@pytest.mark.full
+@real_agent.needs_agent
+def test_mini_swe_agent_trains_on_the_episodes_that_it_plays_without_a_trainer(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the two samples of a task, one solves it and one only looks. A prompt of verl's own is an error."""
+    tokenizer = real_agent.with_calls(copy.deepcopy(warm_tokenizer))
+    shutil.copytree(warm, tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    seeds = [task["seed"] for task in split_tasks([real_agent.TASKS], "train", 2, seed=0)]
+    solved = real_agent.solutions(seeds)
+    script: dict[str, list[Any]] = {}
+
+    def play(seed: int, solves: bool) -> Episode:
+        class Scripted:
+            async def generate(self, prompt_ids: Sequence[int], **limits: Any) -> Generation:
+                said = real_agent.answer(tokenizer, prompt_ids, solved, solves)
+                script.setdefault(prompt_key([*prompt_ids]), []).append(said)
+                return said
+
+        limits = EpisodeLimits(max_turns=6, max_tokens_per_turn=2000)
+        with gem_core.make(real_agent.TASKS) as env:
+            context = AppendContext(tokenizer)
+            return asyncio.run(run_harness(real_agent.NAME, env, Scripted(), context, limits, seed=seed))
+
+    native = [play(seed, solves) for seed in seeds for solves in (True, False)]
+    assert [episode.rewards for episode in native] == [[0.0, 1.0], [0.0, 0.0]] * 2
+    (tmp_path / "script.json").write_text(json.dumps(script))
+    monkeypatch.setenv("GEM_SCRIPT", str(tmp_path / "script.json"))
+    run = harness.run_verl(
+        tmp_path,
+        tmp_path / "model",
+        *RUN,
+        "trainer.total_training_steps=1",
+        f"data.train_files=['{real_agent.TASKS}']",
+        f"data.val_files=['{real_agent.TASKS}']",
+        "data.train_max_samples=2",
+        "data.train_batch_size=2",
+        "data.max_prompt_length=2800",
+        "data.max_response_length=800",
+        "actor_rollout_ref.actor.ppo_mini_batch_size=2",
+        "actor_rollout_ref.rollout.max_model_len=3600",
+        "actor_rollout_ref.rollout.max_num_batched_tokens=3600",
+        "+gem.max_turns=6",
+        "+gem.max_tokens_per_turn=2000",
+        f"+gem.harness={real_agent.NAME}",
+    ).check()
+    requests = [json.loads(line) for line in (run.spy / "engine.jsonl").read_text().splitlines()]
+    rewards = {tuple(row.token_ids): episode.rewards for episode in native for row in episode.rows()}
+    (update,) = updates(run.spy)
+    others = {}
+    for row in update.rows:
+        ids = [*row.prompt, *row.response]
+        others[id(row)] = evidence.conversation(ids, requests)
+        others[id(row)].rewards = rewards.pop(tuple(ids))
+    assert not rewards
+    assert_step_is_that_of_the_oracle(update, {}, tokenizer, model, others=others)
     assert {step["gem/recognized"] for step in metrics_of(run)} == {1.0}
