@@ -327,10 +327,7 @@ class Session:
         ]
         try:
             return await asyncio.gather(*sampling)
-        except Refused:
-            await cancel_all(sampling)
-            raise
-        except asyncio.CancelledError:
+        except (Refused, asyncio.CancelledError):
             await cancel_all(sampling)
             raise
 
