@@ -211,7 +211,7 @@ def _version(name: str, harness: Any) -> str | None:
             except (importlib.metadata.PackageNotFoundError, ValueError):
                 continue
         return None
-    program = shutil.which(harness.command[0])
+    program = None if harness.level == "container" else shutil.which(harness.command[0])
     if program is None or not harness.install:  # of an unknown program, no argument is harmless
         return None
     try:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +29,9 @@ from gem_core.rollout import Policy
 from gem_envs._background import BackgroundLoop
 from gem_envs.serving import Access, HttpServer
 from gem_envs.serving._guard import ConnectionLimits
+
+_MOST_PATH = 100
+"""Number of bytes in the path of a Unix socket that every system takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +137,23 @@ class Gateway:
             yield
         finally:
             await self._background.on(stop(listener))
+
+    @contextlib.asynccontextmanager
+    async def unix_socket(self) -> AsyncIterator[str]:
+        """Serve the connections of a Unix socket while the block runs, and yield its path.
+
+        Its folder is closed to other users. A container into which the socket is mounted may connect.
+        """
+        short = len(os.fsencode(tempfile.gettempdir())) < _MOST_PATH - 30
+        with (
+            tempfile.TemporaryDirectory(prefix="gem-", dir=None if short else "/tmp") as folder,
+            socket.socket(socket.AF_UNIX) as bound,
+        ):
+            path = f"{folder}/gateway"
+            bound.bind(path)
+            os.chmod(path, 0o666)
+            async with self.serving(bound):
+                yield path
 
     async def close(self, session: Session) -> None:
         """End an episode: open calls are canceled, and its keys are no longer valid."""

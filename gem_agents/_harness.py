@@ -30,6 +30,9 @@ from gem_core._util.threads import in_thread
 from gem_core.errors import ConfigError, MissingDependency, SandboxError
 from gem_core.rollout._harness import find_harness, list_harnesses
 from gem_envs.sandbox._box import Box, box_obstacle
+from gem_envs.sandbox._container import Container
+from gem_envs.sandbox._container_box import HOME as CONTAINER_HOME
+from gem_envs.sandbox._container_box import ContainerBox, require_image
 from gem_envs.sandbox._shell import File, Files
 
 logger = logging.getLogger(__name__)
@@ -72,6 +75,21 @@ class AgentTask:
         """Address of the environment as an MCP server with the tool ``act``, over streamable HTTP."""
         return f"{self.url}/mcp"
 
+    @contextlib.asynccontextmanager
+    async def unix_socket(self) -> AsyncIterator[str]:
+        """Yield the path of a Unix socket that serves the addresses while the block runs.
+
+        It is for a program without the network of this machine, such as a container of your own into which
+        the socket is mounted. Clients send the same requests as to the port of `url`.
+
+        Raises:
+            ConfigError: The task has no gateway.
+        """
+        if self.gateway is None:
+            raise ConfigError("this task has no gateway: a socket serves only tasks of run_harness")
+        async with self.gateway.unix_socket() as path:
+            yield path
+
     def variables(self) -> dict[str, str]:
         """Return environment variables that most agents read."""
         return {
@@ -110,9 +128,14 @@ class Command:
         install: How to install the program, for the error if it is missing.
         level: Where it runs. "namespace" is a sandbox that has no files of this machine but its programs, and
             no network but the gateway. "process" is the machine itself, so what the model says reaches the
-            files and the network of this user. None means "namespace" if it works, else "process".
-        reads: What it can read in the sandbox besides the machine's programs, its package, and the files that
-            its arguments name.
+            files and the network of this user. "container" is like "namespace", in a Podman or Docker
+            container of an image that has the program. None means "namespace" if it works, else "process".
+        image: Name of the image at level "container", with Python 3.8 or newer as ``python3``. None means
+            GEM_CORE_SANDBOX_IMAGE.
+        engine: Command of the engine at level "container", such as ``"podman --runtime runc"``. None means
+            GEM_CORE_SANDBOX_ENGINE, or else podman or docker.
+        reads: What it can read at level "namespace" besides the machine's programs, its package, and the
+            files that its arguments name.
         folder: Whether it plays tasks of files in its folder. If not, it acts like any other agent.
     """
 
@@ -122,19 +145,43 @@ class Command:
     files: Mapping[str, str] = field(default_factory=dict)
     install: str = ""
     level: str | None = None
+    image: str | None = None
+    engine: str | None = None
     reads: Sequence[str] = ()
     folder: bool = True
 
     def __post_init__(self) -> None:
-        if self.level not in (None, "namespace", "process"):
+        if self.level not in (None, "namespace", "process", "container"):
             raise ConfigError(
-                f"level={self.level!r} of a command: expected 'namespace', 'process', or None, which means "
-                "the first of these that works"
+                f"level={self.level!r} of a command: expected 'namespace', 'process', 'container', or None, "
+                "which means the first of these that works"
             )
+        if self.level != "container" and (self.image or self.engine):
+            raise ConfigError("image and engine of a command need level='container'")
+        if self.level == "container" and self.reads:
+            raise ConfigError("reads has no effect at level='container'; copy the files into the image")
 
     def obstacle(self) -> str:
-        """Return why the program does not run at level ``namespace``; empty if it does."""
-        return "its level is 'process'" if self.level == "process" else box_obstacle()
+        """Return why the program does not run in a sandbox; empty if it does."""
+        if self.level != "container":
+            return "its level is 'process'" if self.level == "process" else box_obstacle()
+        try:
+            require_image(self._container(), self.command[0])
+        except (MissingDependency, SandboxError) as error:
+            return str(error)
+        return ""
+
+    def require_level(self) -> None:
+        """Check that the level works, which may take seconds the first time.
+
+        Raises:
+            SandboxError: It does not work on this machine.
+            MissingDependency: The image has no such program.
+        """
+        if self.level == "container":
+            require_image(self._container(), self.command[0])
+        elif self.level == "namespace" and (obstacle := self.obstacle()):
+            raise SandboxError(f"level 'namespace' of {self.command[0]!r} does not work: {obstacle}")
 
     def require_program(self, name: str) -> None:
         """Check that the program can be found, and that its level works.
@@ -143,16 +190,18 @@ class Command:
             name: Name of the harness, for the message.
 
         Raises:
-            MissingDependency: It is not on the PATH.
+            MissingDependency: It is not on the PATH, or not in the image.
             SandboxError: The level does not work on this machine.
         """
-        if self.level == "namespace" and (obstacle := self.obstacle()):
-            raise SandboxError(f"harness {name!r} wants level 'namespace', which does not work: {obstacle}")
-        if shutil.which(self.command[0]) is None:
+        self.require_level()
+        if self.level != "container" and shutil.which(self.command[0]) is None:
             how = f": {self.install}" if self.install else ""
             raise MissingDependency(
                 f"harness {name!r} needs the program {self.command[0]!r}, which is not on the PATH{how}"
             )
+
+    def _container(self) -> Container:
+        return Container(image=self.image, engine=self.engine)
 
     async def __call__(self, task: AgentTask) -> None:
         """Run the program.
@@ -160,32 +209,38 @@ class Command:
         Raises:
             HarnessFailed: It ended with another exit code than 0; the error has the end of its output.
         """
-        obstacle = await in_thread(self.obstacle)
+        await in_thread(self.require_level)
+        contained = self.level == "container"
+        obstacle = "" if contained else await in_thread(self.obstacle)
         if obstacle and self.level is None:
             _warn_once(obstacle)
         boxed = not obstacle
-        home = "." if not boxed else "/home"
+        home = CONTAINER_HOME if contained else "/home" if boxed else "."
         fill = _filler(task, home)
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ and not contained}
         command = [fill(part) for part in self.command]
         variables = kept | task.variables() | {name: fill(value) for name, value in self.variables.items()}
         files = {path: fill(text) for path, text in self.files.items()}
         if not boxed:
             await run_command(command, variables, files, fill(self.stdin))
             return
-        texts = {f"home/{path}": File(text.encode("utf-8", "replace")) for path, text in files.items()}
-        given = {f"app/{path}": file for path, file in (task.files or {}).items()}
-        box = Box(
-            command,
-            variables,
-            files={**texts, **given},
-            stdin=fill(self.stdin),
-            port=task.gateway.port if task.gateway else 0,
-            folder="/home" if task.files is None else "/app",
-            reads=self.reads,
-            grace=GRACE,
-        )
-        async with box, _serving(task, box):
+        texts = {f"{home[1:]}/{path}": File(text.encode("utf-8", "replace")) for path, text in files.items()}
+        given: dict[str, Any] = {
+            "files": texts | {f"app/{path}": file for path, file in (task.files or {}).items()},
+            "stdin": fill(self.stdin),
+            "port": task.gateway.port if task.gateway else 0,
+            "folder": home if task.files is None else "/app",
+            "grace": GRACE,
+        }
+        box: Box | ContainerBox
+        async with contextlib.AsyncExitStack() as stack:
+            if contained:
+                socket = await stack.enter_async_context(task.unix_socket()) if task.gateway else None
+                box = ContainerBox(command, variables, container=self._container(), socket=socket, **given)
+                await stack.enter_async_context(box)
+            else:
+                box = await stack.enter_async_context(Box(command, variables, reads=self.reads, **given))
+                await stack.enter_async_context(_serving(task, box))
             try:
                 ended = await box.wait()
             except asyncio.CancelledError:

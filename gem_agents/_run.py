@@ -119,6 +119,8 @@ async def run_harness(
         tokens = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
         request_id = request_id or uuid.uuid4().hex
         most = limits.max_turns or MAX_TURNS
+        if isinstance(play, Command):
+            await in_thread(play.require_level)
         folder = await _folder_calls(play, env, executor, limits.step_timeout)
         session = await GATEWAY.open(policy, context, SessionLimits(most, tokens), request_id)
         calls = EnvCalls(env, executor, limits.step_timeout)
@@ -189,8 +191,9 @@ async def _folder_calls(
     if not isinstance(play, Command) or not play.folder or not hasattr(env.unwrapped, "hand_in_folder"):
         return None
     if obstacle := await in_thread(play.obstacle):
+        level = play.level if play.level == "container" else "namespace"
         raise SandboxError(
-            f"a command plays tasks of files at level 'namespace', which does not work: {obstacle}"
+            f"a command plays tasks of files at level {level!r}, which does not work: {obstacle}"
         )
     return EnvCalls(env.unwrapped, executor, timeout)
 

@@ -38,7 +38,7 @@ from gem_envs.sandbox._shell import File, Files
 
 _GUEST = Path(__file__).with_name("_guest") / "box.py"
 _START_SECONDS = 60.0
-_SHOWN = 2000
+SHOWN = 2000
 """Number of bytes of the output that are returned."""
 _USER = "agent"
 _TEXTS = {
@@ -74,6 +74,16 @@ class BoxLimits:
     result_bytes: int = 16 * 2**20
     processes: int = 512
     open_files: int = 4096
+
+    def of_process(self) -> dict[str, int]:
+        """Return the limits that the kernel knows, by name."""
+        return {
+            "RLIMIT_CORE": 0,
+            "RLIMIT_DATA": self.memory_bytes,
+            "RLIMIT_FSIZE": self.disk_bytes,
+            "RLIMIT_NPROC": self.processes,
+            "RLIMIT_NOFILE": self.open_files,
+        }
 
 
 class BoxEnd(NamedTuple):
@@ -145,13 +155,7 @@ class Box:
             "disk_bytes": size.disk_bytes,
             "files": size.files,
             "result_bytes": size.result_bytes,
-            "limits": {
-                "RLIMIT_CORE": 0,
-                "RLIMIT_DATA": size.memory_bytes,
-                "RLIMIT_FSIZE": size.disk_bytes,
-                "RLIMIT_NPROC": size.processes,
-                "RLIMIT_NOFILE": size.open_files,
-            },
+            "limits": size.of_process(),
         }
         self._given, self._stdin = dict(files or {}), stdin
         self._open: list[IO[bytes]] = []
@@ -165,7 +169,7 @@ class Box:
         try:
             config, given, stdin, self._result, self._output = (self._file() for _ in range(5))
             config.write(json.dumps(self._config).encode())
-            _pack(given, self._given)
+            pack(given, self._given)
             stdin.write(self._stdin.encode("utf-8", "replace"))
             for file in (config, given, stdin):
                 file.seek(0)
@@ -208,8 +212,8 @@ class Box:
         files = None
         if answer["whole"]:
             self._result.seek(0)
-            files = _unpack(self._result)
-        self._output.seek(max(0, self._output.seek(0, io.SEEK_END) - _SHOWN))
+            files = unpack(self._result)
+        self._output.seek(max(0, self._output.seek(0, io.SEEK_END) - SHOWN))
         return BoxEnd(int(answer["status"]), self._output.read().decode("utf-8", "replace").strip(), files)
 
     def end(self) -> None:
@@ -269,7 +273,8 @@ def program_folders(program: str, path: str) -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
 
 
-def _pack(file: IO[bytes], files: Files) -> None:
+def pack(file: IO[bytes], files: Files) -> None:
+    """Write files as an archive."""
     with tarfile.open(fileobj=file, mode="w:") as archive:
         for path, one in files.items():
             member = tarfile.TarInfo(path)
@@ -282,7 +287,8 @@ def _pack(file: IO[bytes], files: Files) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-def _unpack(file: IO[bytes]) -> dict[str, File]:
+def unpack(file: IO[bytes]) -> dict[str, File]:
+    """Return the files of an archive."""
     files: dict[str, File] = {}
     with tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:

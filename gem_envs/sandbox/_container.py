@@ -26,8 +26,9 @@ import tempfile
 import time
 import uuid
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ LEVEL = "container"
 _ALWAYS = (
     "--rm",  # also if this process is killed
     "--interactive", "--network", "none", "--security-opt", "no-new-privileges",
+    "--entrypoint", "",  # the image's own would get the guest as its arguments
     "--init=false",  # another process 1 would hold the streams of the guest, within reach of the program
 )  # fmt: skip
 _TIMES_MEMORY = 4
@@ -50,6 +52,9 @@ _TIMES_MEMORY = 4
 _LEAST_MEMORY = 64 * 2**20
 """What the interpreter of the guest needs, in bytes."""
 _PROCESSES = 4096
+_PROFILE = "profile.json"
+USER = 65534
+"""Id of the user in a container, which most images call nobody."""
 _QUEUED_SIGNALS = 256
 _GUEST = Path(__file__).with_name("_guest") / "container.py"
 _places = program_places(cores())
@@ -65,6 +70,10 @@ class Container(Sandbox):
         engine: Command of the engine, including options, such as ``"podman --runtime runc"``. None uses
             GEM_CORE_SANDBOX_ENGINE, or else podman or docker.
         disk_bytes: Size of the writable folder, in bytes.
+
+    Attributes:
+        engine: Words of the engine's command.
+        image: Name of the image.
 
     Raises:
         SandboxError: No engine is installed, or no image is named.
@@ -85,11 +94,15 @@ class Container(Sandbox):
             raise SandboxError(
                 "level 'container' needs an image: set GEM_CORE_SANDBOX_IMAGE to one with python3"
             )
-        self._engine, self._image, self._disk = shlex.split(engine), image, disk_bytes
-        self._folder = tempfile.mkdtemp(prefix="gem-sandbox-")
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._profile = str(Path(self._folder, "profile.json"))
-        Path(self._profile).write_text(json.dumps(_profile()), encoding="utf-8")
+        self.engine, self.image, self._disk = shlex.split(engine), image, disk_bytes
+
+    @cached_property
+    def _folder(self) -> str:
+        """Folder in which the engine is called, with the filter of system calls."""
+        folder = tempfile.mkdtemp(prefix="gem-sandbox-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        Path(folder, _PROFILE).write_text(json.dumps(_profile()), encoding="utf-8")
+        return folder
 
     def run_program(self, program: Program) -> RunResult:
         with _places.held():
@@ -138,8 +151,13 @@ class Container(Sandbox):
         return self._talk(name, options, f"{source.read_text(encoding='utf-8')}\nserve()\n")
 
     def _talk(self, name: str, options: list[str], code: str) -> ContainerConversation:
-        command = [*self._engine, "run", "--name", name, *options, self._image, "python3", "-I", "-c", code]
-        return ContainerConversation(command, self._folder, lambda: self._remove(name))
+        return ContainerConversation(
+            self.command(name, options, code), self._folder, lambda: self.remove(name)
+        )
+
+    def command(self, name: str, options: list[str], code: str) -> list[str]:
+        """Return the command that starts a container with a program of Python."""
+        return [*self.engine, "run", "--name", name, *options, self.image, "python3", "-I", "-c", code]
 
     def close(self) -> None:
         """Do nothing, because nothing persists between programs."""
@@ -159,32 +177,35 @@ class Container(Sandbox):
         return replace(limits, processes=max(_PROCESSES, limits.processes)) if self._counts() else limits
 
     def _counts(self) -> bool:
-        return _counts(tuple(self._engine), self._image)
+        return _counts(tuple(self.engine), self.image)
 
     def _whole(self, memory_bytes: int, processes: int) -> list[str]:
         return _whole(_TIMES_MEMORY * memory_bytes, processes) if self._counts() else []
 
     def _options(self, limits: ProgramLimits) -> list[str]:
-        open_files, processes = max(64, limits.open_files), self.inside(limits).processes + 8
         # Podman makes some of these folders itself, and lets each grow to half of the machine's memory.
-        folders = [
-            word
-            for folder in ("/program", "/tmp", "/var/tmp", "/run")
-            for word in ("--tmpfs", f"{folder}:rw,size={self._disk},mode=1777")
-        ]
+        folders = ("/program", "/tmp", "/var/tmp", "/run")
+        return [
+            *self.bounded(limits, folders, f"rw,size={self._disk},mode=1777"),
+            "--security-opt", f"seccomp={Path(self._folder, _PROFILE)}", "--workdir", "/program",
+        ]  # fmt: skip
+
+    def bounded(self, limits: ProgramLimits, folders: Iterable[str], mount: str) -> list[str]:
+        """Return the options of a container whose user has no rights, with folders in memory."""
+        open_files, processes = max(64, limits.open_files), self.inside(limits).processes + 8
+        mounts = [word for folder in folders for word in ("--tmpfs", f"{folder}:{mount}")]
         return [
             *_ALWAYS, *self._whole(limits.memory_bytes, limits.processes + 8),
-            "--read-only", "--cap-drop", "ALL",
-            "--security-opt", f"seccomp={self._profile}",
-            "--user", "65534:65534", *folders, "--workdir", "/program",
+            "--read-only", "--cap-drop", "ALL", "--user", f"{USER}:{USER}", *mounts,
             "--ulimit", f"nofile={open_files}:{open_files}", "--ulimit", f"nproc={processes}:{processes}",
             "--ulimit", f"sigpending={_QUEUED_SIGNALS}:{_QUEUED_SIGNALS}", "--ulimit", "msgqueue=0:0",
         ]  # fmt: skip
 
-    def _remove(self, name: str) -> None:
+    def remove(self, name: str) -> None:
+        """Remove a container, which may run or be gone."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
-                [*self._engine, "rm", "--force", name], capture_output=True, check=False, timeout=30
+                [*self.engine, "rm", "--force", name], capture_output=True, check=False, timeout=30
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, cast
 
 from gem_core._util.waiting import Overdue, within
 from gem_envs.serving._access import Access, RequestRefused
-from gem_envs.serving._guard import ConnectionLimits, Guard
+from gem_envs.serving._guard import ConnectionLimits, Guard, connection_key
 
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
@@ -132,7 +132,7 @@ def run_checked(application: Application, access: Access, host: str, port: int) 
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    guard = Guard(ConnectionLimits())
+    guard = Guard(ConnectionLimits(), connection_key)
 
     def protocol(**settings: Any) -> asyncio.Protocol:
         return guard.wrap(lambda: H11Protocol(**settings))()

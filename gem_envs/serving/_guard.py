@@ -10,16 +10,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from gem_core._util.checks import check_int, check_number
 
 MAX_HEAD = 16 << 10
 """Maximum size in bytes of the head of the first request on a connection."""
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-
-Key: TypeAlias = tuple[Any, Any]
-"""Address of the client and address of the server."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +47,15 @@ class Guard:
 
     Args:
         limits: Their limits.
+        key: Function from the transport of a connection to its key.
 
     Attributes:
-        connections: Open connections by their addresses.
+        connections: Open connections by their keys.
     """
 
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        self.connections: dict[Key, GuardedConnection] = {}
+    def __init__(self, limits: ConnectionLimits, key: Callable[[Any], Any] = id) -> None:
+        self.limits, self.key = limits, key
+        self.connections: dict[Any, GuardedConnection] = {}
         self._waiting: dict[Any, dict[GuardedConnection, None]] = {}  # by host of the client, oldest first
         self._most = min(limits.most, _most_files())
 
@@ -102,8 +100,8 @@ class GuardedConnection(asyncio.Protocol):
     """A connection of a `Guard`.
 
     Attributes:
-        key: Addresses of both sides.
-        host: Host of the client.
+        key: Key of the connection.
+        host: Host of the client, or the path of the Unix socket through which it came.
     """
 
     pause_writing: Callable[[], None]
@@ -115,7 +113,7 @@ class GuardedConnection(asyncio.Protocol):
         self.pause_writing = inner.pause_writing
         self.resume_writing = inner.resume_writing
         self.eof_received = inner.eof_received
-        self.key: Key = (None, None)
+        self.key: Any = None
         self.host: Any = None
         self._transport: Any = None
         self._timer: asyncio.TimerHandle | None = None
@@ -123,8 +121,9 @@ class GuardedConnection(asyncio.Protocol):
         self._tail = b""  # its last three bytes
 
     def connection_made(self, transport: Any) -> None:
-        self.key = connection_key(transport)
-        self.host = self.key[0][0] if self.key[0] else None
+        self.key = self._guard.key(transport)
+        client, server = (transport.get_extra_info(name) for name in ("peername", "sockname"))
+        self.host = client[0] if isinstance(client, tuple) else server
         if not self._guard.enter(self):
             transport.abort()
             return
@@ -184,8 +183,8 @@ class GuardedConnection(asyncio.Protocol):
             self._timer = None
 
 
-def connection_key(transport: Any) -> Key:
-    """Return the addresses of both sides of a connection."""
+def connection_key(transport: Any) -> tuple[Any, Any]:
+    """Return the addresses of both sides of a connection, as a key on a server with one socket."""
     client, server = (transport.get_extra_info(name) for name in ("peername", "sockname"))
     return tuple(client[:2]) if client else None, tuple(server[:2]) if server else None
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 from gem_core._util.waiting import Overdue, within
 from gem_core.errors import MissingDependency
 from gem_envs.serving._access import Access, RequestRefused
-from gem_envs.serving._guard import ConnectionLimits, Guard, connection_key
+from gem_envs.serving._guard import ConnectionLimits, Guard
 
 try:
     from aiohttp import HttpVersion10, HttpVersion11, WSCloseCode, WSMsgType, http_exceptions, web
@@ -135,7 +135,7 @@ class HttpServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = None
         if request.transport is not None:
-            connection = self.guard.connections.get(connection_key(request.transport))
+            connection = self.guard.connections.get(id(request.transport))
         if connection is None:
             raise ConnectionResetError("the client is gone")
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -11,15 +12,15 @@ import aiohttp
 from gem_agents import AgentTask
 
 
-async def guesser(task: AgentTask) -> None:
-    """Play an environment with OpenAI's SDK, one action per answer."""
+async def guesser(task: AgentTask, path: str | None = None) -> None:
+    """Play an environment with OpenAI's SDK, one action per answer, over a Unix socket if there is a path."""
     from openai import AsyncOpenAI, BadRequestError
 
     messages: list[Any] = [{"role": "user", "content": task.prompt}]
-    async with (
-        AsyncOpenAI(base_url=task.openai_url, api_key=task.api_key, max_retries=0) as client,
-        aiohttp.ClientSession() as http,
-    ):
+    client = AsyncOpenAI(
+        base_url=task.openai_url, api_key=task.api_key, max_retries=0, http_client=path and over(path)
+    )
+    async with client, aiohttp.ClientSession(connector=path and aiohttp.UnixConnector(path)) as http:
         while True:
             try:
                 answer = await client.chat.completions.create(model=task.model, messages=messages)
@@ -34,6 +35,14 @@ async def guesser(task: AgentTask) -> None:
                 {"role": "assistant", "content": said},
                 {"role": "user", "content": step["observation"]},
             ]
+
+
+def over(path: str) -> Any:
+    """Return a client of OpenAI's SDK that speaks over a Unix socket; its package depends on the version."""
+    from openai import DefaultAsyncHttpxClient
+
+    http: Any = importlib.import_module(DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
+    return DefaultAsyncHttpxClient(transport=http.AsyncHTTPTransport(uds=path))
 
 
 async def forgetful(task: AgentTask) -> None:

@@ -252,6 +252,10 @@ def test_it_may_open_terminals_but_not_without_limit():
     assert "OSError: out of pty devices" in ended.output
 
 
+def test_it_ignores_no_signals_as_python_does():
+    assert run("grep", "SigIgn", "/proc/self/status").output.split() == ["SigIgn:", "0" * 16]
+
+
 def test_a_program_that_is_missing():
     ended = run("no-such-program-here")
     assert ended.status == 127

@@ -29,6 +29,17 @@ def marked_model(model: Path, folder: Path) -> Path:
     return copy
 
 
+def counting_template(model: Path, folder: Path) -> str:
+    """Return a file with a model's chat template that counts the messages: no prompt extends another one."""
+    from transformers import AutoTokenizer
+
+    template, end = AutoTokenizer.from_pretrained(model).chat_template, "{% endfor %}"
+    assert template.count(end) == 1
+    path = folder / "counting.jinja"
+    path.write_text(template.replace(end, end + "{{ messages | length }}"))
+    return str(path)
+
+
 def assert_options_reach_the_engine(spy: Path, tokenizer: Any) -> None:
     """Check all requests of a run with these options, except those of its evaluations."""
     episodes = played(spy, tokenizer).values()

@@ -12,30 +12,34 @@ three files to read, and one to write.
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import io
 import json
 import os
-import resource
 import select
 import signal
 import socket
-import stat
 import struct
 import sys
-import tarfile
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gem_envs.sandbox._guest import kernel
     from gem_envs.sandbox._guest.devices import WORK
+    from gem_envs.sandbox._guest.foreign import (
+        collect,
+        make_folders,
+        reap_others,
+        signal_group,
+        start,
+        unpack,
+    )
     from gem_envs.sandbox._guest.root import INSIDE_ID, attach, build_root, drop_rights, enter, mount_work
 else:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     from _guest import kernel
     from _guest.devices import WORK
+    from _guest.foreign import collect, make_folders, reap_others, signal_group, start, unpack
     from _guest.root import INSIDE_ID, attach, build_root, drop_rights, enter, mount_work
 
     del sys.path[0]
@@ -43,8 +47,6 @@ else:
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _GLANCE = 1.0
 """Number of seconds between two looks at processes that have ended."""
-_FORMAT_BYTES = 512
-"""Size of a header in an archive."""
 
 
 def main() -> None:
@@ -69,9 +71,11 @@ def run(control: socket.socket, config: dict[str, Any], files: int, given: int, 
         with listen(config["port"]) as server:
             socket.send_fds(control, [b"{}"], [server.fileno()])
         kernel.hide_memory()
-        program = start(config, given, user)
+        program = start(config, given, lambda: protect(user))
         status = wait(control, program, config["grace"])
-        tell(control, {"status": status, "whole": collect(result, config["result_bytes"])})
+        with os.fdopen(result, "wb") as file:
+            whole = collect(file, f"{WORK}/app", config["result_bytes"])
+        tell(control, {"status": status, "whole": whole})
     except Exception as error:
         tell(control, {"error": f"{type(error).__name__}: {error}"})
     os._exit(0)
@@ -107,54 +111,13 @@ def fill(files: int, own: list[str], visible: list[str], user: int) -> None:
         for descriptor, folder, one in hidden:
             attach(descriptor, folder, one)
             kernel.protect(one, kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV)
-    with os.fdopen(files, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
-        for member in archive:
-            path, source = os.path.join(WORK, member.name), archive.extractfile(member)
-            make_folders(os.path.dirname(path), user)
-            if member.isdir():
-                make_folders(path, user)
-            elif member.issym():
-                os.symlink(member.linkname, path)
-            elif source is not None:
-                with open(path, "wb") as target:
-                    target.write(source.read())
-            os.chown(path, user, user, follow_symlinks=False)
-            if not member.issym():
-                os.chmod(path, member.mode)
+    with os.fdopen(files, "rb") as file:
+        unpack(file, WORK, user)
 
 
-def make_folders(path: str, user: int) -> None:
-    if not os.path.isdir(path):
-        make_folders(os.path.dirname(path), user)
-        os.mkdir(path, 0o755)
-        os.chown(path, user, user)
-
-
-def start(config: dict[str, Any], given: int, user: int) -> int:
-    """Start the program, and return its process id."""
-    program = os.fork()
-    if program:
-        return program
-    try:
-        os.dup2(given, 0)
-        os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        for name, most in config["limits"].items():
-            kind = getattr(resource, name)
-            hard = resource.getrlimit(kind)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            resource.setrlimit(kind, (most, most))
-        kernel.no_new_privileges()  # before the filter, which needs it
-        drop_rights(user, sockets=True)
-        os.chdir(config["folder"])
-        os.execvpe(config["command"][0], config["command"], config["env"])
-    except OSError as error:
-        what = str(error)
-        if error.errno == errno.E2BIG:
-            what = "its arguments are longer than the system allows, as a prompt of more than 128 KiB is"
-        os.write(2, f"{config['command'][0]} cannot be started: {what}\n".encode())
-    except ValueError as error:  # a prompt with a NUL
-        os.write(2, f"{config['command'][0]} cannot be started: {error}\n".encode())
-    os._exit(127)
+def protect(user: int) -> None:
+    kernel.no_new_privileges()  # before the filter, which needs it
+    drop_rights(user, sockets=True)
 
 
 def wait(control: socket.socket, program: int, grace: float) -> int:
@@ -186,58 +149,6 @@ def wait(control: socket.socket, program: int, grace: float) -> int:
             os.waitpid(-1, 0)
     except (ChildProcessError, ProcessLookupError):
         return status
-
-
-def reap_others(program: int) -> None:
-    """Reap what has ended, except the program itself."""
-    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-        if found.si_pid in (0, program):
-            return
-        os.waitpid(found.si_pid, 0)
-
-
-def signal_group(program: int, number: int) -> None:
-    try:
-        os.killpg(program, number)
-    except ProcessLookupError:
-        pass
-
-
-def collect(result: int, most: int) -> bool:
-    """Write the files in ``/app`` as an archive; return whether all of them are in it.
-
-    What is neither a file, a folder, nor a link, and a file that does not fit, is a FIFO in the archive.
-    """
-    base = f"{WORK}/app"
-    try:
-        with os.fdopen(result, "wb") as file, tarfile.open(fileobj=file, mode="w:") as archive:
-            for folder, folders, names in os.walk(base):
-                for name in sorted(folders + names):
-                    member, data = read(os.path.join(folder, name), base, most)
-                    most -= len(data) + 2 * _FORMAT_BYTES
-                    if most < 0:
-                        return False
-                    archive.addfile(member, io.BytesIO(data))
-    except OSError:  # such as a name that is too long
-        return False
-    return True
-
-
-def read(path: str, base: str, most: int) -> tuple[tarfile.TarInfo, bytes]:
-    member, data = tarfile.TarInfo(os.path.relpath(path, base)), b""
-    status = os.lstat(path)
-    member.mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISLNK(status.st_mode):
-        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(path)
-    elif stat.S_ISDIR(status.st_mode):
-        member.type = tarfile.DIRTYPE
-    elif stat.S_ISREG(status.st_mode) and status.st_size <= most:
-        with open(path, "rb") as source:
-            data = source.read()
-        member.size = len(data)
-    else:
-        member.type = tarfile.FIFOTYPE
-    return member, data
 
 
 main()

@@ -36,9 +36,7 @@ from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
 from tests.trainers.processes import Run
 
-REBUILT = {
-    "context": "rebuild",
-    "wrappers": "spy,concat_with_action",
+MARKED = {
     "estimator_options": '{"ddof":1}',
     "system_prompt": marks.SYSTEM,
     "template_kwargs": json.dumps(marks.TEMPLATE_KWARGS, separators=(",", ":")),
@@ -174,26 +172,42 @@ def test_three_steps_on_a_mix(
         print(f"\nGEM's code: {1000 * spent:.1f} ms of a step of {step:.2f} s ({100 * spent / step:.2f}%)")
 
 
-@pytest.fixture(scope="module")
-def rebuilt(tmp_path_factory: pytest.TempPathFactory, warm: Path) -> Run:
-    """Run three steps with rebuilt contexts and a checkpoint after each."""
-    folder = tmp_path_factory.mktemp("rebuilt")
+@pytest.fixture(scope="module", params=["rebuild", pytest.param("template", marks=pytest.mark.full)])
+def by_turns(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm: Path
+) -> tuple[Run, dict[str, str]]:
+    """Run three steps with contexts that need a row for each turn, and a checkpoint after each; and flags."""
+    folder, context = tmp_path_factory.mktemp("turns"), request.param
     model = marks.marked_model(warm, folder)
-    return harness.run_oat(folder, model, **REBUILT, traces=str(folder), save_steps="1", save_ckpt="").check()
+    flags = {
+        "rebuild": {"wrappers": "spy,concat_with_action"},
+        "template": {"chat_template": marks.counting_template(model, folder)},
+    }[context] | {**MARKED, "context": context}
+    run = harness.run_oat(folder, model, **flags, traces=str(folder), save_steps="1", save_ckpt="")
+    return run.check(), flags
 
 
-def test_rebuilt_contexts(rebuilt: Run, tokenizer: Any, model: Any) -> None:
-    assert len(assert_updates_are_right(rebuilt, tokenizer, model, rows=16, ddof=1)) == 3
-    marks.assert_options_reach_the_engine(rebuilt.spy, tokenizer)
+def test_contexts_with_a_row_per_turn(
+    by_turns: tuple[Run, dict[str, str]], tokenizer: Any, model: Any
+) -> None:
+    run, _ = by_turns
+    steps = assert_updates_are_right(run, tokenizer, model, rows=16, ddof=1)
+    assert len(steps) == 3
+    played = [episode for episodes in steps for episode in episodes]
+    assert all(episode.count_rows("auto") == len(episode.rewards) for episode in played)
+    marks.assert_options_reach_the_engine(run.spy, tokenizer)
 
 
-def test_a_resumed_run_continues(tmp_path: Path, rebuilt: Run, tokenizer: Any, model: Any) -> None:
+def test_a_resumed_run_continues(
+    tmp_path: Path, by_turns: tuple[Run, dict[str, str]], tokenizer: Any, model: Any
+) -> None:
     """Resume after the second step: the engine has the weights of the checkpoint, and plays the next task."""
+    rebuilt, flags = by_turns
     (folder,) = (rebuilt.folder / "out").glob("*/checkpoints")
     run = harness.run_oat(
         tmp_path,
         rebuilt.folder / "marked",
-        **REBUILT,
+        **flags,
         traces=str(tmp_path),
         resume_dir=str(folder),
         resume_tag="step_00002",

@@ -216,11 +216,19 @@ def test_a_penalty_in_the_reward(
 
 @pytest.mark.full
 @pytest.mark.parametrize("version", VERSIONS)
-def test_rebuilt_contexts(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, version: str) -> None:
-    run = harness.run_rl2(
-        tmp_path, warm, "+gem.context=rebuild", '+gem.wrappers="spy,concat_with_action"', version=version
-    ).check()
-    assert_steps_are_right(run, warm_tokenizer, model, gap=1e-5)
+@pytest.mark.parametrize("context", ["rebuild", "template"])
+def test_contexts_with_a_row_per_turn(
+    tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any, context: str, version: str
+) -> None:
+    words = {
+        "rebuild": '+gem.wrappers="spy,concat_with_action"',
+        "template": f"+gem.chat_template={marks.counting_template(warm, tmp_path)}",
+    }
+    run = harness.run_rl2(tmp_path, warm, f"+gem.context={context}", words[context], version=version).check()
+    steps = assert_steps_are_right(run, warm_tokenizer, model, gap=1e-5)
+    for update, episodes in zip(spied.updates(run.spy, model), steps, strict=True):
+        rows = [row for row in update.rows if not row.is_pad]
+        assert len(rows) == sum(len(episode.rewards) for episode in episodes)
 
 
 @pytest.mark.full

@@ -26,7 +26,7 @@ BY_TURN = {
     "env_manager_cls": "gem_roll.GemStepEnvManager",
     "env_config": {"wrappers": "spy, concat_with_action"},
 }
-ROWS_OF_TURNS = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": BY_TURN}
+ROWS_OF_TURNS: dict[str, Any] = {"gem": {"context": "rebuild"}, "Guess": BY_TURN, "Mastermind": BY_TURN}
 
 
 def assert_metrics_are_right(
@@ -104,20 +104,32 @@ def test_three_steps_with_episode_rows_and_environments_that_fail(
     assert steps[2]["val/score/mean"] == pytest.approx(returned, abs=1e-6)
 
 
-def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any) -> None:
+@pytest.mark.parametrize("context", ["rebuild", pytest.param("template", marks=pytest.mark.full)])
+def test_two_steps_with_turn_rows(
+    context: str, tmp_path: Path, warm: Path, warm_tokenizer: Any, model: Any
+) -> None:
+    base = marks.marked_model(warm, tmp_path)
+    wrappers = {"rebuild": BY_TURN["env_config"], "template": {"wrappers": "spy"}}
     limited = {
         **BY_TURN,
+        "env_config": wrappers[context],
         "max_steps": marks.MAX_TURNS,
         "max_tokens_per_step": marks.MAX_TOKENS,
         "agent_system_template": marks.SYSTEM,
     }
-    options = {"template_kwargs": marks.TEMPLATE_KWARGS, "estimator_options": {"ddof": 1}}
+    options: dict[str, Any] = {
+        "context": context,
+        "template_kwargs": marks.TEMPLATE_KWARGS,
+        "estimator_options": {"ddof": 1},
+    }
+    if context == "template":
+        options["chat_template"] = marks.counting_template(base, tmp_path)
     changed = {
         "max_steps": 2,
         "actor_train": {"training_args": {"gradient_accumulation_steps": 20}},
-        "custom_envs": {"gem": {**ROWS_OF_TURNS["gem"], **options}, "Guess": limited, "Mastermind": limited},
+        "custom_envs": {"gem": options, "Guess": limited, "Mastermind": limited},
     }
-    run = harness.run_roll(tmp_path, marks.marked_model(warm, tmp_path), changed).check()
+    run = harness.run_roll(tmp_path, base, changed).check()
     marks.assert_options_reach_the_engine(run.spy, warm_tokenizer)
     episodes = evidence.played(run.spy, warm_tokenizer)
     updates, steps = updates_of(run.spy), harness.metrics_of(run)
@@ -125,8 +137,10 @@ def test_two_steps_with_turn_rows(tmp_path: Path, warm: Path, warm_tokenizer: An
     for update, metrics in zip(updates, steps, strict=True):
         assert len(update.rows) == 80  # one row per turn, padded with masked copies
         assert 0 < sum(row.is_pad for row in update.rows) == metrics["system/batch_add_count"]
-        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1)
+        mine = assert_update_is_right(update, episodes, warm_tokenizer, model, ddof=1, gap=1e-5)
         assert len(mine) == 8
+        trained = [row for row in update.rows if not row.is_pad]
+        assert len(trained) == sum(len(episode.rewards) for episode in mine)
         assert_metrics_are_right(metrics, mine)
 
 

@@ -154,12 +154,10 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 def test_contexts_with_a_row_per_turn(
     context: str, tmp_path: Path, base: Path, warm_tokenizer: Any, model: Any
 ) -> None:
-    """With a base model, as above; the chat template writes the number of messages first."""
-    counting = tmp_path / "counting.jinja"
-    counting.write_text("{{ messages | length }}" + warm_tokenizer.chat_template)
+    """With a base model, as above."""
     words = {
         "rebuild": ['+gem.wrappers="spy,concat_with_action"'],
-        "template": [f"+gem.chat_template={counting}"],
+        "template": [f"+gem.chat_template={marks.counting_template(base, tmp_path)}"],
     }
     run = harness.run_verl(
         tmp_path,
