@@ -259,7 +259,7 @@ class Session:
         """Return the prompt, the call that it extends, and the index of the first new message."""
         messages, last = request.messages, found.last
         try:
-            if last is not None and found.start < len(messages):
+            if last is not None and max(found.known) < found.start < len(messages):
                 tail = self._conversations.tail(
                     last.message, messages[found.start :], last.generation.token_ids, self._model_ids
                 )
@@ -327,10 +327,7 @@ class Session:
         ]
         try:
             return await asyncio.gather(*sampling)
-        except Refused:
-            await cancel_all(sampling)
-            raise
-        except asyncio.CancelledError:
+        except (Refused, asyncio.CancelledError):
             await cancel_all(sampling)
             raise
 

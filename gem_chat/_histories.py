@@ -303,7 +303,7 @@ class GrowingConversations(Conversations):
             ):
                 return None
             return self._after_calls(answer, results, "".join(plain), response_ids, model_ids or {})
-        if results or any(message.role == "assistant" for message in messages):
+        if any(message.calls or message.role == "tool" for message in messages):
             return None
         if len(plain) == len(messages) == 1:
             return self._context.extend(plain[0], response_ids)

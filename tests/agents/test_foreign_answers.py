@@ -14,6 +14,7 @@ pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 from tests.agents.stage import SEARCH, THINKING, call, stage, tokenizer
 from tests.agents.test_log import MORE, SYSTEM, reasons, record
 from tests.agents.test_traps import TASK, ask, said, settle
+from tests.rollout.test_tool_turns import FAMILIES
 
 CALL = said(
     "I look.",
@@ -85,6 +86,28 @@ def test_a_made_up_answer_is_context_of_the_row(shape: str, family: str) -> None
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("shape", ["after a question", "after an own answer", "two in a row", "at the end"])
+def test_a_row_goes_on_where_the_template_drops_the_thoughts_before_it(
+    shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Like Qwen3.5's, it opens a thought for the next answer only."""
+    opening = "<|im_start|>assistant\n"
+    opened = (
+        FAMILIES["hermes"].template.removesuffix(f"{opening}{{% endif %}}")
+        + f"{opening}<think>\n{{% endif %}}"
+    )
+    monkeypatch.setitem(FAMILIES, "opened", FAMILIES["hermes"]._replace(template=opened))
+
+    async def main() -> None:
+        async with stage(lambda number: f"Hm.</think>\n\nanswer {number}", family="opened") as at:
+            await tell(at, SHAPES[shape][0])
+            assert len(at.episode().rows()) == 1
+            shown = [tokenizer("opened").decode(prompt) for prompt, _ in at.policy.sampled]
+            assert [text.count("<think>") for text in shown] == [*range(1, len(shown) + 1)]
+
+    asyncio.run(main())
+
+
 def test_a_copy_of_an_answer_to_another_question_has_its_tokens() -> None:
     async def main() -> None:
         async with stage(lambda number: f"answer {number}") as at:
@@ -112,18 +135,17 @@ def test_an_answer_in_place_of_an_open_one_is_a_branch() -> None:
 
 
 def test_a_template_that_shows_the_past_differently_begins_a_row() -> None:
-    """The thought before a call is gone after the next question."""
+    """The thought before the first call is gone after the next question."""
 
     async def main() -> dict[str, Any]:
-        async with stage(
-            lambda number: f"answer {number}", family="a thought before a call until the next question"
-        ) as at:
-            await tell(at, [TASK, CALL, FOUND, OWN, said("Made up."), MORE])
+        texts = [call("x"), "done"]
+        async with stage(texts, family="a thought before a call until the next question") as at:
+            await tell(at, [TASK, CALL, FOUND, OWN, RESULT, said("Made up."), MORE])
             return record(at)
 
     log = asyncio.run(main())
     assert reasons(log) == [("first", None), ("foreign", None)]
     assert log["opened"]["1"]["why"] == (
-        "the chat template shows earlier messages differently before message 5, an answer that was not "
+        "the chat template shows earlier messages differently before message 6, an answer that was not "
         "sampled here: 'Made up.'"
     )

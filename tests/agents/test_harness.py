@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -254,20 +255,26 @@ def runs(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_no_process_of_a_command_outlives_its_episode(tmp_path: Path) -> None:
+def test_no_process_and_no_file_of_a_command_outlives_its_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     script = (
         "import os, signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        f"open({str(tmp_path / 'pids')!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} {{os.getcwd()}}')\n"
         "time.sleep(600)\n"
     )
     episode = play(
         Command([sys.executable, "-c", script], level="process"), 0, replace(LIMITS, harness_timeout=1.0)
     )
     assert not episode.trainable
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    *words, folder = (tmp_path / "pids").read_text().split()
+    pids = [*map(int, words)]
     assert len(pids) == 2
+    assert Path(folder).parent == tmp_path
+    assert not Path(folder).exists()
     end = time.monotonic() + 10  # a busy machine takes a while to end what was killed
     while any(map(runs, pids)) and time.monotonic() < end:
         time.sleep(0.05)

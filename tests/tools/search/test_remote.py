@@ -290,3 +290,13 @@ def test_options_are_checked():
     for options in ({"concurrency": 0}, {"cache": -1}, {"timeout": 0}, {"retries": -1}, {"backoff": True}):
         with pytest.raises(ConfigError, match="expected a"):
             open_searcher("server", url="http://localhost", **options)
+
+
+def test_a_closed_searcher_keeps_no_connection():
+    with StubSearch((200, {}, FOUND)) as server:
+        searcher = RetrievalServer(server.url, **QUICK)
+        searcher.search("what")
+        (kept,) = searcher.client._idle
+        assert kept.sock is not None
+        searcher.close()
+        assert kept.sock is None

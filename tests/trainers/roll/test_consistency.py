@@ -88,21 +88,38 @@ def shared_config(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.skipif(not os.environ.get("GEM_CORE_ROLL"), reason="runs the pipeline: `nox -s roll` does")
 @pytest.mark.timeout(900)
-def test_the_shared_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import AutoModelForCausalLM
+@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_the_shared_step(several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several rows per episode, the loss is a mean over rows."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     shared = scenario()
-    monkeypatch.setenv("GEM_SCRIPT", str(shared.script))
+    monkeypatch.setenv("GEM_SCRIPT", str(shared.rows_script if several else shared.script))
     config = shared_config(tmp_path)
+    gem = config["custom_envs"].pop("gem")
+    if several:
+        gem |= {"context": "template", "chat_template": str(shared.rows_template)}
+        config["loss_agg_mode"] = "seq-mean-token-mean"
+        config["actor_train"]["training_args"]["gradient_accumulation_steps"] = 2  # of 20 rows and 12 copies
+        for tag in config["custom_envs"].values():
+            tag["env_manager_cls"] = "gem_roll.GemStepEnvManager"
+    config["custom_envs"]["gem"] = gem
     run = harness.run_roll(tmp_path, shared.model, config).check()
     (update,) = spied.updates(run.spy)
-    episodes = assemble.from_rows(update.rows, assemble.carried_episodes(run.spy))
+    carried, name, reference = assemble.carried_episodes(run.spy), "roll", "core"
+    if several:
+        tokenizer = AutoTokenizer.from_pretrained(shared.model)
+        episodes = assemble.from_row_means(update.rows, carried, tokenizer)
+        name, reference = "roll-rows", "core-rows"
+    else:
+        episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared.core(), model)
-    config["custom_envs"]["gem"]["tasks"] = "tasks.jsonl"
+    gradient = assemble.gradient_difference(update, shared.core(reference), model, of_means=several)
+    gem["tasks"] = "tasks.jsonl"
     comparison = assemble.judge(
-        shared, "roll", ["torch"], json.dumps(config), episodes, gradient, checkout={"ROLL": release()}
-    )
+        shared, name, ["torch"], json.dumps(config), episodes, gradient,
+        reference=reference, checkout={"ROLL": release()},
+    )  # fmt: skip
     assert comparison.equal, comparison
 
 

@@ -18,6 +18,8 @@ class NotingPipeline(ReBNAgenticPipeline):
     def adjust_batch(self, data: Any, mode: str = "copy") -> Any:
         with open(Path(os.environ["GEM_SPY"]) / "carried.jsonl", "a", encoding="utf-8") as file:
             for row, text in enumerate(data.non_tensor_batch[EPISODE_JSON]):
+                if not text:
+                    continue  # not the first row of its episode
                 length = int(data.batch["attention_mask"][row].sum())
                 tokens = data.batch["input_ids"][row][:length].tolist()
                 file.write(json.dumps({"token_ids": tokens, "episode": json.loads(text)}) + "\n")
