@@ -13,6 +13,7 @@ pytest.importorskip("jinja2", reason="needs jinja2, of the extra 'train'")
 
 import aiohttp
 
+from gem_agents import _pages
 from gem_agents._gateway import GatewayLimits
 from gem_chat import AppendContext
 from gem_core.rollout import Generation
@@ -279,7 +280,8 @@ def test_the_key_of_the_agent_sets_no_rewards() -> None:
             assert (await post(at, "reward", reward, base=at.grader))[0] == 200
             body = {"reward": 0.5, "call_id": made, "info": {"reward_components": {"x": 0.5}}}
             assert (await post(at, "reward", body, base=at.grader))[0] == 200
-            assert (await post(at, "reward", {"reward": float("nan")}, base=at.grader))[0] == 400
+            for wrong in ({"reward": float("nan")}, {"reward": 1, "info": ["x"]}):
+                assert (await post(at, "reward", wrong, base=at.grader))[0] == 400
             body = {"reward": 1, "call_id": "call_nothing"}
             assert (await post(at, "reward", body, base=at.grader))[0] == 404
             turns = at.episode().turns
@@ -579,3 +581,15 @@ def test_thoughts_are_fields_and_not_text() -> None:
             assert (answer["content"], answer["reasoning_content"]) == ("A stone.", "Which one?")
 
     asyncio.run(main())
+
+
+def test_what_has_no_effect_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_pages, "_reported", set())
+    for names in (("temperature", "top_p"), ("top_p",), ("seed", "temperature")):
+        _pages._report(names)
+    assert [record.getMessage().split(",")[0] for record in caplog.records] == [
+        "agents ask for temperature", "agents ask for seed",
+    ]  # fmt: skip
+    assert "top_p" in caplog.records[0].getMessage()
