@@ -55,8 +55,9 @@ def start(config: dict[str, Any], given: int, protect: Callable[[], None]) -> in
     try:
         os.dup2(given, 0)
         os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-            signal.signal(number, signal.SIG_DFL)
+        for number in signal.valid_signals():
+            if signal.getsignal(number) == signal.SIG_IGN:  # by Python, or by what started the caller
+                signal.signal(number, signal.SIG_DFL)
         for name, most in config["limits"].items():
             kind = getattr(resource, name)
             hard = resource.getrlimit(kind)[1]
