@@ -275,7 +275,7 @@ def test_an_episode_with_side_threads_is_refused() -> None:
     threads = {1: Thread(called_by=0, returns_to=0)}
     episode = Episode("test:Env", 0, turns, True, False, "terminated", threads=threads)
     with pytest.raises(ConfigError, match=r"test:Env has side threads, but RL2's samples have no place"):
-        fill(None, episode, None)
+        fill(None, episode, types.SimpleNamespace(eos_token_id=0))
 
 
 @pytest.mark.parametrize(
