@@ -10,7 +10,8 @@ Names are read from the metadata of the installed packages; a plugin is imported
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from gem_core._util.messages import error_line, unknown
 from gem_core.errors import UnknownName, UnsupportedTrainer
@@ -18,6 +19,8 @@ from gem_core.trainers import SupportedTrainer, TrainerPlugin
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from gem_core.trainers._plugin import PluginFunction
 
 GROUP = "gem_core.trainers"
 
@@ -71,6 +74,24 @@ def load_trainer(name: str) -> TrainerPlugin:
             f"{entry.value} is a {kind}: expected a gem_core.trainers._plugin.TrainerPlugin"
         )
     return plugin
+
+
+def load_part(name: str, part: PluginFunction) -> Callable[..., Any]:
+    """Return a function of a trainer's plugin, such as "exporter".
+
+    Raises:
+        UnknownName: No installed package registers the trainer.
+        UnsupportedTrainer: Its plugin, or a module that the function needs, cannot be imported.
+        ConfigError: The plugin has no such function.
+    """
+    plugin = load_trainer(name)
+    try:
+        return plugin.load(part)
+    except ImportError as error:
+        raise UnsupportedTrainer(
+            f"{plugin.supported.package} cannot call {name} in this Python environment: {error_line(error)}; "
+            "install all that the trainer imports"
+        ) from error
 
 
 def hook_problem(trainer: SupportedTrainer) -> str | None:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from gem_lab._conform import grade_estimators
     from gem_lab._conform._grade import own_estimators
     from gem_lab._conform._rows import read_batches
-    from gem_lab._discovery import load_trainer
+    from gem_lab._discovery import load_part
 
     if args.batches:
         _console.print_json(read_batches())
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     estimators = own_estimators()
     with redirect_stdout(sys.stderr):  # trainers log to what is the standard output when they are imported
         if args.trainer:
-            estimators |= load_trainer(args.trainer).load("conform")()
+            estimators |= load_part(args.trainer, "conform")()
         grades = grade_estimators(estimators)
     if args.json:
         _console.print_json(grades)

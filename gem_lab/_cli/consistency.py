@@ -197,15 +197,14 @@ def _find_recorders(names: Sequence[str], learning: bool, *, required: bool) -> 
         ConfigError: A required recorder is missing, or no trainer has a recorder.
         UnknownName: A trainer has no plugin.
     """
-    from gem_lab._discovery import load_trainer
+    from gem_lab._discovery import load_part, load_trainer
 
     recorders: dict[str, Recorder] = {}
     reasons = []
     for name in names:
         try:
-            plugin = load_trainer(name)
-            plugin.supported.require()
-            recorders[name] = plugin.load("learning_recorder" if learning else "step_recorder")
+            load_trainer(name).supported.require()
+            recorders[name] = load_part(name, "learning_recorder" if learning else "step_recorder")
         except (ConfigError, UnsupportedTrainer) as error:
             if required:
                 raise

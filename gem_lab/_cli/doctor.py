@@ -182,9 +182,9 @@ def _check_arguments(name: str, arguments: list[str]) -> tuple[str | None, Plan 
     Raises:
         ConfigError: The trainer's plugin cannot check them.
     """
-    from gem_lab._discovery import load_trainer
+    from gem_lab._discovery import load_part
 
-    preflight = load_trainer(name).load("preflight")
+    preflight = load_part(name, "preflight")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # trainers print while they read their config
             return None, preflight(arguments)

@@ -65,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the rows, after building every environment once to report wrong arguments early."""
     from gem_core.tasks import EnvChoice, TaskRow, make_tasks, write_tasks
-    from gem_lab._discovery import load_trainer
+    from gem_lab._discovery import load_part
 
-    write = write_tasks if args.to == "tasks" else load_trainer(args.to).load("exporter")
+    write = write_tasks if args.to == "tasks" else load_part(args.to, "exporter")
     sources = [EnvChoice.parse(text) for text in args.env]
     for source in sources:
         build_env(source.env_id, source.env_kwargs).close()

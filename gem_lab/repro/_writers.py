@@ -7,7 +7,7 @@ from pathlib import Path
 from gem_core.errors import ConfigError
 from gem_core.trainers import SupportedTrainer, read_estimator
 from gem_core.trainers._plugin import RecipeWriter
-from gem_lab._discovery import load_trainer
+from gem_lab._discovery import load_part, load_trainer
 from gem_lab.repro._recipe import Recipe
 
 
@@ -22,7 +22,7 @@ def load_recipe_writer(name: str) -> RecipeWriter:
         ConfigError: The plugin has no such function.
     """
     plugin = load_trainer(name)
-    write: RecipeWriter = plugin.load("recipe_writer")
+    write: RecipeWriter = load_part(name, "recipe_writer")
 
     def check_and_write(recipe: Recipe, folder: Path) -> list[str]:
         check_recipe(recipe, plugin.supported)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,32 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["conform"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["gem-core", "dr_grpo", "17", "of", "17"]
     assert main(["conform", "--trainer", "nobody"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("conform", ["conform", "--trainer", "acme"]),
+        ("exporter", ["export", "--to", "acme", "--env", "game:GuessTheNumber-v0", "--out", "rows"]),
+        ("preflight", ["doctor", "--trainer", "acme", "--", "x"]),
+        ("step_recorder", ["consistency", "--run", "--trainers", "acme"]),
+    ],
+)
+def test_a_trainer_that_cannot_be_imported_is_one_line(
+    part: str,
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "acme_part.py").write_text("import a_package_of_gpus\n")
+    supported = SupportedTrainer("Acme", "gem_acme", "pytest", ">=1,<99", "")
+    own: Any = {part: "acme_part:run"}
+    monkeypatch.setattr(_discovery, "_registered", {"acme": TrainerPlugin(supported, **own)})
+    assert main(words) == 2
+    assert "No module named 'a_package_of_gpus'; install all" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("compute", "status"), [(by_row, 1), (broken, 0)])
