@@ -96,14 +96,14 @@ class Turns:
             ConfigError: The number of entries, or of the turns of an entry, does not match the rewards.
         """
         sizes = np.bincount(self.index, minlength=len(self.starts)).tolist()
-        for number, of_episode in enumerate(self.per_episode("threads", threads)):
-            if of_episode is not None and of_episode.links:
-                if len(of_episode.of) != sizes[number]:
+        for number, found in enumerate(self.per_episode("threads", threads)):
+            if found is not None and found.links:
+                if len(found.of) != sizes[number]:
                     raise ConfigError(
                         f"threads: {self.noun} {self.rows[self.starts[number]]} has threads of "
-                        f"{len(of_episode.of)} turns, but {sizes[number]} turns"
+                        f"{len(found.of)} turns, but {sizes[number]} turns"
                     )
-                self.threads[number] = of_episode
+                self.threads[number] = found
 
     def require_main_thread(self, estimator: str, reason: str) -> None:
         """Reject episodes with side threads.
@@ -165,9 +165,9 @@ class Turns:
         """
         sizes = self._sizes()
         keys: list[Hashable] = []
-        for row, of_row in enumerate(entries(name, data, self.episodes, self.noun)):
+        for row, row_values in enumerate(entries(name, data, self.episodes, self.noun)):
             place = f"{self.noun} {row}"
-            listed = entries(f"{name}: {place}", of_row, sizes[row], "turn")
+            listed = entries(f"{name}: {place}", row_values, sizes[row], "turn")
             if row not in self._dropped:
                 keys += [plain_id(name, key, f"{place}, turn {turn}") for turn, key in enumerate(listed)]
         return keys
@@ -290,7 +290,7 @@ class Turns:
             given["lengths"] = np.split(self.lengths(arguments.get("lengths")), self.starts[1:])
         rewards = np.split(self.rewards, self.starts[1:]) if len(self) else []
         result = estimator(rewards, **given) if rewards else []
-        return checked_advantages(name, result, [len(of_episode) for of_episode in rewards])
+        return checked_advantages(name, result, [len(episode) for episode in rewards])
 
     # -- computations -------------------------------------------------------------------------
 

@@ -101,9 +101,9 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
     if len(advantages) != len(turn_ids):
         raise ConfigError(f"{len(advantages)} episodes of advantages but {len(turn_ids)} of turn ids")
     rows = []
-    for number, (of_turns, of_tokens) in enumerate(zip(advantages, turn_ids, strict=True)):
-        values = np.asarray(of_turns, dtype=np.float64)
-        ids = np.asarray(of_tokens)
+    for number, (turn_values, token_turns) in enumerate(zip(advantages, turn_ids, strict=True)):
+        values = np.asarray(turn_values, dtype=np.float64)
+        ids = np.asarray(token_turns)
         if ids.size and ids.dtype.kind not in "iu":
             raise ConfigError(f"episode {number}: turn ids are {ids.dtype}: expected integers")
         ids = ids.astype(np.int64)

@@ -67,9 +67,9 @@ def by_episode(
     cells = torch.from_numpy(join.episodes), torch.from_numpy(join.columns)
     shape = len(join.first_rows), int(join.columns.max(initial=-1)) + 1
 
-    def table(of_turns: Any) -> torch.Tensor:
+    def table(per_turn: Any) -> torch.Tensor:
         """Arrange one entry per turn of the rows as (episodes, turns)."""
-        numbers = torch.from_numpy(np.asarray(of_turns, dtype=np.float64))
+        numbers = torch.from_numpy(np.asarray(per_turn, dtype=np.float64))
         return numbers.new_zeros((*shape, *numbers.shape[1:])).index_put(cells, numbers)
 
     ids = torch.full(shape, -1).index_put(cells, cells[1])
@@ -177,10 +177,10 @@ class _Join:
         for row, size in zip(self._on, self._sizes, strict=True):
             keys += entries(f"{name}: row {row}", listed[row], size, "turn")
         by_cell = dict(zip(self._cells, keys, strict=True))
-        of_episodes: dict[Hashable, list[Any]] = {name: [] for name in self.first_rows}
+        by_episode_name: dict[Hashable, list[Any]] = {name: [] for name in self.first_rows}
         for episode, turn in sorted(by_cell, key=lambda cell: cell[1]):
-            of_episodes[episode].append(by_cell[episode, turn])
-        return list(of_episodes.values())
+            by_episode_name[episode].append(by_cell[episode, turn])
+        return list(by_episode_name.values())
 
 
 def _indices(value: Any, row: int) -> list[int]:

@@ -115,8 +115,8 @@ def compute(
     if estimator.critic_learns == "advantage":
         gs = per_turn + layout.per_turn("values", arguments["values"])
     if not together:
-        of_turns = estimator.collected_stats and arguments.get("weight", "turn") == "turn"
-        stats = used_stats[0] if used_stats and of_turns else ReturnStats.from_returns(gs)
+        weighs_turns = estimator.collected_stats and arguments.get("weight", "turn") == "turn"
+        stats = used_stats[0] if used_stats and weighs_turns else ReturnStats.from_returns(gs)
     with np.errstate(over="ignore"):  # a return beyond float32 becomes infinite, a normalized one fits
         return Advantages(
             layout.spread(per_turn.astype(np.float32)), layout.spread(gs.astype(np.float32)), stats

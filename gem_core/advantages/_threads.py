@@ -92,16 +92,16 @@ class Threads:
 
     def returns(self, rewards: FloatArray, gamma: float) -> tuple[FloatArray, float]:
         """Return the return of each turn, float64 (turns,), and the score of the episode."""
-        of_turns, of_score = self.coefficients(gamma)
-        return of_turns @ rewards, float(of_score @ rewards)
+        turn_weights, score_weights = self.coefficients(gamma)
+        return turn_weights @ rewards, float(score_weights @ rewards)
 
     def coefficients(self, gamma: float) -> tuple[FloatArray, FloatArray]:
         """Return the coefficients of the rewards in the returns, (turns, turns), and in the score, (turns,).
 
         The discount `gamma` applies per turn of a thread.
         """
-        of_turns, of_score = self._along_paths(gamma)
-        return of_turns + self._beside, of_score
+        turn_weights, score_weights = self._along_paths(gamma)
+        return turn_weights + self._beside, score_weights
 
     @cached_property
     def _beside(self) -> FloatArray:
@@ -151,9 +151,9 @@ class Threads:
                 then[last] = returns_to
                 added[last] = own[returns_to] if called_by == returns_to else step(returns_to)
         rest = self._follow(then, added, discount)
-        of_turns = np.array([step(turn) + rest[turn] for turn in range(size)]).reshape(size, size)
+        turn_weights = np.array([step(turn) + rest[turn] for turn in range(size)]).reshape(size, size)
         first = [*calls.get(None, ()), *([0] if 0 in self._turns else [])]
-        return of_turns, np.sum([whole(thread) for thread in first], axis=0)
+        return turn_weights, np.sum([whole(thread) for thread in first], axis=0)
 
     @staticmethod
     def _follow(then: Mapping[int, int], added: FloatArray, discount: FloatArray) -> FloatArray:

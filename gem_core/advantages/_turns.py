@@ -141,16 +141,16 @@ class TurnLayout(Turns):
         Returns:
             (rows, tokens) on the device of the mask, in the dtype of `values`.
         """
-        of_segment = np.append(values, np.array(fill, values.dtype))[self._turn_of_segment]
+        segment_values = np.append(values, np.array(fill, values.dtype))[self._turn_of_segment]
         lengths = np.diff(self._starts, append=self.shape.numel())
-        return _repeat(of_segment, lengths, self._device).view(self.shape)
+        return _repeat(segment_values, lengths, self._device).view(self.shape)
 
     def _sum(self, name: str, token_rewards: torch.Tensor) -> FloatArray:
         """Return the sum over each turn, from its first token up to the next turn's first token."""
         self._check_tokens(name, token_rewards)
         sums = _segment_sums(token_rewards.detach().reshape(-1), self._span_starts, self.shape[1])
-        of_turns: FloatArray = sums[self._span_is_turn]
-        return of_turns
+        turn_sums: FloatArray = sums[self._span_is_turn]
+        return turn_sums
 
     def _check_tokens(self, name: str, tokens: torch.Tensor) -> None:
         check_tensor(name, tokens)

@@ -225,8 +225,8 @@ class EstimatorChoice:
             batch = turns if turns.threads else rewards
             computed = self.estimator(batch, gamma=self.gamma, **self.options, **inputs, **further)
             checked = checked_advantages(self.name, computed, [len(one) for one in rewards])
-            for number, of_turns in zip(numbers, checked, strict=True):
-                advantages[number] = of_turns
+            for number, values in zip(numbers, checked, strict=True):
+                advantages[number] = values
             stats = ReturnStats.from_returns(turns.returns(self.gamma))
         return advantages, stats
 
@@ -244,17 +244,17 @@ def _inputs_of_rows(
     turns: Sequence[Sequence[int]] | None,
 ) -> dict[str, Any]:
     """Return inputs for the rows of a batch; see `EstimatorChoice.compute`."""
-    of_rows = [row or EpisodeTurns([], []) for row in played]
+    episodes = [row or EpisodeTurns([], []) for row in played]
     # The mask determines lengths, and the trainer its groups.
     known = [need for need in needs if need not in ("lengths", "group_ids")]
-    inputs: dict[Any, Any] = {**estimator_inputs(of_rows, known)}
-    if any(row.threads for row in of_rows):
-        inputs["threads"] = threads_of(of_rows)
+    inputs: dict[Any, Any] = {**estimator_inputs(episodes, known)}
+    if any(row.threads for row in episodes):
+        inputs["threads"] = threads_of(episodes)
     if turns is not None:  # a row holds some turns of its episode
         for need in {"state_keys", "reward_components"} & inputs.keys():
             inputs[need] = [
-                [entry[turn] for turn in of_row] if entry else []
-                for entry, of_row in zip(inputs[need], turns, strict=True)
+                [entry[turn] for turn in indices] if entry else []
+                for entry, indices in zip(inputs[need], turns, strict=True)
             ]
     if "reward_components" in inputs:
         inputs["reward_components"] = _on_first_tokens(inputs["reward_components"], response_mask, turn_ids)
@@ -262,7 +262,7 @@ def _inputs_of_rows(
 
 
 def _on_first_tokens(
-    of_rows: Sequence[Sequence[Sequence[float]]], response_mask: torch.Tensor, turn_ids: torch.Tensor | None
+    rows: Sequence[Sequence[Sequence[float]]], response_mask: torch.Tensor, turn_ids: torch.Tensor | None
 ) -> torch.Tensor:
     """Return components of rewards, one list per turn of each row, as (rows, tokens, components)."""
     import torch
@@ -272,16 +272,16 @@ def _on_first_tokens(
     ids = (turn_ids_from_mask(response_mask) if turn_ids is None else turn_ids).cpu()
     opens = ids >= 0
     opens[:, 1:] &= ids[:, 1:] != ids[:, :-1]
-    width = max((len(of_turn) for of_row in of_rows for of_turn in of_row), default=0)
+    width = max((len(parts) for turns in rows for parts in turns), default=0)
     table = torch.zeros((*ids.shape, width), dtype=torch.float64)
-    for row, of_row in enumerate(of_rows):
+    for row, turns in enumerate(rows):
         places = opens[row].nonzero()[:, 0]
-        if len(places) and len(places) != len(of_row):
+        if len(places) and len(places) != len(turns):
             raise ConfigError(
-                f"reward_components: row {row} has {len(places)} turns, but {len(of_row)} were played"
+                f"reward_components: row {row} has {len(places)} turns, but {len(turns)} were played"
             )
         if len(places):
-            table[row, places] = torch.tensor(of_row, dtype=torch.float64)
+            table[row, places] = torch.tensor(turns, dtype=torch.float64)
     return table.to(response_mask.device)
 
 

@@ -62,9 +62,9 @@ def pack_facts(episode: Episode, rows: Sequence[Row], needs: Collection[Need] = 
     facts: list[dict[str, Any]] = [{"turns": list(row.turns)} for row in rows]
     # Once, because its size grows with the number of turns.
     facts[0]["episode"] = without_tokens(episode, needs).to_dict()
-    for row, of_row in zip(rows, facts, strict=True):
+    for row, entry in zip(rows, facts, strict=True):
         if row.has_adjacent_turns:
-            of_row |= {"spans": row.spans, "prompt_length": row.prompt_length}
+            entry |= {"spans": row.spans, "prompt_length": row.prompt_length}
     return facts
 
 
@@ -84,15 +84,15 @@ def unpack_facts(
         read_mask: Returns the response mask, (rows, tokens); called only if the facts do not tell the turns.
     """
     batch = BatchFacts()
-    whole = [of_row is None or of_row["turns"] == list(range(len(of_row["turns"]))) for of_row in facts]
+    whole = [entry is None or entry["turns"] == list(range(len(entry["turns"]))) for entry in facts]
     if len(set(keys)) < len(keys) or not all(whole):
         batch.episodes = number_keys(keys).tolist()
-        listed = [None if of_row is None else list(of_row["turns"]) for of_row in facts]
+        listed = [None if entry is None else list(entry["turns"]) for entry in facts]
         batch.turns = _with_counted_turns(listed, batch.episodes, indices, read_mask)
-    if any(of_row and "spans" in of_row for of_row in facts):
+    if any(entry and "spans" in entry for entry in facts):
         spans = [
-            (of_row["spans"], of_row["prompt_length"]) if of_row and "spans" in of_row else None
-            for of_row in facts
+            (entry["spans"], entry["prompt_length"]) if entry and "spans" in entry else None
+            for entry in facts
         ]
         batch.turn_ids = batch_turn_ids(spans, read_mask())
     return batch
@@ -106,15 +106,15 @@ def _with_counted_turns(
 ) -> list[list[int]]:
     """Return the turns of each row; where they are not known, the runs of 1s in its mask."""
     if None not in turns:
-        return [of_row or [] for of_row in turns]
+        return [entry or [] for entry in turns]
     from gem_core.advantages._tensors import turn_ids_from_mask
 
     runs = (turn_ids_from_mask(read_mask()).amax(1) + 1).tolist()
     counted: list[list[int]] = [[] for _ in turns]
     following: dict[int, int] = {}
     for row in sorted(range(len(turns)), key=indices.__getitem__):
-        of_row, first = turns[row], following.get(episodes[row], 0)
-        counted[row] = list(range(first, first + runs[row])) if of_row is None else of_row
+        entry, first = turns[row], following.get(episodes[row], 0)
+        counted[row] = list(range(first, first + runs[row])) if entry is None else entry
         following[episodes[row]] = first + len(counted[row])
     return counted
 
@@ -127,9 +127,9 @@ def unpack_outlines(facts: Iterable[Mapping[str, Any] | None]) -> list[Episode]:
     """
     with _without_garbage_collection():
         return [
-            Episode.from_dict(of_row["episode"], check_types=False)
-            for of_row in facts
-            if of_row is not None and "episode" in of_row
+            Episode.from_dict(entry["episode"], check_types=False)
+            for entry in facts
+            if entry is not None and "episode" in entry
         ]
 
 
@@ -147,10 +147,10 @@ def unpack_played(
         episodes: Result of `unpack_outlines`.
         needs: What the estimator needs.
     """
-    first = [key for key, of_row in zip(keys, facts, strict=True) if of_row and "episode" in of_row]
+    first = [key for key, entry in zip(keys, facts, strict=True) if entry and "episode" in entry]
     turns = [EpisodeTurns.of(episode, needs) for episode in episodes]
     by_key = dict(zip(first, turns, strict=True))
-    return [by_key[key] if of_row else None for key, of_row in zip(keys, facts, strict=True)]
+    return [by_key[key] if entry else None for key, entry in zip(keys, facts, strict=True)]
 
 
 @contextlib.contextmanager
@@ -183,10 +183,10 @@ def batch_turn_ids(spans: Sequence[Spans | None], response_mask: torch.Tensor) -
 
     from gem_core.advantages._tensors import turn_ids_from_mask
 
-    of_rows = turn_ids_of([of_row or ((), 0) for of_row in spans], response_mask.shape[1])
-    turn_ids = torch.from_numpy(of_rows).to(response_mask.device)
-    if unknown := [number for number, of_row in enumerate(spans) if of_row is None]:
-        of_mask = turn_ids_from_mask(response_mask[unknown])
-        turn_ids = turn_ids.to(of_mask.dtype)
-        turn_ids[unknown] = of_mask
+    known_ids = turn_ids_of([entry or ((), 0) for entry in spans], response_mask.shape[1])
+    turn_ids = torch.from_numpy(known_ids).to(response_mask.device)
+    if unknown := [number for number, entry in enumerate(spans) if entry is None]:
+        mask_ids = turn_ids_from_mask(response_mask[unknown])
+        turn_ids = turn_ids.to(mask_ids.dtype)
+        turn_ids[unknown] = mask_ids
     return turn_ids

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         columns = ["estimator", "right", "wrong", "refused"]
         _console.print_table(columns, [[name, *_summary(found)] for name, found in grades.items()])
     ours = [grades[name] for name, estimator in estimators.items() if estimator.ours]
-    return int(any(found == "wrong" for of_batch in ours for found in of_batch.values()))
+    return int(any(found == "wrong" for by_batch in ours for found in by_batch.values()))
 
 
 def _summary(grades: Mapping[str, str]) -> list[str]:

@@ -56,15 +56,15 @@ class ExactRows:
             failed = episode["failed"]
             for row in range(1 + max(turn["row"] for turn in episode["turns"])):
                 turns = [n for n, turn in enumerate(episode["turns"]) if turn["row"] == row]
-                of_row: list[int] = []
+                row_ids: list[int] = []
                 earned: list[float] = []
                 for n in turns:
                     turn = episode["turns"][n]
-                    gap, tokens = turn["gap"] if of_row else 0, turn["tokens"]
-                    of_row += [-1] * gap + [-1 if failed else turns.index(n)] * tokens
+                    gap, tokens = turn["gap"] if row_ids else 0, turn["tokens"]
+                    row_ids += [-1] * gap + [-1 if failed else turns.index(n)] * tokens
                     reward = 0.0 if failed else float(Fraction(turn["reward"]))
                     earned += [0.0] * (gap + tokens - 1) + [reward]
-                ids.append(of_row)
+                ids.append(row_ids)
                 rewards.append(earned)
                 self.episodes.append(f"{episode['group']}_{number}")
                 self.indices.append(row)
@@ -74,9 +74,11 @@ class ExactRows:
                 score = sum(Fraction(turn["reward"]) for turn in episode["turns"])
                 self._scores.append(0.0 if failed else float(score))
         width = max(map(len, ids))
-        self.turn_ids = torch.tensor([of_row + [-1] * (width - len(of_row)) for of_row in ids])
+        self.turn_ids = torch.tensor([row_ids + [-1] * (width - len(row_ids)) for row_ids in ids])
         self.mask = (self.turn_ids >= 0).float()
-        self.rewards = torch.tensor([of_row + [0.0] * (width - len(of_row)) for of_row in rewards])
+        self.rewards = torch.tensor(
+            [row_rewards + [0.0] * (width - len(row_rewards)) for row_rewards in rewards]
+        )
         members = [episode["group"] for episode in batch["episodes"]]
         self.group_sizes = [members.count(group) for group in dict.fromkeys(members)]
         self.played = [_play(episode) for episode in batch["episodes"]]

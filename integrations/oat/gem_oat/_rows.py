@@ -72,7 +72,7 @@ def turn_values(
         return rewards, stats
     groups = [episode.metadata.get("group", 0) for episode in trainable]
     advantages, stats = choice.compute_turns(turns, groups)
-    return [of_turns.tolist() for of_turns in advantages], stats
+    return [values.tolist() for values in advantages], stats
 
 
 def pack_turns(
@@ -110,9 +110,9 @@ def pack_turns(
                 done=turn is episode.turns[-1],
                 collected=collected,
             )
-            for turn, row, value in zip(episode.turns, episode.rows("turn"), of_turns, strict=True)
+            for turn, row, value in zip(episode.turns, episode.rows("turn"), advantages_by_turn, strict=True)
         ]
-        for episode, of_turns in zip(trainable, values, strict=True)
+        for episode, advantages_by_turn in zip(trainable, values, strict=True)
     ]
 
 

@@ -175,15 +175,15 @@ def _estimator(args: Any, options: GemOptions) -> str:
 
 
 def _budget(args: Any, options: GemOptions, players: set[str]) -> Iterator[str]:
-    limit, of_response = args.data.max_len, args.rollout.max_new_tokens
+    limit, per_response = args.data.max_len, args.rollout.max_new_tokens
     if any(player.startswith(OURS) for player in players):
-        of_turn = options.max_tokens_per_turn or of_response
+        per_turn = options.max_tokens_per_turn or per_response
         text = describe_budget(
-            options.max_turns, min(of_turn, limit) if of_turn else None, limit, "--data.max_len"
+            options.max_turns, min(per_turn, limit) if per_turn else None, limit, "--data.max_len"
         )
         yield f"{text}; the first prompt counts, too"
     if any(player.endswith(THEIRS) for player in players):
-        most = f"one response of at most {of_response:,} tokens" if of_response else "one response"
+        most = f"one response of at most {per_response:,} tokens" if per_response else "one response"
         yield f"{THEIRS} has {most}; it has at most --data.max_len={limit:,} tokens with its prompt"
 
 

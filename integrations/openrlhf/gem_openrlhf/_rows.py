@@ -46,7 +46,7 @@ class RowLayout:
         """Return the factor of each row in its update; `lengths` are its numbers of action tokens."""
         result = [1.0] * len(lengths)
         for update in set(self.updates):
-            rows = [row for row, of_row in enumerate(self.updates) if of_row == update]
+            rows = [row for row, assigned in enumerate(self.updates) if assigned == update]
             factors = row_factors(
                 average, [lengths[row] for row in rows], [self.episodes[row] for row in rows]
             )
@@ -68,8 +68,8 @@ def lay_out_rows(samples: Sequence[Any], args: Any) -> tuple[list[Any], RowLayou
         random.shuffle(order)  # as OpenRLHF's actor would
     rows: list[list[tuple[int, Any]]] = [[] for _ in range(updates)]
     for place, number in enumerate(order):
-        of_update = rows[place * updates // len(order)]
-        of_update += [(number, row) for row in _rows_of(samples[number])]
+        update_rows = rows[place * updates // len(order)]
+        update_rows += [(number, row) for row in _rows_of(samples[number])]
     ranks = (
         args.actor.num_nodes
         * args.actor.num_gpus_per_node
@@ -79,14 +79,14 @@ def lay_out_rows(samples: Sequence[Any], args: Any) -> tuple[list[Any], RowLayou
     scored = args.rollout.micro_batch_size
     unit = math.lcm(args.train.micro_batch_size, scored // math.gcd(scored, updates)) * ranks
     size = math.ceil(max(map(len, rows)) / unit) * unit
-    for of_update in rows:
-        of_update += [(-1, _filler(of_update[0][1])) for _ in range(size - len(of_update))]
+    for update_rows in rows:
+        update_rows += [(-1, _filler(update_rows[0][1])) for _ in range(size - len(update_rows))]
     # The actor of a rank gets its part of the whole list, and cuts it into updates.
     placed = [
         (number, update, row)
         for rank in range(ranks)
-        for update, of_update in enumerate(rows)
-        for number, row in of_update[rank::ranks]
+        for update, update_rows in enumerate(rows)
+        for number, row in update_rows[rank::ranks]
     ]
     for _, _, row in placed:
         row.info[UPDATES] = torch.tensor([float(updates)])

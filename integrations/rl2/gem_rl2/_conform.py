@@ -36,23 +36,23 @@ def _theirs(upstream: Upstream, rows: ExactRows) -> torch.Tensor:
 def _ours(upstream: Upstream, name: str, gamma: float, rows: ExactRows) -> torch.Tensor:
     """Compute advantages on the rows of which gem_rl2 makes RL2's samples."""
     samples = [rows_in_order(episode, pad_id=1) for episode in rows.played]
-    laid_out = [row for of_sample in samples for row in of_sample]
+    laid_out = [row for sample in samples for row in sample]
     width = max(map(len, laid_out))
     mask, rewards = (
-        torch.tensor([[*of_row, *[0] * (width - len(of_row))] for of_row in values]).float()
+        torch.tensor([[*row_values, *[0] * (width - len(row_values))] for row_values in values]).float()
         for values in ([row.response_mask for row in laid_out], [row.rewards for row in laid_out])
     )
     bounds = [*accumulate(map(len, samples), initial=0)]
     advantages = _compute(upstream, name, gamma, rows, mask, rewards, bounds)
-    of_turns = []
+    by_turn = []
     for sample, (first, _) in zip(samples, pairwise(bounds), strict=True):
         spans = [
             (turn, first + n, span)
             for n, row in enumerate(sample)
             for turn, span in zip(row.turns, row.spans, strict=True)
         ]
-        of_turns.append([float(advantages[n, slice(*span)].mean()) for _, n, span in sorted(spans)])
-    return rows.spread(of_turns)
+        by_turn.append([float(advantages[n, slice(*span)].mean()) for _, n, span in sorted(spans)])
+    return rows.spread(by_turn)
 
 
 def _compute(

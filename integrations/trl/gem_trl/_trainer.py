@@ -137,7 +137,7 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         placed: list[tuple[int, Sequence[int]]]  # the episode of each row, and its turns
         if self.gem_rollout is None:
             turn_ids = turn_ids_from_mask(mask)
-            placed = [(n, range(int(of_row.max()) + 1)) for n, of_row in enumerate(turn_ids)]
+            placed = [(n, range(int(row_ids.max()) + 1)) for n, row_ids in enumerate(turn_ids)]
         else:
             turn_ids = _turn_ids([row for _, row in self.gem_rollout.rows], mask)
             placed = [(episode, row.turns) for episode, row in self.gem_rollout.rows]
@@ -156,11 +156,11 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for row, ((number, turns), factor) in enumerate(
             zip(placed, self._factors(mask, placed), strict=True)
         ):
-            if number >= 0 and len(of_episode := advantages[first + number]):
-                of_row = [of_episode[turn] * factor for turn in turns]
-                values[row] = torch.tensor([*of_row, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
+            if number >= 0 and len(episode_advantages := advantages[first + number]):
+                scaled = [episode_advantages[turn] * factor for turn in turns]
+                values[row] = torch.tensor([*scaled, 0.0])[turn_ids[row].cpu()]  # -1 takes the last value
         output["advantages"] = values.to(mask.device)
-        self._log_advantages([float(of_turns.mean()) if len(of_turns) else 0.0 for of_turns in advantages])
+        self._log_advantages([float(per_turn.mean()) if len(per_turn) else 0.0 for per_turn in advantages])
         if not training:
             self._evaluated += every_row
             return output
@@ -189,8 +189,8 @@ class GemGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         for number, (source, score) in enumerate(zip(sources, scores, strict=True)):
             outline, lost = None, NO_REWARD if math.isnan(score) else ""
             if self.gem_rollout is None:
-                of_row = turn_ids[number]
-                lengths = torch.bincount(of_row[of_row >= 0]).tolist()
+                row_ids = turn_ids[number]
+                lengths = torch.bincount(row_ids[row_ids >= 0]).tolist()
                 turns = EpisodeTurns([0.0] * (len(lengths) - 1) + [score] * bool(lengths), lengths, source)
             else:
                 episode = self.gem_rollout.episodes[number]
@@ -324,7 +324,7 @@ def _turn_ids(rows: Sequence[Row], mask: torch.Tensor) -> torch.Tensor:
         ConfigError: The mask of the loss does not cover exactly the responses.
     """
     turn_ids = [row.turn_ids[row.prompt_length :] for row in rows]
-    ids = torch.tensor([of_row + [-1] * (mask.shape[1] - len(of_row)) for of_row in turn_ids])
+    ids = torch.tensor([row_ids + [-1] * (mask.shape[1] - len(row_ids)) for row_ids in turn_ids])
     if not torch.equal(ids >= 0, mask.cpu() != 0):
         raise ConfigError("TRL's mask of the loss does not cover exactly the responses of the episodes")
     return ids

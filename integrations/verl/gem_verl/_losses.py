@@ -53,9 +53,9 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
     if mode not in POLICY_LOSS_REGISTRY:
         raise ConfigError(f"{OPTION}: {unknown('policy loss', mode, POLICY_LOSS_REGISTRY)}")
     differ = rows == "auto" and _turns_differ(choice)
-    of_rows = _DIFFERENT if differ else _EQUAL
+    row_advantages = _DIFFERENT if differ else _EQUAL
     try:
-        advantages, gradient, _ = _probe(config, _actor_config(config), of_rows)
+        advantages, gradient, _ = _probe(config, _actor_config(config), row_advantages)
     except Exception as error:
         cause = error.__cause__ or error  # Hydra wraps the errors of verl's config classes
         raise ConfigError(
@@ -66,8 +66,8 @@ def check_loss(config: Any, choice: EstimatorChoice, rows: RowSplit) -> None:
         row, token = max(wrong.nonzero().tolist(), default=[0, 0])
         raise ConfigError(
             f"{OPTION}={mode} does not weigh each token by its own advantage: in a row whose turns have the "
-            f"advantages {of_rows[row]}, the loss has the gradient {gradient[row, token]:.3g} at a token of "
-            f"advantage {advantages[row, token]:.3g}. "
+            f"advantages {row_advantages[row]}, the loss has the gradient {gradient[row, token]:.3g} at a "
+            f"token of advantage {advantages[row, token]:.3g}. "
             + (
                 f"{choice.name} gives the turns of an episode different advantages; use another loss, or an "
                 "estimator with one advantage per episode, such as gem_grpo"
@@ -95,7 +95,7 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
         _, of_tokens, mask = _probe(config, actor, _DIFFERENT, factors, ratios=ratios)
         return of_tokens[mask > 0]
 
-    lengths = [length for of_row in _LENGTHS for length in of_row]
+    lengths = [length for pair in _LENGTHS for length in pair]
     of_tokens, ones = torch.tensor(lengths), [1.0] * len(lengths)
     averages: tuple[RowAverage, ...] = get_args(RowAverage)
     for average in averages:
@@ -123,7 +123,7 @@ def _actor_config(config: Any) -> Any:
 def _probe(
     config: Any,
     actor: Any,
-    of_rows: tuple[tuple[float, float], ...],
+    row_advantages: tuple[tuple[float, float], ...],
     factors: Sequence[float] | None = None,
     *,
     ratios: bool = False,
@@ -133,7 +133,7 @@ def _probe(
     Args:
         config: The whole verl config.
         actor: What verl makes of its section for the actor.
-        of_rows: Advantages of the two turns of each row.
+        row_advantages: Advantages of the two turns of each row.
         factors: A factor for the advantages of each turn, with every turn in a row of its own; None leaves
             both turns in one row.
         ratios: Whether new and old log-probs differ. If they are equal, clipped ratios and penalties of
@@ -145,7 +145,7 @@ def _probe(
     actor = copy.deepcopy(actor)  # a loss may write to it
     shape = len(_LENGTHS), max(map(sum, _LENGTHS)) + 1
     advantages, turns = torch.zeros(shape), torch.full(shape, -1)
-    for row, ((first, second), (one, two)) in enumerate(zip(of_rows, _LENGTHS, strict=True)):
+    for row, ((first, second), (one, two)) in enumerate(zip(row_advantages, _LENGTHS, strict=True)):
         for turn, start, stop, advantage in ((0, 0, one, first), (1, one + 1, one + 1 + two, second)):
             advantages[row, start:stop], turns[row, start:stop] = advantage, 2 * row + turn
     log_probs = -(torch.arange(turns.numel()) % 5 + 1.0).reshape(shape) / 4

@@ -134,11 +134,11 @@ def check_config(config: Any) -> RowOptions:
             raise unknown_estimator("algorithm.adv_estimator", name, [*ADV_ESTIMATOR_REGISTRY])
     if options.has_several_rows:
         groups = option_at(config.algorithm, "filter_groups", {})
-        of_turns = [e for e in map(get_estimator, list_estimators()) if "values" not in e.needs]
-        episodes_only = names.get(name) not in [estimator.name for estimator in of_turns]
+        by_turn = [e for e in map(get_estimator, list_estimators()) if "values" not in e.needs]
+        episodes_only = names.get(name) not in [estimator.name for estimator in by_turn]
         sections = {"several rows": True, "estimators of episodes": episodes_only}
         sections["filters of rows"] = groups.get("enable") and groups.get("metric") == "reward"
-        reject_listed(_SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in of_turns))
+        reject_listed(_SUPPORTED, config, sections, estimators=", ".join(e.trainer_name for e in by_turn))
     return options
 
 

@@ -249,8 +249,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
             sums = {"critic/score": scores[0], "critic/rewards": scores[-1]}
             sums |= dict.fromkeys(("num_turns", "training/num_turns"), self._turns_of_rows(batch, keys))
             numbers = np.unique([session_of(key) for key in keys], return_inverse=True)[1]
-            for name, of_rows in sums.items():
-                totals = np.bincount(numbers, weights=of_rows)
+            for name, row_sums in sums.items():
+                totals = np.bincount(numbers, weights=row_sums)
                 for statistic in ("mean", "max", "min"):
                     metrics[f"{name}/{statistic}"] = float(getattr(np, statistic)(totals))
         return metrics
@@ -260,8 +260,8 @@ class GemTrainer(v1.PPOTrainer):  # type: ignore[misc]
         facts = [_plain(extra).get("gem") for extra in _column(batch, keys, "extra_fields")]
         counts = _column(batch, keys, "num_turns")
         return [
-            float(getattr(count, "data", count) if of_row is None else 2 * len(of_row["turns"]))
-            for of_row, count in zip(facts, counts, strict=True)
+            float(getattr(count, "data", count) if entry is None else 2 * len(entry["turns"]))
+            for entry, count in zip(facts, counts, strict=True)
         ]
 
     def on_step_end(self) -> None:
