@@ -56,7 +56,7 @@ def batch(
     mask = torch.tensor(row.response_mask[row.prompt_length :], dtype=mask_dtype).expand(rows, -1)
     mask = mask.contiguous()
     generator = torch.Generator().manual_seed(0)
-    facts = [fact for _ in range(rows) for fact in pack_facts(episode, "episode", [row])]
+    facts = [fact for _ in range(rows) for fact in pack_facts(episode, [row])]
     return torch.randn(mask.shape, generator=generator), mask, facts
 
 
@@ -160,7 +160,8 @@ def step_seconds(quick: bool) -> list[tuple[float, float, float, float]]:
 
     async def play() -> list[Episode]:
         tasks = [
-            TaskRow(env_id="bench:Echo", env_kwargs={}, seed=next(numbers), index=0) for _ in range(PLAYED)
+            TaskRow(env_id="bench:Echo", env_kwargs={}, seed=next(numbers), index=0, item=None)
+            for _ in range(PLAYED)
         ]
         plays = [
             player.play(task, engine, split="train", metadata={}, max_tokens_per_turn=1024) for task in tasks
@@ -173,7 +174,7 @@ def step_seconds(quick: bool) -> list[tuple[float, float, float, float]]:
         packed, tokens = [], 0
         for episode in episodes:
             rows = episode.rows()
-            packed.append(pack_facts(episode, "episode", rows))
+            packed.append(pack_facts(episode, rows))
             rows[0].response_mask, rows[0].logprobs_or_zeros()  # every trainer reads these
             tokens += len(rows[0])
         return time.process_time() - start - timed.seconds, timed.seconds, packed, tokens

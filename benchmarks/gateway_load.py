@@ -23,7 +23,8 @@ from typing import Any
 import aiohttp
 
 from gem_agents import AgentTask, run_harness
-from gem_agents._run import AGENTS, GATEWAY
+from gem_agents._gateway import GATEWAY
+from gem_agents._run import AGENTS
 from gem_chat import AppendContext
 from gem_core import Env
 from gem_core._core import ResetResult, StepResult
