@@ -1,4 +1,8 @@
-"""Overhead of an environment: a reset and a step against reasoning-gym's own item and score."""
+"""Overhead of an environment: a reset and a step against reasoning-gym's own item and score.
+
+An environment solves each item a second time, because some labels of reasoning-gym are false. The peer does
+not.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ def line(name: str, quick: bool) -> common.Result:
         return BATCH
 
     pair = common.compare(ours, direct, seconds=0.01 if quick else 0.05, rounds=3 if quick else 15)
-    note = "peer: reasoning-gym called directly; CPU time; 0.91 is an overhead of 10%"
-    return common.Result(f"rg: {name}", *pair, "items/s", at_least=0.91, note=note)
+    note = "peer: reasoning-gym called directly, which solves no item a second time; CPU time"
+    return common.Result(f"rg: {name}", *pair, "items/s", at_least=0.2, note=note)
 
 
 def run(quick: bool) -> list[common.Result]:
