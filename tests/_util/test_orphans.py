@@ -86,10 +86,12 @@ def test_a_forked_child_of_the_caller_keeps_nothing_alive_and_has_a_watcher_of_i
 mine = start(SLEEP)
 if not os.fork():
     time.sleep(300)
+    os._exit(0)
 reading, writing = os.pipe()
 if not (other := os.fork()):
     os.write(writing, str(start(SLEEP).pid).encode())
     time.sleep(300)
+    os._exit(0)
 theirs = int(os.read(reading, 20))
 print(mine.pid, flush=True)
 print(theirs, other, flush=True)
