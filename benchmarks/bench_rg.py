@@ -1,7 +1,7 @@
 """Overhead of an environment: a reset and a step against reasoning-gym's own item and score.
 
-An environment solves each item a second time, because some labels of reasoning-gym are false. The peer does
-not.
+An environment accepts more spellings of an answer, and solves the items of some datasets a second time,
+because labels of reasoning-gym are false. The peer does neither.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from reasoning_gym.utils import extract_answer
 
 import gem_core
 
-NAMES = ("letter_counting", "leg_counting", "chain_sum", "basic_arithmetic")
+LEAST = {"letter_counting": 0.5, "leg_counting": 0.5, "chain_sum": 0.5, "basic_arithmetic": 0.2}
+"""Limits of the ratio, by dataset. All but the first have a second solver; the last one's takes longest."""
 BATCH = 200
 
 
@@ -37,12 +38,12 @@ def line(name: str, quick: bool) -> common.Result:
         return BATCH
 
     pair = common.compare(ours, direct, seconds=0.01 if quick else 0.05, rounds=3 if quick else 15)
-    note = "peer: reasoning-gym called directly, which solves no item a second time; CPU time"
-    return common.Result(f"rg: {name}", *pair, "items/s", at_least=0.2, note=note)
+    note = "peer: reasoning-gym called directly, without further spellings and second solvers; CPU time"
+    return common.Result(f"rg: {name}", *pair, "items/s", at_least=LEAST[name], note=note)
 
 
 def run(quick: bool) -> list[common.Result]:
-    return [line(name, quick) for name in NAMES]
+    return [line(name, quick) for name in LEAST]
 
 
 if __name__ == "__main__":

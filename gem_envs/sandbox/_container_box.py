@@ -37,7 +37,7 @@ from gem_envs.sandbox._limits import ProgramLimits
 from gem_envs.sandbox._shell import Files
 
 HOME = "/gem-home"
-"""Home of the program, which is no folder of an image."""
+"""Home of the program; images have no such folder."""
 _SOCKET = "/gem-gateway"
 _GUEST = Path(__file__).with_name("_guest")
 _END_SECONDS = 2.0

@@ -129,10 +129,10 @@ def test_rows_counted_as_episodes_are_wrong() -> None:
 def test_only_advantages_per_turn_tell_the_turns_of_a_row_apart(estimator: str, wrong: set[str]) -> None:
     def reverse(compute: Any, rows: ExactRows) -> torch.Tensor:
         advantages: torch.Tensor = compute(rows)
-        for of_row, ids in zip(advantages, rows.turn_ids, strict=True):
-            turns = [of_row[ids == turn].mean() for turn in range(int(ids.max()) + 1)]
+        for row_advantages, ids in zip(advantages, rows.turn_ids, strict=True):
+            turns = [row_advantages[ids == turn].mean() for turn in range(int(ids.max()) + 1)]
             for turn, value in enumerate(reversed(turns)):
-                of_row[ids == turn] = value
+                row_advantages[ids == turn] = value
         return advantages
 
     graded = own_estimators()[estimator]
