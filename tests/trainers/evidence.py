@@ -23,6 +23,7 @@ from gem_core.rollout._rows import RowSplit
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab.train._batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
+from tests.trainers.spies import gem_trouble
 
 GAMMA = 0.9
 """Discount per turn of the short runs."""
@@ -157,6 +158,7 @@ def env_ids(*envs: str) -> set[str]:
 
 def tasks_of(envs: Iterable[str], count: int, seed: int) -> set[tuple[str, int]]:
     """Return the ids and the seeds of the first training tasks of environments, as traces contain them."""
+    gem_trouble.register()  # in this process
     made = make_tasks([*map(EnvChoice.parse, envs)], count, seed=seed)
     return {(task["env_id"], task["seed"]) for task in made}
 
