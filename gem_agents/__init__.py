@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentTask",
     "Command",
-    "register",
     "register_harness",
     "run_harness",
 ]
