@@ -86,7 +86,7 @@ EPISODES = {
 
 def norm(tensors: Iterable[torch.Tensor]) -> float:
     """Return the norm of all entries together."""
-    return float(sum(tensor.double().square().sum() for tensor in tensors)) ** 0.5
+    return float(sum(tensor.double().square().sum() for tensor in tensors) ** 0.5)
 
 
 def measure(episode: Episode, model: Any) -> dict[str, float]:
