@@ -58,7 +58,7 @@ class Registry(Generic[T]):
             ConfigError: The name is not a text, or is taken by a different value, and `replace` is False.
         """
         if not isinstance(name, str) or not name.strip():
-            raise ConfigError(f"name of a {self._kind}: {name!r}: expected a text that is not empty")
+            raise ConfigError(f"{self._kind} {name!r}: expected a text as its name, not an empty one")
         if self._group is not None:
             load_entry_points(self._group, own=True)
         if replace:
