@@ -109,7 +109,7 @@ def test_three_steps_on_a_mix(
         f"{tokens}.max_new_tokens={marks.MAX_TOKENS}",
         *words,
         version=version,
-        envs=[f"{OFTEN}=2", *own_ids, ENDLESS, f"{ENDLESS}(told=190)"],
+        envs=[f"{OFTEN}=2", *own_ids, ENDLESS],
         eval_envs=[harness.GUESS, harness.MASTERMIND],
     ).check()
     everything = list(read_traces(tmp_path / "traces" / "train.jsonl"))
@@ -118,9 +118,6 @@ def test_three_steps_on_a_mix(
     chaos.assert_every_failure_is_counted(everything, run.spy)
     traces = [chaos.calm(episode) for episode in everything if episode.trainable]
     assert {episode.env_id for episode in traces} == evidence.env_ids(chaos.CHAOS, *own_ids, ENDLESS)
-    endless = {(e.env_kwargs.get("told"), len(e.turns), e.stop_reason) for e in traces if e.env_id == ENDLESS}
-    # An episode with the long observations has no second turn within max_length_per_device.
-    assert endless == {(None, 3, "max_turns"), (190, 1, "token_budget")}
     played = [episode.token_ids for step in steps for episode in step]
     found = [episode.rows()[0].token_ids for episode in traces]
     if version == "index":  # its environments receive texts, so traces contain the ids of these texts
