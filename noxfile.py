@@ -138,12 +138,12 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Run ruff, mypy --strict on the library and the plugins, and the check of import layers."""
+    """Run ruff, mypy --strict on packages, plugins, benchmarks, and tools, and the check of import layers."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
-    for package in PLUGINS:
-        session.run("mypy", "--strict", package)
+    for folder in (*PLUGINS, "benchmarks", "tools"):
+        session.run("mypy", "--strict", folder)
     session.run("lint-imports")
 
 
