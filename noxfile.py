@@ -165,11 +165,12 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Run ruff, mypy --strict on the library and the plugins, and the check of import layers."""
+    """Run ruff, mypy --strict on packages, plugins, benchmarks, and tools, and the check of import layers."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
-    session.run("mypy", "--strict", *PLUGINS)
+    for folders in (PLUGINS, ["benchmarks"], ["tools"]):  # modules of the last two have names in common
+        session.run("mypy", "--strict", *folders)
     session.run("lint-imports")
 
 
