@@ -25,7 +25,14 @@ from gem_core.trainers._options import option_at, reject_listed
 from gem_core.trainers._plan import SourceRows, describe_budget, describe_truncation
 from gem_verl import _SUPPORTED
 from gem_verl._dataset import GemDataset
-from gem_verl._options import MANAGER, TRAINER_MODES, check_data, chosen_estimator, read_options
+from gem_verl._options import (
+    MANAGER,
+    TRAINER_MODES,
+    check_data,
+    chosen_estimator,
+    estimator_names,
+    read_options,
+)
 from gem_verl._rows import AGENT_NAME, ROW_COLUMNS, agent_of, verl_row
 
 VERL_LOOPS = ("single_turn_agent", "tool_agent")
@@ -348,6 +355,8 @@ def _notes(config: Any, games: bool, others: bool, datasets: Any) -> Iterator[st
     yield from describe_truncation(f"{ROLLOUT}.", config.actor_rollout_ref.rollout)
     if not games and config.get("gem"):
         yield f"gem.{' and gem.'.join(config.gem)} has no effect: the agent loop gem plays no row"
+    for name in estimator_names().keys() & config.algorithm.keys() - {config.algorithm.adv_estimator}:
+        yield f"algorithm.{name} has no effect: the estimator is {config.algorithm.adv_estimator}"
     reward = config.reward
     if not others:
         if reward.custom_reward_function.path:

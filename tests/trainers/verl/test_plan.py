@@ -158,6 +158,7 @@ NO_ROWS = {
     "no prompts": (
         [SYNC, "data.prompt_key=question", *DATASET], MIX, "data.prompt_key=question"
     ),
+    "a game for verl's dataset": ([SYNC], MIX, "Unsupported file .*GemDataset reads environments"),
     "no file": ([SYNC, *DATASET], f"trian.parquet,{GAMES}", "trian.parquet"),
 }  # fmt: skip
 FILTER = ["algorithm.filter_groups.enable=True", *DATASET, SYNC]
@@ -265,6 +266,9 @@ ROLLOUT = "actor_rollout_ref.rollout"
 NOTED = {
     "top_p": ([f"{ROLLOUT}.top_p=0.8"], TRAIN, "rollout.top_p=0.8: .* fewer tokens than the log-probs cover"),
     "top_k": ([f"{ROLLOUT}.top_k=20"], TRAIN, "rollout.top_k=20: .* fewer tokens than the log-probs cover"),
+    "options of another estimator": (
+        ["+algorithm.rebn.ddof=1"], TRAIN, "algorithm.rebn has no effect: .*gem_grpo"
+    ),
     "options of games": (["+gem.max_turns=3"], TRAIN, "gem.max_turns has no effect: .* plays no row"),
     "a reward of questions": (
         ["reward.custom_reward_function.path=reward.py", *DATASET], GAMES, "function has no effect"
@@ -304,6 +308,22 @@ def test_the_sources_that_verl_scores_are_known(source: str, known: bool) -> Non
 
     problem = _score_problem(source)
     assert (problem is None or "ModuleNotFoundError" in problem) is known
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("date=today", "date='today': expected a day"),
+        ("raw=true", "raw=True needs context='rebuild'"),
+        ("chat_template=no.jinja", "no.jinja"),
+    ],
+)
+def test_options_that_do_not_fit_the_chat_template_are_rejected(
+    folder: Path, tiny: Path, option: str, message: str
+) -> None:
+    words = [*DATASET, SYNC, GRPO, f"actor_rollout_ref.model.path={tiny}"]
+    assert plan_of(*words, train=MIX).sources
+    assert message in rejection_of(*words, f"+gem.{option}", train=MIX)
 
 
 CONFIG = """
@@ -368,6 +388,7 @@ def test_verls_other_config_is_read(folder: Path) -> None:
         (["--help"], "--help does not start one run"),
         (["algorithm.gama=0.9"], "gama"),
         (["--gamma=0.9"], "--gamma"),
+        ([f"++data.train_files=[train.parquet,{GUESS}=0.2]"], "; quote entries of a list that contain ="),
     ],
 )
 def test_flags_that_do_not_start_one_run_are_rejected(folder: Path, words: list[str], message: str) -> None:
