@@ -129,7 +129,7 @@ def estimator(
     See `Estimator` for the arguments.
 
     Raises:
-        ConfigError: See `Estimator`; or another estimator has this name.
+        ConfigError: See `Estimator`; or another estimator has this name, or one with `PREFIX` might have it.
     """
 
     def declare(function: Callable[Concatenate[Any, P], R]) -> Estimator[P, R]:
@@ -142,6 +142,8 @@ def estimator(
             critic_learns=critic_learns,
             common=common,
         )
+        if declared.name.startswith(PREFIX):
+            raise ConfigError(f"estimator {declared.name!r}: configs write {PREFIX!r} before names; omit it")
         before = _estimators.registered().get(declared.name)
         again = before is not None and _source(before) == _source(declared)  # a module loaded again
         _estimators.register(declared.name, declared, replace=again)
@@ -179,9 +181,6 @@ def names_in_trainer(own: Collection[str] = ()) -> dict[str, str]:
         For every estimator ``gem_NAME``, and NAME unless it is one of `own`. A `common` name is left out as
         well if the trainer has estimators of its own.
     """
-    names = {}
-    for name in list_estimators():
-        if name not in own and not (own and get_estimator(name).common):
-            names[name] = name
-        names[f"{PREFIX}{name}"] = name
-    return names
+    names = list_estimators()
+    plain = [name for name in names if name not in own and not (own and get_estimator(name).common)]
+    return {name: name for name in plain} | {f"{PREFIX}{name}": name for name in names}

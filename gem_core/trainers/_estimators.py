@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gem_core._util.checks import check_choice
-from gem_core._util.messages import unknown
+from gem_core._util.messages import error_line, error_text, unknown
 from gem_core.advantages._batch import with_threads
 from gem_core.advantages._declaration import NEEDS, Need
 from gem_core.advantages._inputs import checked_advantages, real
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from gem_core.advantages._tensors import Advantages
     from gem_core.trainers._plugin import SupportedTrainer
+
+_TURNS = {"collected": "all turns collected for a step", "trained": "the turns that are trained on"}
 
 
 @dataclass(frozen=True)
@@ -72,20 +74,12 @@ class EstimatorChoice:
     @property
     def summary(self) -> str:
         """Name, options, and the turns over which the statistics are computed, for a plan."""
-        options = {"gamma": self.gamma, **self.options} | (
-            {"truncation": "mask"} if self.truncation == "mask" else {}
-        )
+        masked = {"truncation": "mask"} if self.truncation == "mask" else {}
+        options = {"gamma": self.gamma, **self.options, **masked}
         text = f"{self.name}({', '.join(f'{name}={value}' for name, value in options.items())})"
         if self.estimator.collected_stats:
-            turns = (
-                "all turns collected for a step"
-                if self.scope == "collected"
-                else "the turns that are trained on"
-            )
-            return f"{text}, statistics of {turns}"
-        if self.needs_groups:
-            return f"{text}, compares the episodes of a task"
-        return text
+            return f"{text}, statistics of {_TURNS[self.scope]}"
+        return f"{text}, compares the episodes of a task" if self.needs_groups else text
 
     def check_group_size(self, option: str, size: int) -> None:
         """Reject an estimator that compares the episodes of a task if each task has only one.
@@ -156,8 +150,6 @@ class EstimatorChoice:
         """
         arguments = {"gamma": self.gamma, **self.options, **arguments}
         if self.needs_groups:
-            if group_ids is None:
-                raise ConfigError(f"{self.name} compares the episodes of a task, but the rows have no groups")
             arguments["group_ids"] = group_ids
         if played is not None:
             arguments |= _inputs_of_rows(played, self.needs, response_mask, turn_ids, turns)
@@ -347,7 +339,30 @@ def read_estimator(
             f"{name} needs {missing}, which {who} does not supply to it; it supplies "
             f"{', '.join(supplies) or 'nothing'}"
         )
-    return EstimatorChoice(name, estimator, gamma, chosen, scope, truncation)
+    choice = EstimatorChoice(name, estimator, gamma, chosen, scope, truncation)
+    _try_options(choice, prefix.removesuffix(".") or name)
+    return choice
+
+
+def _try_options(choice: EstimatorChoice, where: str) -> None:
+    """Reject options with which the estimator fails on two groups of four episodes, which it otherwise takes.
+
+    Raises:
+        ConfigError: The message begins with `where`, and ends with what the estimator said.
+    """
+    if not choice.options or "reward_components" in choice.needs:  # an option may have one entry for each
+        return
+    episodes = [EpisodeTurns([float(n), 1.0], [1, 2], "env", state_keys=["a", "b"]) for n in range(8)]
+    others = {"values": [[0.0, 0.0]] * 8, "baselines": [0.0] * 8}
+    for tried in (replace(choice, options={}), choice):
+        further = {name: value for name, value in others.items() if name in tried.needs}
+        try:
+            tried.compute_turns(episodes, [n // 4 for n in range(8)], **further)
+        except Exception as error:  # a user's estimator can raise anything
+            if tried is not choice:
+                return
+            why = error_text(error) if isinstance(error, ConfigError) else error_line(error)
+            raise ConfigError(f"{where}={choice.options}: {why}") from error
 
 
 def unknown_estimator(option: str, name: str, known: Sequence[str]) -> ConfigError:

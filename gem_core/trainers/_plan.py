@@ -98,13 +98,7 @@ def describe_budget(
         max_turns = MAX_TURNS  # as in `EpisodeLimits`
     counted = "prompt and observations" if with_prompt else "observations"
     turn_tokens = max_tokens_per_turn if max_tokens_per_turn is not None else limit
-    turns = (
-        "1 turn"
-        if max_turns == 1
-        else f"{max_turns:,} turns"
-        if max_turns is not None
-        else "any number of turns"
-    )
+    turns = "any number of turns" if max_turns is None else f"{max_turns:,} turn{'s' * (max_turns != 1)}"
     if turn_tokens is None:
         return f"an episode has {turns} of any length"
     text = f"an episode has {turns} of at most {turn_tokens:,} sampled tokens"

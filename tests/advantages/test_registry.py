@@ -201,6 +201,7 @@ def by_group(rewards, *, by="batch", group_ids=None, gamma=1.0):
         (learns, {}, "critic_learns=None: expected advantage or return with the need 'values'"),
         (learns, {"critic_learns": "values"}, "critic_learns='values': expected advantage or return"),
         (plain, {"critic_learns": "advantage"}, "critic_learns='advantage': expected None without"),
+        (plain, {"name": "gem_grpo"}, "estimator 'gem_grpo': configs write 'gem_' before names; omit it"),
     ],
 )
 def test_a_wrong_declaration_fails_where_it_is_made(function, arguments, message):

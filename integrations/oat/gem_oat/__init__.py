@@ -35,6 +35,8 @@ _SUPPORTED = SupportedTrainer(
     supplies=("group_ids", "lengths", "values", "agent_ids", "state_keys", "reward_components", "truncated"),
     supplies_to_stats=("lengths",),
 )
+_NO_EPISODES = "Oat's learner does not know which turns are of one episode, so each would count once; omit it"
+"""Why the statistics of rebn cannot count every episode once."""
 TRAINER = TrainerPlugin(
     _SUPPORTED,
     recipe_writer="gem_oat._repro:write",

@@ -10,11 +10,12 @@ import tyro
 from oat.algorithms.ppo import PPOArgs
 
 from gem_core.advantages._registry import names_in_trainer
+from gem_core.errors import ConfigError
 from gem_core.rollout._options import read_object
 from gem_core.tasks import EnvChoice
 from gem_core.trainers import EstimatorChoice, EstimatorOptions, PluginOptions, read_estimator
 from gem_core.trainers._options import flag_fields
-from gem_oat import _SUPPORTED
+from gem_oat import _NO_EPISODES, _SUPPORTED
 
 FLAGS = [flag for flag in flag_fields(PluginOptions) if flag.name != "max_tokens_per_turn"]
 """The options of a rollout that become flags. Oat already has a flag for the length of a response."""
@@ -100,6 +101,8 @@ class Args(PPOArgs):  # type: ignore[misc]
         critic = names_in_trainer().get(self.estimator) == "gae"
         if critic:
             options.setdefault("lam", self.lam)
+        if options.get("weight") == "episode":
+            raise ConfigError(f"--estimator-options.weight='episode': {_NO_EPISODES}")
         return read_estimator(
             self.estimator,
             options,

@@ -8,6 +8,7 @@ from typing import Any
 from gem_lab.repro import Recipe, reject_unsupported, write_script
 from gem_lab.repro._script import as_flags
 from gem_lab.repro._settings import read_settings
+from gem_oat import _NO_EPISODES
 
 COMMAND = "python -m gem_oat.train"
 LOSS = (
@@ -33,6 +34,8 @@ def write(recipe: Recipe, folder: str | Path) -> list[str]:
     turns = _turns(recipe)
     critic = recipe.with_critic
     chosen = recipe.changed_estimator_options
+    if chosen.get("weight") == "episode":
+        reject_unsupported("Oat", {"weight": _NO_EPISODES})
     options: dict[str, Any] = {}
     if critic:
         options = {"critic_learning_rate": recipe.critic_rate, "lam": chosen.pop("lam", LAM)}

@@ -10,12 +10,13 @@ import pytest
 
 from gem_core.advantages import ReturnStats, Threads, with_threads
 from gem_core.advantages._declaration import NEEDS
+from gem_core.advantages._registry import Estimator
 from gem_core.errors import ConfigError, NonFiniteReward
 from gem_core.rollout import Episode, Thread, Turn
 from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._metrics import without_tokens
-from gem_core.trainers import SupportedTrainer, read_estimator
-from gem_core.trainers._estimators import TurnLog, _on_first_tokens, unknown_estimator
+from gem_core.trainers import EstimatorChoice, SupportedTrainer, read_estimator
+from gem_core.trainers._estimators import TurnLog, _on_first_tokens, _try_options, unknown_estimator
 from gem_lab import load_trainer
 from gem_lab._discovery import trainer_names
 
@@ -45,12 +46,39 @@ def test_options_and_scope_are_read_once() -> None:
         ("rebn", {"scope": "all"}, 1.0, "adv.scope='all': expected collected or trained"),
         ("gem_grpo", {"scope": "trained"}, 1.0, "unknown option 'adv.scope' of grpo"),
         ("rebn", {}, 1.5, "adv.gamma=1.5: expected a number from 0 to 1"),
+        ("rebn", {"ddof": "1"}, 1.0, r"adv={'ddof': '1'}: ddof='1': expected 0 or 1"),
+        ("rebn", {"statistics": "grp"}, 0.5, "statistics='grp': expected batch, env, or group"),
+        ("gigpo", {"normalization": "std", "eps": -1.0}, 1.0, "adv={.*normalization='std': expected"),
+        ("reinforce_plus_plus", {"min_std": float("nan")}, 1.0, "min_std=nan: expected a finite number"),
         ("rebn", {}, float("nan"), "expected a finite number"),
     ],
 )
 def test_wrong_options(name: str, options: dict[str, Any], gamma: float, message: str) -> None:
+    supplies = [*NEEDS, "truncated"]
     with pytest.raises(ConfigError, match=message):
-        read_estimator(name, options, gamma=gamma, prefix="adv.", gamma_option="adv.gamma")
+        read_estimator(name, options, gamma=gamma, prefix="adv.", gamma_option="adv.gamma", supplies=supplies)
+
+
+def test_options_are_tried_only_where_the_estimator_takes_the_batch() -> None:
+    def scaled(rewards: Any, *, baselines: Any, values: Any, gamma: float = 1.0, scale: float = 1.0) -> Any:
+        assert len(baselines) == len(values) == len(rewards)
+        return [scale * np.array(of_episode) for of_episode in rewards]
+
+    def pairs(rewards: Any, *, gamma: float = 1.0, scale: float = 1.0) -> Any:
+        assert len(rewards) == 2
+        return scaled(rewards, baselines=[0, 0], values=[0, 0], scale=scale)
+
+    mine = Estimator(scaled, critic_learns="return")
+    for scale, why in (("2", "UFuncTypeError: "), (float("inf"), "scaled: an advantage of episode 0 is not")):
+        with pytest.raises(ConfigError, match=f"adv={{'scale': {scale!r}}}: {why}"):
+            _try_options(EstimatorChoice("scaled", mine, options={"scale": scale}), "adv")
+    _try_options(EstimatorChoice("scaled", mine, options={"scale": 2}), "adv")
+    _try_options(EstimatorChoice("pairs", Estimator(pairs), options={"scale": "2"}), "adv")
+    for name, options in (
+        ("gae", {"lam": 0.5}), ("gdpo", {"component_weights": [1.0, 0.5]}), ("rae", {"truncation": "mask"}),
+        ("mt_grpo", {"ddof": 1}), ("rebn", {"statistics": "env", "weight": "episode"}),
+    ):  # fmt: skip
+        read_estimator(name, options, supplies=[*NEEDS, "truncated"])
 
 
 def test_an_unknown_estimator() -> None:
@@ -97,7 +125,7 @@ def test_groups_reach_an_estimator_that_needs_them_only() -> None:
     rloo = read_estimator("gem_rloo", {})
     result = rloo.compute(REWARDS, MASK, group_ids=["a", "a"])
     assert result.advantages[:, 0].tolist() == [3.0 - 7.0, 7.0 - 3.0]
-    with pytest.raises(ConfigError, match=r"gem_rloo compares the episodes of a task, but .* no groups"):
+    with pytest.raises(ConfigError, match=r"gem_rloo needs group_ids, the group of each .* have none"):
         rloo.compute(REWARDS, MASK)
     plain = read_estimator("gem_reinforce", {}).compute(REWARDS, MASK, group_ids=["a", "a"])
     assert plain.advantages[0, 0] == 3.0

@@ -236,10 +236,12 @@ def test_a_registered_estimator_and_any_option_of_one() -> None:
         args = Args(estimator=name, estimator_options='{"factor": 2, "truncation": "mask"}', gamma=0.5)
         choice = args.choose_estimator()
         assert (choice.estimator.name, choice.options, choice.truncation) == ("mine", {"factor": 2}, "mask")
-    assert Args(estimator_options='{"weight": "episode"}').choose_estimator().options == {"weight": "episode"}
+    assert Args(estimator_options='{"weight": "turn"}').choose_estimator().options == {"weight": "turn"}
     for text, message in (
         ('{"dof": 1}', "unknown option '--estimator-options.dof' of rebn"),
         ('{"statistics": "env"}', "rebn needs env_ids .*Oat does not supply"),
+        ('{"weight": "episode"}', "Oat's learner does not know which turns are of one episode"),
+        ('{"ddof": 2}', r"--estimator-options=.*: ddof=2: expected 0 or 1"),
         ('{"truncation": "mask"}', "unknown option '--estimator-options.truncation' of rebn"),
         ("[1]", "--estimator-options=.*expected a JSON object"),
     ):

@@ -16,6 +16,7 @@ from gem_oat._repro import write
 from gem_oat._tasks import task_prompts
 
 from gem_core.advantages import gae
+from gem_core.errors import ConfigError
 from gem_lab.repro._recipe import ADAM_BETAS
 from tests.repro.recipes import BOTH, PLAIN, recipe, started_by
 
@@ -74,6 +75,11 @@ def test_oat_takes_the_other_estimators_and_contexts(
     assert args.critic_type == "drgrpo"
     assert (args.estimator, args.context, args.raw) == (made.estimator, made.context, made.raw)
     assert args.rollout_batch_size == (made.turns_per_step or made.episodes_per_step)
+
+
+def test_statistics_of_episodes_are_unsupported(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot run this recipe: weight: Oat's learner does not know"):
+        write(recipe(PLAIN, estimator_options={"weight": "episode"}), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_groups_are_verls_uids() -> None:
         index=np.array([*"abab"], dtype=object),
     )  # fmt: skip
     assert apart[:, 0].tolist() == pytest.approx([-2.0, -10.0, 2.0, 10.0], abs=1e-6)
-    with pytest.raises(ConfigError, match="no groups"):
+    with pytest.raises(ConfigError, match="needs group_ids, the group of each episode"):
         get_adv_estimator_fn("gem_grpo")(token_level_rewards=REWARDS, response_mask=MASK, config=config())
 
 
