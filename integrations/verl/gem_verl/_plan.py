@@ -193,10 +193,9 @@ def _unplayable(agent: str, row: Mapping[str, Any], prompt: str) -> str:
 
 def _unrewarded(config: Any, row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a row lacks that verl's reward manager reads."""
-    truth = row.get("reward_model")
+    truth, own = row.get("reward_model"), config.reward.custom_reward_function.path
     missing = ("data_source",) if row.get("data_source") is None else ()
-    known = isinstance(truth, Mapping) and "ground_truth" in truth
-    if known and (truth["ground_truth"] is not None or config.reward.custom_reward_function.path):
+    if isinstance(truth, Mapping) and "ground_truth" in truth and (own or truth["ground_truth"] is not None):
         return missing
     return (*missing, "reward_model.ground_truth")
 
