@@ -20,9 +20,10 @@ import torch
 
 from gem_core.rollout import Episode, Turn
 from gem_core.rollout._rows import RowSplit
-from gem_core.tasks import EnvChoice
+from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab.train._batches import policy_gradient
 from tests.advantages.oracle import standardized, turn_returns
+from tests.trainers.spies import gem_trouble
 
 GAMMA = 0.9
 """Discount per turn of the short runs."""
@@ -153,6 +154,13 @@ def steps_of_ranks(spy: Path, read: Callable[[Path, str], list[Update]]) -> list
 def env_ids(*envs: str) -> set[str]:
     """Return the ids of environments with arguments and weights, as traces contain them."""
     return {EnvChoice.parse(env).env_id for env in envs}
+
+
+def tasks_of(envs: Iterable[str], count: int, seed: int) -> set[tuple[str, int]]:
+    """Return the ids and the seeds of the first training tasks of environments, as traces contain them."""
+    gem_trouble.register()  # in this process
+    made = make_tasks([*map(EnvChoice.parse, envs)], count, seed=seed)
+    return {(task["env_id"], task["seed"]) for task in made}
 
 
 def played(spy: Path, tokenizer: Any) -> dict[str, Played]:

@@ -54,11 +54,14 @@ def test_three_steps_on_questions_and_games(
     """Train on questions of a user's own, and on an environment that fails in every way.
 
     The micro-batches have one row, OpenRLHF's default. The other environments are new ones, a class in a file
-    and an installed package, and one that rewards every turn. With this seed some resets and first steps
-    raise and some hang, whatever the model answers. The model is a base model, whose end-of-sequence token
-    does not end the answers of its chat template; OpenRLHF's own agent does not know the token that does.
+    and an installed package, one that rewards every turn, and one whose observations are too long. With this
+    seed some resets and first steps raise and some hang, whatever the model answers. The model is a base
+    model, whose end-of-sequence token does not end the answers of its chat template; OpenRLHF's own agent
+    does not know the token that does.
     """
-    words = ",".join([f"{chaos.CHAOS}=0.5", *(f"{env_id}=0.25" for env_id in (*own_ids, ENDLESS))])
+    seed, long = 7, f"{ENDLESS}(told=50)"  # no second turn of the long one is within data.max_len
+    counts = {chaos.CHAOS: 6, **dict.fromkeys(own_ids, 3), ENDLESS: 2, long: 1}
+    words = ",".join(f"{env_id}={count / 12}" for env_id, count in counts.items())
     run = run_openrlhf(
         tmp_path,
         marks.marked_model(base, tmp_path),
@@ -69,7 +72,7 @@ def test_three_steps_on_questions_and_games(
             "train.batch_size": "18",
             "train.micro_batch_size": "1",
             "rollout.max_new_tokens": str(marks.MAX_TOKENS),
-            "train.seed": "7",
+            "train.seed": str(seed),
             "gem.traces": str(tmp_path / "traces"),
             "gem.step_timeout": chaos.STEP_TIMEOUT,
             "gem.system_prompt": "Win!",
@@ -122,6 +125,10 @@ def test_three_steps_on_questions_and_games(
             assert row.is_pad or is_game != questions.is_question(row, tokenizer)
     assert len(rewards) == 24
     assert max(len(episode.turns) for episode in traces) == 2
+    endless = {(e.env_kwargs.get("told"), len(e.turns), e.stop_reason) for e in traces if e.env_id == ENDLESS}
+    assert endless == {(None, 2, "max_turns"), (50, 1, "token_budget")}
+    tasks = [evidence.tasks_of([env_id], count, seed) for env_id, count in counts.items()]
+    assert {(episode.env_id, episode.seed) for episode in traces} == set().union(*tasks)
     assert len(set(rewards)) > 8
     assert any(any(episode.rewards[:-1]) for episode in trained)
     requests = [request for episode in episodes.values() for request in episode.requests]

@@ -18,16 +18,24 @@ from gem_envs._games.guess_the_number import GuessTheNumber
 
 
 class Endless(Env):
-    """Rewards every step and never ends."""
+    """Rewards every step and never ends.
+
+    Args:
+        asked: Number of sentences of the first observation.
+        told: Number of sentences of each other one; with many, an episode has no room for a second turn.
+    """
+
+    def __init__(self, asked: int = 1, told: int = 1) -> None:
+        self.question, self.answer = " ".join(["Say something."] * asked), " ".join(["Go on."] * told)
 
     def reset(self, seed: int | None = None, *, options: Any = None) -> Any:
         self.begin_episode(seed)
         self.steps = 0
-        return "Say something.", {}
+        return self.question, {}
 
     def step(self, action: str) -> Any:
         self.steps += 1
-        return "Go on.", float(self.steps % 3), False, False, {}
+        return self.answer, float(self.steps % 3), False, False, {}
 
     def sample_random_action(self) -> str:
         return "Something."

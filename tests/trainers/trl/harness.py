@@ -218,6 +218,7 @@ def train(
     *,
     options: GemConfig | None = None,
     num: int = 64,
+    task_seed: int = 0,
     peft_config: Any = None,
     **changes: Any,
 ) -> Spied:
@@ -225,7 +226,7 @@ def train(
     trainer = Spied(
         MODEL,
         args=config(folder, **changes),
-        train_dataset=tasks(envs, num),
+        train_dataset=tasks(envs, num, seed=task_seed),
         gem=options or gem(wrappers="spy"),
         peft_config=peft_config,
     )

@@ -144,12 +144,21 @@ def test_episodes_that_ranks_repeat_at_the_end_count_once(tmp_path: Path) -> Non
     assert not any("gem/" in name for name in later)
 
 
-def test_the_limit_of_a_whole_episode(tmp_path: Path, spy: Path) -> None:
-    options = harness.gem(max_total_tokens=150, traces=str(tmp_path / "traces"), wrappers="spy")
-    trainer = harness.train(tmp_path, "test:Endless", options=options, max_steps=1)
-    episodes = [episode for rollout in trainer.rollouts for episode in rollout]
+def test_the_limits_of_a_response_and_of_a_whole_episode(tmp_path: Path, spy: Path) -> None:
+    """A long prompt leaves less than ``max_completion_length``."""
+    trainer = harness.train(
+        tmp_path,
+        ["test:Endless", "test:Endless(asked=12)"],
+        options=harness.gem(max_total_tokens=200, wrappers="spy"),
+        max_steps=1,
+        max_completion_length=100,
+    )
+    (episodes,) = trainer.rollouts
     assert {episode.stop_reason for episode in episodes} == {"token_budget"}
-    assert max(len(episode.rows()[0]) for episode in episodes) <= 150
+    rows = {bool(episode.env_kwargs): episode.rows()[0] for episode in episodes}
+    assert rows.keys() == {False, True}
+    assert len(rows[False].response_ids) <= 100 < len(rows[True].prompt_ids)
+    assert len(rows[True]) <= 200
 
 
 def test_a_resumed_run_plays_the_same_episodes(tmp_path: Path) -> None:

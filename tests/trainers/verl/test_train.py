@@ -29,6 +29,8 @@ pytestmark = [
 ]
 GUESS, MASTERMIND = "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy"
 CHAOS, ENDLESS = "test:Chaos-v0", "test:Endless"
+SEED = 1242
+"""The first ten tasks are of all environments of the mix, and some of those that fail fail twice in a row."""
 MEASURE = harness.CPU / "measure_tool.py"
 """File of a tool and of a reward function."""
 
@@ -48,9 +50,10 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
 ) -> None:
     """Each step is an epoch of 12 rows of files, 8 questions and 4 games, and of 10 tasks of environments.
 
-    The other environments are new ones, a class in a file and an installed package. The model is a base
-    model, whose end-of-sequence token does not end the answers of its chat template. The user's own function
-    rewards the answers, each in another way.
+    The other environments are new ones, a class in a file and an installed package, and two whose episodes
+    end at the limit of tokens of a response and of an episode. The model is a base model, whose
+    end-of-sequence token does not end the answers of its chat template. The user's own function rewards the
+    answers, each in another way.
     """
     file, package = own_ids
     files = [
@@ -61,7 +64,9 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         f"{tmp_path}/exported.parquet",
     ]
     assert main(["export", "--to", "verl", "--env", GUESS, "--num", "4", "--out", files[-1]]) == 0
-    envs = [f"{file}=0.1", f"{package}=0.1", f"{CHAOS}(p=0.1,hang=6)=0.4", f"{ENDLESS}=0.2"]
+    long_told, long_asked = f"{ENDLESS}(told=17)", f"{ENDLESS}(asked=18,told=9)"
+    weights = {file: 8, package: 8, f"{CHAOS}(p=0.1,hang=6)": 40, ENDLESS: 8, long_told: 8, long_asked: 8}
+    envs = [f"{env_id}={weight / 100}" for env_id, weight in weights.items()]
     run = harness.run_verl(
         tmp_path,
         marks.marked_model(base, tmp_path),
@@ -72,7 +77,8 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
         "+gem.max_turns=3",
         f"data.train_files={[*files, *envs]}",
         f"data.val_files={[files[0], GUESS, MASTERMIND]}",
-        "+data.seed=0",  # the tasks are of all four environments
+        f"+data.seed={SEED}",
+        "data.max_prompt_length=160",  # with the 192 tokens of a response, 352 of an episode
         "data.train_batch_size=22",
         "trainer.total_epochs=3",
         "actor_rollout_ref.actor.ppo_mini_batch_size=22",
@@ -130,10 +136,14 @@ def test_three_steps_on_a_mix_with_environments_that_fail(
     assert all(warm_tokenizer.decode(request["prompt"]).startswith(begins) for request in requests)
     assert max(len(request["response"]) for request in requests) == 24
     assert max(len(episode.rewards) for episode in episodes.values()) == 3
-    assert {len(e.turns) for e in traces if e.env_id == ENDLESS} == {3}
+    endless = {(e.env_kwargs.get("told"), len(e.turns), e.stop_reason) for e in traces if e.env_id == ENDLESS}
+    # The response of one has no room for a third turn, and the prompt of the other one is long.
+    assert endless == {(None, 3, "max_turns"), (17, 2, "token_budget"), (9, 2, "token_budget")}
     assert run.output.count("taken from the runs of 1s in response_mask") == 1
     assert {episode.env_id for episode in traces} == evidence.env_ids(*own_ids, CHAOS, ENDLESS, GUESS)
     assert not any(episode.seed in EVAL_SEEDS for episode in traces)
+    made = {(episode.env_id, episode.seed) for episode in traces if episode.env_id != GUESS}
+    assert made == evidence.tasks_of(envs, 10, SEED)
     ids = sorted(episode.rows()[0].token_ids for episode in traces if episode.trainable)
     assert ids == sorted(episode.token_ids for episode in trained)
     for env_id in (GUESS, MASTERMIND):
