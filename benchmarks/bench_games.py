@@ -19,7 +19,7 @@ import gem_core
 
 STACKS = {"bare": ("", ""), "concat + tracking": ("concat, episode_statistics", "concat,episode_tracking")}
 FAST = 30_000
-"""Steps per second of gem-llm above which the limit is 1.3x instead of 2x."""
+"""Steps per second of gem-llm above which the limit is 1x instead of 2x."""
 STEPS = 200
 """Number of steps in one batch of work."""
 
@@ -95,7 +95,7 @@ def game_line(
         seconds=0.01 if quick else 0.03,
         rounds=3 if quick else rounds,
     )
-    limit = 1.3 if pair.peer > FAST else 2.0
+    limit = 1.0 if pair.peer > FAST else 2.0
     return common.Result(
         f"game: {game}{variant}, {stack}", *pair, "steps/s", at_least=limit, note="peer: gem-llm; CPU time"
     )

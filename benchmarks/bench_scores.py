@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle
+from typing import Any
 
 import common
 
@@ -25,7 +26,8 @@ BATCH = 30
 
 
 def line(name: str, quick: bool) -> common.Result:
-    items = gem_core.make(f"rg:{name}", size=ITEMS).unwrapped.rows
+    env: Any = gem_core.make(f"rg:{name}", size=ITEMS)
+    items = env.unwrapped.rows
     rows = [items[index] for index in range(ITEMS)]
     pairs = []
     for row, other in zip(rows, rows[1:] + rows[:1], strict=True):

@@ -251,7 +251,7 @@ def run(quick: bool) -> list[common.Result]:
         del ours, peer
     rounds = step_seconds(quick)
     note = f"{STEP_ROWS:,} rows of {STEP_TOKENS:,} tokens; peer: {ENGINE_RATE:,} tokens/s"
-    for name, parts, limit in (
+    for name, parts, most in (
         ("gem-core's code and the tokenizer", (0, 1, 2), 0.01),
         (f"one of {WORKERS} workers plays", (0,), None),
         ("the worker's tokenizer", (1,), None),
@@ -259,7 +259,7 @@ def run(quick: bool) -> list[common.Result]:
     ):
         pair = common.Pair.of([(1e3 * sum(one[part] for part in parts), 1e3 * one[3]) for one in rounds])
         results.append(
-            common.Result(f"trainers: in a step, {name}", *pair, unit="ms", at_most=limit, note=note)
+            common.Result(f"trainers: in a step, {name}", *pair, unit="ms", at_most=most, note=note)
         )
     return results
 

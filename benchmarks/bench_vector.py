@@ -18,7 +18,7 @@ from gem_core.vector import VectorEnv
 
 NUM_ENVS = 64
 GAME = "game:GuessTheNumber-v0"
-GAME_ARGS = {"min_number": 1, "max_number": 20, "max_turns": 10}
+GAME_ARGS: dict[str, Any] = {"min_number": 1, "max_number": 20, "max_turns": 10}
 ACTIONS = [rf"I try \boxed{{{i % 20 + 1}}}." for i in range(NUM_ENVS)]
 DELAYS = [0.1] + [0.002] * 15
 """Seconds per step of each of the 16 waiting environments."""

@@ -131,7 +131,8 @@ def share(ratio: float) -> str:
 
 def table(results: Sequence[Result]) -> str:
     """Return the results as a Markdown table, which is also readable in a terminal."""
-    rows = [("benchmark", "unit", "ours", "peer", "ratio", "rounds", "limit", "", "note")]
+    head = ("benchmark", "unit", "ours", "peer", "ratio", "rounds", "limit", "", "note")
+    rows: list[tuple[str, ...]] = [head]
     for result in results:
         limit = "-"
         if result.at_least is not None:

@@ -337,9 +337,9 @@ def main() -> None:
             server.process.kill()
             server.process.wait()
     compare(before, after, load.errors)
-    for kind in ("programs", "python", "mcp", "openenv"):
-        if not load.counts[f"{kind} right"]:
-            load.errors[f"no episode of {kind} came to its end"] += 1
+    for name in ("programs", "python", "mcp", "openenv"):
+        if not load.counts[f"{name} right"]:
+            load.errors[f"no episode of {name} came to its end"] += 1
     result = {
         "command": " ".join(["python", *sys.argv]),
         "commit": records.commit(),

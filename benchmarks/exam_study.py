@@ -273,7 +273,7 @@ def _sweep_table(rows: list[dict[str, Any]], x: str, y: str = "bias") -> str:
 
 def _largest(rows: list[dict[str, Any]], name: str) -> float:
     """Return the largest upper end of the intervals of an estimator's bias."""
-    return max(row["bias_high"] for row in rows if row["estimator"] == name)
+    return max(float(row["bias_high"]) for row in rows if row["estimator"] == name)
 
 
 def _aggregation_table(certificates: list[dict[str, Any]]) -> str:

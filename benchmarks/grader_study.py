@@ -333,15 +333,15 @@ def page(summary: dict[str, Any], records: list[dict[str, Any]]) -> str:
     groups = Counter(
         (record["kind"], record["right"], ", ".join(record["wrong graders"])) for record in records
     )
-    for (kind, label, names), count in sorted(groups.items(), key=lambda item: (item[0][0], -item[1])):
+    for (kind, label, wrong), count in sorted(groups.items(), key=lambda item: (item[0][0], -item[1])):
         example = next(
             record
             for record in records
-            if (record["kind"], record["right"], ", ".join(record["wrong graders"])) == (kind, label, names)
+            if (record["kind"], record["right"], ", ".join(record["wrong graders"])) == (kind, label, wrong)
         )
         decision = "right: accept" if label else "wrong: reject"
         lines.append(
-            f"| {kind} | {decision} | {names} | {count} | {code(example['answer'])} "
+            f"| {kind} | {decision} | {wrong} | {count} | {code(example['answer'])} "
             f"| {code(example['reference'])} |"
         )
     return "\n".join([*lines, ""])

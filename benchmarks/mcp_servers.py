@@ -89,7 +89,7 @@ def install(folder: Path) -> None:
         subprocess.run(["npm", "install", "--no-audit", "--no-fund", *js], cwd=folder, check=True)
     if not (folder / "venv").exists():
         venv.create(folder / "venv", with_pip=True)
-        pip = [folder / "venv" / "bin" / "pip", "install", "--quiet"]
+        pip = [str(folder / "venv" / "bin" / "pip"), "install", "--quiet"]
         # mcp-server-sqlite does not start with version 2 of the package mcp
         subprocess.run([*pip, "mcp<2", *(name for name in names if name not in js)], check=True)
     (folder / "files").mkdir(exist_ok=True)

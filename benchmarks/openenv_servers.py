@@ -77,7 +77,7 @@ async def serve_picows(port: int) -> None:
     """Serve our sessions with the library `picows`, which is written in Cython."""
     from picows import WSListener, WSMsgType, ws_create_server
 
-    class Listener(WSListener):  # type: ignore[misc]
+    class Listener(WSListener):
         def on_ws_connected(self, transport: Any) -> None:
             self.session = OpenEnvSession(lambda: gem_core.make(GAME), GAME)
 

@@ -128,14 +128,14 @@ def hold() -> dict[str, Any]:
 def median(runs: list[dict[str, Any]], server: str, sessions: int, key: str) -> float:
     """Return the median of a measurement over rounds."""
     values = [run[key] for run in runs if (run["server"], run["sessions"]) == (server, sessions)]
-    return statistics.median(values)
+    return float(statistics.median(values))
 
 
 def ratios(runs: list[dict[str, Any]], key: str, server: str, sessions: int) -> float:
     """Return the median over rounds of our measurement divided by the one of `server` in the same round."""
     values = {(run["server"], run["round"]): run[key] for run in runs if run["sessions"] == sessions}
     rounds = {index for _, index in values}
-    return statistics.median(values[OURS, index] / values[server, index] for index in rounds)
+    return float(statistics.median(values[OURS, index] / values[server, index] for index in rounds))
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:

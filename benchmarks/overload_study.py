@@ -341,7 +341,7 @@ def main() -> None:
     done = {row["resource"]: row for row in rows}
     if args.only and args.out and args.out.exists():
         done = {row["resource"]: row for row in json.loads(args.out.read_text())["rows"]} | done
-    result = {
+    result: dict[str, Any] = {
         "command": "python benchmarks/overload_study.py",
         "machine": records.machine(),
         "work_s": WORK,

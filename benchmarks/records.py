@@ -114,7 +114,7 @@ class Record:
                 env: current_fingerprint(env, config["wrappers"])
                 for env in config["eval_env"] or config["env"]
             },
-            **_of_evaluations(folder / "evaluations.jsonl"),
+            **_evaluation_fields(folder / "evaluations.jsonl"),
         )
 
     def rounded(self) -> Record:
@@ -156,7 +156,7 @@ def _checked_out() -> str:
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
-def _of_evaluations(path: Path) -> dict[str, Any]:
+def _evaluation_fields(path: Path) -> dict[str, Any]:
     """Return `Record.evaluations` and `Record.raw` from the evaluations of a run."""
     lines = read_json_lines(path)
     evaluations: dict[int, dict[str, list[float]]] = {}

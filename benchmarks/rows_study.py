@@ -86,7 +86,7 @@ EPISODES = {
 
 def norm(tensors: Iterable[torch.Tensor]) -> float:
     """Return the norm of all entries together."""
-    return float(sum(tensor.double().square().sum() for tensor in tensors)) ** 0.5
+    return float(sum(tensor.double().square().sum() for tensor in tensors) ** 0.5)
 
 
 def measure(episode: Episode, model: Any) -> dict[str, float]:
@@ -115,13 +115,13 @@ def main() -> None:
     model = Qwen3ForCausalLM(config).float()
     results = {name: measure(episode, model) for name, episode in EPISODES.items()}
     lines = [HEAD]
-    for name, of in results.items():
-        ratio = of["turn tokens"] / of["auto tokens"]
+    for name, row in results.items():
+        ratio = row["turn tokens"] / row["auto tokens"]
         cells = [
-            f"{of['turn rows']} → {of['auto rows']}", f"{of['turn tokens']:,} → {of['auto tokens']:,}",
-            f"{ratio:.1f}", f"{of['turn seconds']} → {of['auto seconds']}", f"{of['difference']:.0e}",
+            f"{row['turn rows']} → {row['auto rows']}", f"{row['turn tokens']:,} → {row['auto tokens']:,}",
+            f"{ratio:.1f}", f"{row['turn seconds']} → {row['auto seconds']}", f"{row['difference']:.0e}",
         ]  # fmt: skip
-        lines.append(f"| {name} | {of['turns']} | {' | '.join(cells)} |")
+        lines.append(f"| {name} | {row['turns']} | {' | '.join(cells)} |")
     lines.append(TAIL)
     OUT.mkdir(exist_ok=True)
     write_atomically(OUT / "rows.json", [json.dumps(results, indent=1) + "\n"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gem_agents._ready import READY
+from gem_agents._registry import register_harness
 from gem_core._util.lazy import lazy_names
-from gem_core.rollout._harness import register_harness, register_runner
+from gem_core.rollout._harness import register_runner
 
 if TYPE_CHECKING:
     from gem_agents._harness import AgentTask, Command
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentTask",
     "Command",
-    "register",
     "register_harness",
     "run_harness",
 ]

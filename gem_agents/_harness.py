@@ -25,10 +25,10 @@ from typing import Any, TypeAlias
 
 from gem_agents._gateway import Gateway
 from gem_agents._processes import GRACE, check_status, run_command
+from gem_agents._registry import harnesses
 from gem_core._util.entry_points import load_attribute
 from gem_core._util.threads import in_thread
 from gem_core.errors import ConfigError, MissingDependency, SandboxError
-from gem_core.rollout._harness import find_harness, list_harnesses
 from gem_envs.sandbox._box import Box, box_obstacle
 from gem_envs.sandbox._container import Container
 from gem_envs.sandbox._container_box import HOME as CONTAINER_HOME
@@ -305,7 +305,7 @@ def resolve_harness(harness: str | Harness) -> Harness:
     """
     if not isinstance(harness, str):
         return harness
-    entry_point: Any = find_harness(harness)
+    entry_point: Any = harnesses.get(harness) if harness in harnesses.names() else None
     module, separator, attribute = harness.partition(":")
     if entry_point is None and separator and attribute.isidentifier() and _is_module(module):
         entry_point = harness
@@ -320,7 +320,7 @@ def resolve_harness(harness: str | Harness) -> Harness:
         return found  # type: ignore[no-any-return]
     words = shlex.split(harness)
     if not words or shutil.which(words[0]) is None:
-        known = ", ".join(list_harnesses()) or "none"
+        known = ", ".join(harnesses.names()) or "none"
         raise ConfigError(
             f"harness {harness!r} is neither a registered harness ({known}), nor module:attribute, nor a "
             "command whose program is on the PATH"

@@ -28,7 +28,7 @@ from gem_core.rollout import Context, Episode, EpisodeLimits, Policy, Turn
 from gem_core.rollout._calls import ClosedOnError, EnvCalls, jsonable
 from gem_core.rollout._dialogue import TokenLimits
 from gem_core.rollout._limits import MAX_TURNS
-from gem_core.rollout._runner import DEFAULT_LIMITS
+from gem_core.rollout._runner import DEFAULT_LIMITS, end_episode, log_failure, start_episode
 from gem_core.rollout._trajectory import StopReason
 from gem_envs._background import BackgroundLoop
 from gem_envs.sandbox._shell import File
@@ -94,29 +94,13 @@ async def run_harness(
     async with ClosedOnError(env) as closing:
         play = resolve_harness(harness)
         require_one_agent(env, "run_harness")
-        limits.check_limits()
         closing.timeout = limits.step_timeout
-        if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
-            raise ConfigError(
-                "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the "
-                "three"
-            )
+        tokens = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
+        episode = start_episode(env, limits, tokens, "append", seed, metadata)
         if limits.thoughts == "keep":
             raise ConfigError("thoughts=keep has no effect on a harness, which gets the answer only; omit it")
         if env.shows_images:
             raise ConfigError("a harness takes text only, but this environment shows images")
-        spec = env.spec
-        episode = Episode(
-            env_id=spec.id if spec else "",
-            seed=seed,
-            turns=[],
-            terminated=False,
-            truncated=True,
-            stop_reason="truncated",
-            env_kwargs=jsonable(spec.kwargs) if spec else {},
-            metadata=jsonable(metadata or {}),
-        )
-        tokens = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
         request_id = request_id or uuid.uuid4().hex
         most = limits.max_turns or MAX_TURNS
         if isinstance(play, Command):
@@ -162,10 +146,10 @@ async def run_harness(
                 steps.failure = EnvError(f"the folder of the agent is lost: {failed}")
         episode.turns, episode.context_mode = turns_of(session.delivered())
         if steps.failure is not None:
-            _end(episode, "env_error", str(steps.failure))
+            end_episode(episode, "env_error", str(steps.failure))
             await closing.close()
         else:
-            _end(episode, _reason(session, steps, most), None)
+            end_episode(episode, _reason(session, steps, most))
             if steps.observation is not None and episode.turns and session.empty is False:
                 episode.turns[-1].info["final_obs"] = jsonable(steps.observation)
         episode.metadata["gateway"] = session.summary()
@@ -174,9 +158,8 @@ async def run_harness(
         if on_turn is not None:
             for turn in episode.turns:
                 on_turn(turn)
-        if episode.error is not None and log_errors:
-            name = episode.env_id or type(env).__name__
-            logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
+        if log_errors:
+            log_failure(episode, env)
         return episode
 
 
@@ -206,12 +189,6 @@ def _reason(session: Session, steps: Steps, most: int) -> StopReason:
     if session.full:
         return "token_budget"
     return "max_turns" if session.started >= most else "truncated"
-
-
-def _end(episode: Episode, reason: StopReason, error: str | None) -> None:
-    episode.stop_reason, episode.error = reason, error
-    episode.terminated = reason == "terminated"
-    episode.truncated = not episode.terminated
 
 
 async def play_agent(work: Any, session: Session, timeout: float | None) -> str | None:

@@ -29,7 +29,6 @@ __all__ = [
     "RebuildContext",
     "get_syntax",
     "native_syntax",
-    "register",
 ]
 
 

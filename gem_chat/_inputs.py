@@ -10,6 +10,7 @@ from gem_chat._chat_templates import shows, templates_of, tool_names
 from gem_chat._probes import ADVICE, MESSAGES, clipped, system_messages
 from gem_chat._template import Render, chat_renderer
 from gem_chat._vision import ImageProcessor, is_processor
+from gem_core._util.checks import expected
 from gem_core.errors import ConfigError, UnsupportedTemplate
 
 _UNDEFINED = re.compile(r"'(\w+)' is undefined")
@@ -122,9 +123,14 @@ def split_processor(
     """Return tokenizer, chat template, and image processor of a tokenizer or a processor.
 
     Raises:
-        ConfigError: The processor is not of the Qwen2-VL family or has no chat template.
+        ConfigError: It is neither, or a processor that is not of the Qwen2-VL family or has no chat template.
         DataError: The system prompt holds a placeholder of an image.
     """
+    if isinstance(tokenizer_or_processor, str | None):
+        raise expected(
+            "tokenizer", tokenizer_or_processor,
+            "a tokenizer or a processor, as from transformers.AutoTokenizer.from_pretrained(NAME)",
+        )  # fmt: skip
     if not is_processor(tokenizer_or_processor):
         return tokenizer_or_processor, chat_template, None
     processor = tokenizer_or_processor

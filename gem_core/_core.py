@@ -304,7 +304,14 @@ class Env(Closing):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restore a state that `get_state` of an environment with the same arguments returned."""
+        """Restore a state that `get_state` of an environment with the same arguments returned.
+
+        Raises:
+            ConfigError: It is not such a state.
+        """
+        fields = state.get("fields") if isinstance(state, Mapping) else None
+        if not isinstance(fields, Mapping) or not fields.keys() >= set(self.state_fields):
+            raise ConfigError(f"{state!r:.80} is no state of {self!r}: expected what its get_state returned")
         self._running = state["running"]
         self.random.setstate(_rng_tuple(state["random"]))
         self._action_random = None
@@ -312,7 +319,7 @@ class Env(Closing):
             self._action_random = Random()
             self._action_random.setstate(_rng_tuple(state["action_random"]))
         for name in self.state_fields:
-            setattr(self, name, copy_state(state["fields"][name]))
+            setattr(self, name, copy_state(fields[name]))
 
     def spawn(self, same_state: bool = False) -> Self:
         """Return a new environment with the same arguments; `same_state` copies the running episode too."""

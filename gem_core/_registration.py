@@ -116,7 +116,7 @@ def spec(id: str) -> EnvSpec:
     Raises:
         UnknownEnv: There is none; the message holds the closest ids.
     """
-    prefix, _, name = id.partition(":")
+    prefix, _, name = (id := str(id)).partition(":")
     if entry_points.is_file(prefix) and name:
         return EnvSpec(id, entry_points.absolute(id))
     if id not in _envs and prefix in _schemes.names():
@@ -192,6 +192,7 @@ def print_envs(pattern: str = "*") -> None:
 
 def register_wrapper(name: str, entry_point: str) -> None:
     """Make a wrapper class available to config strings under `name`."""
+    entry_points.check_entry_point(f"wrapper {name!r}", entry_point)
     _wrappers.register(name, entry_point)
 
 

@@ -18,13 +18,13 @@ from itertools import accumulate
 from math import ceil, isfinite
 from pathlib import Path
 from random import Random
-from typing import Any, TypedDict
+from typing import Any, TypedDict, get_args
 
 from gem_core._core import Env, Split
 from gem_core._observations import encodable
 from gem_core._registration import WrapperLike, accepted_arguments, make, may_have_items, spec, wrap
 from gem_core._spec import EnvSpec
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_choice, check_int, expected
 from gem_core._util.entry_points import absolute
 from gem_core._util.expressions import parse_expression
 from gem_core._util.files import write_json_lines
@@ -73,6 +73,8 @@ def read_task(fields: Mapping[str, Any]) -> TaskRow:
         ConfigError: A field is missing or cannot be read. The caller should add instructions for generating
             the data.
     """
+    if not isinstance(fields, Mapping):
+        raise expected("task", fields, "a dict with the fields of a TaskRow")
     for key in ("env_id", "seed"):
         if fields.get(key) is None:
             raise ConfigError(f"{key} is missing")
@@ -273,8 +275,11 @@ def make_tasks(
             too large to add up, or a source has no item for `split`.
         GemError: As in `EnvChoice.make`; a source whose items must be counted is built once.
     """
-    if not sources:
-        raise ConfigError("no environment: expected at least one environment choice")
+    if not sources or not all(isinstance(source, EnvChoice) for source in sources):
+        raise ConfigError(
+            f"sources={sources!r:.80}: expected one EnvChoice or more, such as EnvChoice('game:Wordle-v0')"
+        )
+    check_choice("split", split, get_args(Split))
     check_int("num_tasks", num_tasks, 1)
     check_int("group_size", group_size, 1)
     check_int("start", start, 0)

@@ -29,7 +29,6 @@ __all__ = [
     "MoveResult",
     "MoveVerdict",
     "TurnBasedEnv",
-    "register",
 ]
 
 

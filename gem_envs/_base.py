@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from gem_core import Env, Info
 from gem_core._core import ResetOptions, ResetResult, StepResult, check_reset_options
-from gem_core._util.checks import check_int
+from gem_core._util.checks import check_int, expected
 from gem_core.errors import ConfigError, ResetNeeded
 from gem_envs._text import boxes, plain, undecorated
 
@@ -218,6 +218,17 @@ class TurnBasedEnv(Env, Generic[Move]):
     def _require_running(self, method: str) -> None:
         if not self._running:
             raise ResetNeeded(f"{type(self).__name__}.{method}() needs a running episode; call reset() first")
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Check for True or False.
+
+    Raises:
+        ConfigError: The value is anything else, such as 0 or "false".
+    """
+    if not isinstance(value, bool):
+        raise expected(name, value, "True or False")
+    return value
 
 
 def check_together(**sizes: object) -> None:

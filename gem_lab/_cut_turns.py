@@ -44,9 +44,9 @@ class CutTurns:
         for episode in episodes:
             if episode.trainable:
                 self._turns += len(episode.turns)
-                least = 0 if episode.context_mode == "messages" else self._limit
+                limit = 0 if episode.context_mode == "messages" else self._limit
                 self._cut += sum(
-                    turn.finish_reason == "length" and len(turn.response_ids) >= least
+                    turn.finish_reason == "length" and len(turn.response_ids) >= limit
                     for turn in episode.turns
                 )
         if self._turns < self.TURNS:

@@ -24,8 +24,8 @@ NAMES: dict[str, set[str]] = tool.public_names()
 
 def test_the_public_names_are_few() -> None:
     assert tool.count() <= MOST, (
-        f"{tool.count()} public names, not {MOST}: begin the name of a new module with an underscore, and "
-        "add to __all__ of a package only what users import"
+        f"{tool.count()} public names, not {MOST}: begin the name of a new module with an underscore, add to "
+        "__all__ of a package only what users import, and take out what they do not need"
     )
 
 

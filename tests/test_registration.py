@@ -95,7 +95,7 @@ def test_registering_twice() -> None:
     register("test:Once-v0", "tests.support:ScriptedEnv")
     with pytest.raises(ConfigError, match=r"environment 'test:Once-v0' is already registered as EnvSpec"):
         register("test:Once-v0", "tests.support:ScriptedEnv", truncate=True)
-    with pytest.raises(ConfigError, match="not of the form 'module:attribute'"):
+    with pytest.raises(ConfigError, match="expected 'module:attribute'"):
         register("test:Other-v0", "tests.support.ScriptedEnv")
 
 

@@ -76,12 +76,10 @@ def read(text: str) -> dict[str, Any]:
 def returns(episode: dict[str, Any], gamma: Fraction) -> list[Fraction]:
     """Return the return of each turn."""
     links = {int(thread): (*link, False) for thread, link in episode["threads"].items()}
-    of_turns, _ = Threads(tuple(turn["thread"] for turn in episode["turns"]), links).coefficients(
-        float(gamma)
-    )
+    weights, _ = Threads(tuple(turn["thread"] for turn in episode["turns"]), links).coefficients(float(gamma))
     rewards = [Fraction(turn["reward"]) for turn in episode["turns"]]
     # A power of 1/2 is exact in binary.
-    return [sum((Fraction(c) * r for c, r in zip(row, rewards, strict=True)), Fraction()) for row in of_turns]
+    return [sum((Fraction(c) * r for c, r in zip(row, rewards, strict=True)), Fraction()) for row in weights]
 
 
 def expected(episodes: Sequence[dict[str, Any]]) -> dict[str, list[list[str]]]:
@@ -96,12 +94,10 @@ def expected(episodes: Sequence[dict[str, Any]]) -> dict[str, list[list[str]]]:
         factor = Fraction(len(group), max(1, len(group) - 1))
         found["leave one out"].append([advantage * factor] * len(episode["turns"]))
     for gamma in (Fraction(1), Fraction(1, 2)):
-        of_episodes = [returns(episode, gamma) for episode in live]
-        every = [value for values in of_episodes for value in values]
+        gs = [returns(episode, gamma) for episode in live]
+        every = [value for values in gs for value in values]
         mean = sum(every, Fraction()) / len(every)
-        found[f"mean of turns, gamma={gamma}"] = [
-            [value - mean for value in values] for values in of_episodes
-        ]
+        found[f"mean of turns, gamma={gamma}"] = [[value - mean for value in values] for values in gs]
     return {kind: [[str(value) for value in values] for values in table] for kind, table in found.items()}
 
 

@@ -58,7 +58,7 @@ def table() -> str:
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     masks = [
         "yes" if "truncated" in supplies else "except those with statistics" if "truncated" in rest else "no"
-        for supplies, rest in _of_stats(trainers)
+        for supplies, rest in _supplied(trainers)
     ]
     lines.append('| `truncation="mask"` | ' + " | ".join(masks) + " |")
     return "\n".join(lines) + "\n"
@@ -68,7 +68,7 @@ def _supported() -> list[Any]:
     return [load_trainer(name).supported for name in ("verl", "openrlhf", "trl", "oat", "rl2", "roll")]
 
 
-def _of_stats(trainers: Sequence[tuple[str, Any]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+def _supplied(trainers: Sequence[tuple[str, Any]]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
     """Yield what each trainer supplies to estimators with statistics, and to the others."""
     with_stats = get_estimator("rebn")
     for _, trainer in trainers:

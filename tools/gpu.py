@@ -132,9 +132,8 @@ def compare_with_cpu(device: str) -> dict[str, Any]:
     import torch
 
     from gem_core.advantages import rebn
-    from gem_lab.train import make_tiny
+    from gem_lab.train import TinyOptions, make_tiny
     from gem_lab.train._batches import policy_gradient
-    from gem_lab.train._tiny import TinyOptions
 
     result: dict[str, Any] = {"device": device, "torch": torch.__version__, "advantages": {}}
     generator = torch.Generator().manual_seed(0)
@@ -176,8 +175,7 @@ def _episodes(env_id: str, tokenizer: Any) -> list[Episode]:
 
 def toy_model(state: Path) -> Path:
     """Return the folder of a tiny model without a warm start."""
-    from gem_lab.train import save_tiny
-    from gem_lab.train._tiny import TinyOptions
+    from gem_lab.train import TinyOptions, save_tiny
 
     folder = state / "toy-model"
     if not folder.exists():

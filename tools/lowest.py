@@ -8,8 +8,7 @@
 An extra has an environment of its own, which is deleted afterwards. Only the versions that pyproject.toml
 bounds are the lowest ones; what these packages need is the newest that they allow, as in a user's new
 environment. torch stays at the version of constraints/dev.txt unless ``--torch`` names another one, because
-the others come with CUDA. uv ignores pip's settings: UV_INDEX, UV_FIND_LINKS, and UV_TORCH_BACKEND say where
-packages come from.
+the others come with CUDA. Packages come from where pip's settings say, and as UV_TORCH_BACKEND says.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class DropStatement(Operator):
         )
 
 
-OWN = {"drop-argument": DropArgument, "drop-statement": DropStatement}
+OWN: dict[str, Any] = {"drop-argument": DropArgument, "drop-statement": DropStatement}
 
 
 class Change(NamedTuple):
@@ -179,7 +179,7 @@ def _is_marker(line: str) -> bool:
 
 def make(name: str) -> Operator | None:
     """Return the operator with this name; None if it needs arguments."""
-    kind = OWN.get(name) or get_operator(name)
+    kind: Any = OWN.get(name) or get_operator(name)
     return None if kind.arguments() else kind()
 
 

@@ -182,4 +182,4 @@ class Player:
         )
         ids = self._renderer.render_ids([*history, *new], tools=tools, add_generation_prompt=True)
         theirs = self._tokenizer.decode(ids)
-        return str(own).rpartition(answer)[2] == theirs.rpartition(answer)[2]
+        return str(own).rpartition(answer)[2] == str(theirs).rpartition(answer)[2]

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -67,6 +68,7 @@ def episode(env_id: str) -> Text:
 def agents_episode() -> Text:
     """Return an episode of two players: what each one sees and answers in its turns, and what both earn."""
     shown = Text()
+    env: Any
     with gem_core.make(AGENTS, opponent="self") as env:
         observations, infos = env.reset(seed=0)
         while env.agents:

@@ -8,12 +8,15 @@ The part between ``<!-- names -->`` and ``<!-- end -->`` is replaced.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from marked import rewrite_page, with_part
 
 ROOT = Path(__file__).resolve().parents[1]
+ENTRY_POINTS = set(re.findall(r'= "([\w.]+):(\w+)"', (ROOT / "pyproject.toml").read_text("utf-8")))
+"""Modules and names that entry points load; nobody imports them."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -47,9 +50,14 @@ def exported(tree: ast.Module) -> set[str]:
     return defined(tree)
 
 
+def listed(module: str, tree: ast.Module) -> set[str]:
+    """Return the public names of a module."""
+    return {name for name in exported(tree) | defined(tree) if (module, name) not in ENTRY_POINTS}
+
+
 def public_names() -> dict[str, set[str]]:
     """Return the public names of each public module that has any."""
-    return {name: found for name, tree in modules() if (found := exported(tree) | defined(tree))}
+    return {name: found for name, tree in modules() if (found := listed(name, tree))}
 
 
 def origins(module: str, tree: ast.Module) -> set[tuple[str, str]]:
@@ -60,7 +68,7 @@ def origins(module: str, tree: ast.Module) -> set[tuple[str, str]]:
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    return {homes.get(name, (module, name)) for name in exported(tree) | defined(tree)}
+    return {homes.get(name, (module, name)) for name in listed(module, tree)}
 
 
 def count() -> int:

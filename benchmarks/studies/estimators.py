@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from gem_core.advantages import ReturnStats, estimator, gae, returns
 from gem_core.advantages._batch import TurnRewards
@@ -33,7 +34,7 @@ def scaled(
 def normalized_gae(
     turn_rewards: TurnRewards,
     *,
-    values: TurnRewards,
+    values: Sequence[ArrayLike],
     gamma: float = 1.0,
     lam: float = 0.95,
     truncated: Sequence[bool] | None = None,

@@ -117,17 +117,6 @@ def check_number(
     return checked
 
 
-def check_bool(name: str, value: Any) -> bool:
-    """Check for True or False.
-
-    Raises:
-        ConfigError: The value is anything else, such as 0 or "false".
-    """
-    if not isinstance(value, bool):
-        raise expected(name, value, "True or False")
-    return value
-
-
 def check_choice(name: str, value: T, choices: Collection[Any], *, optional: bool = False) -> T:
     """Check that a value is one of `choices`; with `optional`, None is allowed as well.
 

@@ -75,13 +75,15 @@ def load_entry_points(group: str, *, own: bool = False) -> None:
 
 
 def check_entry_point(name: str, entry_point: object) -> None:
-    """Check the form of an entry point; a value that is not a str passes.
+    """Check that an entry point is callable or has the form ``module:attribute``.
 
     Raises:
-        ConfigError: The entry point is a str that is not of the form ``module:attribute``.
+        ConfigError: It is anything else.
     """
-    if isinstance(entry_point, str) and entry_point.count(":") != 1:
-        raise ConfigError(f"{name}: entry point {entry_point!r} is not of the form 'module:attribute'")
+    if not callable(entry_point) and not (isinstance(entry_point, str) and entry_point.count(":") == 1):
+        raise ConfigError(
+            f"{name}: entry point {entry_point!r}: expected 'module:attribute', a class, or a function"
+        )
 
 
 def load_attribute(name: str, entry_point: str, extra: str | None = None) -> Any:

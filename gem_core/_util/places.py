@@ -180,7 +180,7 @@ def stopping(stop: Callable[[], object]) -> Iterator[None]:
     if clock.given_up:
         raise GivenUp
     try:
-        with _told(clock, stop):
+        with _listening(clock, stop):
             yield
     finally:
         if clock.given_up:
@@ -188,7 +188,7 @@ def stopping(stop: Callable[[], object]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told(clock: Clock, listen: Callable[[], object]) -> Iterator[None]:
+def _listening(clock: Clock, listen: Callable[[], object]) -> Iterator[None]:
     """Call `listen` if the clock is given up; now, if it was already."""
     with _lock:
         clock._stops.append(listen)
@@ -263,7 +263,7 @@ class Places:
         with contextlib.ExitStack() as stack:
             stack.callback(self._leave, turn)
             if turn.clock is not None:
-                stack.enter_context(_told(turn.clock, lambda: self._lose(turn)))
+                stack.enter_context(_listening(turn.clock, lambda: self._lose(turn)))
             yield
 
     def _wait(self, turn: _Turn) -> None:
@@ -278,7 +278,7 @@ class Places:
             if clock is not None and not self._stuck:
                 clock.stand()
         try:
-            with contextlib.nullcontext() if clock is None else _told(clock, turn.ready.set):
+            with contextlib.nullcontext() if clock is None else _listening(clock, turn.ready.set):
                 turn.ready.wait()
             if clock is not None and clock.given_up:
                 raise GivenUp

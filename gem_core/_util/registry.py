@@ -55,8 +55,10 @@ class Registry(Generic[T]):
             replace: Whether it replaces a different value.
 
         Raises:
-            ConfigError: The name is taken by a different value, and `replace` is False.
+            ConfigError: The name is not a text, or is taken by a different value, and `replace` is False.
         """
+        if not isinstance(name, str) or not name.strip():
+            raise ConfigError(f"{self._kind} {name!r}: expected a text as its name, not an empty one")
         if self._group is not None:
             load_entry_points(self._group, own=True)
         if replace:
@@ -74,6 +76,7 @@ class Registry(Generic[T]):
             UnknownName: The name is unknown; the message holds the closest names. A registry with another
                 `error` raises that instead.
         """
+        name = str(name)  # of a wrong type, for the message
         if name not in self._values and self._group is not None:
             load_entry_points(self._group)
         if name not in self._values and self._load is not None:

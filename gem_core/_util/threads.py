@@ -337,11 +337,3 @@ async def call_in(executor: Executor, function: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return value  # type: ignore[return-value]  # no error: it is the result
-
-
-def is_thread_limit(error: BaseException) -> bool:
-    """Return whether the system refused to start a thread, which Python reports as no OSError."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code is threading.Thread.start.__code__

@@ -131,6 +131,8 @@ def estimator(
     Raises:
         ConfigError: See `Estimator`; or another estimator has this name, or one with `PREFIX` might have it.
     """
+    if not isinstance(description, str):  # the function, without parentheses after the decorator
+        raise ConfigError(f'estimator({description!r}): write @estimator("what it computes")')
 
     def declare(function: Callable[Concatenate[Any, P], R]) -> Estimator[P, R]:
         declared = Estimator(

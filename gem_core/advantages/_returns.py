@@ -109,7 +109,8 @@ def to_tokens(advantages: Sequence[ArrayLike], turn_ids: Sequence[ArrayLike]) ->
         ids = ids.astype(np.int64)
         if ids.size and not -1 <= ids.min() <= ids.max() < len(values):
             raise ConfigError(
-                f"episode {number}: turn ids from {ids.min()} to {ids.max()} for {len(values)} turns"
+                f"episode {number}: turn ids from {ids.min()} to {ids.max()}: expected -1 or an index of its "
+                f"{len(values)} turns"
             )
         rows.append(np.append(values, 0.0)[ids])  # -1 is the appended zero
     return rows

@@ -86,8 +86,8 @@ def by_episode(
         options["lengths"] = table(layout.lengths(None))
     result = estimator.tensors(table(layout.rewards), ids >= 0, turn_ids=ids, **options)
 
-    def spread(of_table: torch.Tensor) -> torch.Tensor:
-        return layout.spread(of_table[cells].numpy())
+    def spread(cell_values: torch.Tensor) -> torch.Tensor:
+        return layout.spread(cell_values[cells].numpy())
 
     return Advantages(spread(result.advantages), spread(result.returns), result.stats)
 
@@ -114,13 +114,13 @@ class _Join:
         count = layout.shape[0]
         self._count = count
         names, listed = entries("episodes", episodes, count, "row"), entries("turns", turns, count, "row")
-        self._on: list[int] = layout.rows[layout.starts].tolist()
-        self._names = [plain_id("episodes", names[row], f"row {row}") for row in self._on]
+        self._rows: list[int] = layout.rows[layout.starts].tolist()
+        self._names = [plain_id("episodes", names[row], f"row {row}") for row in self._rows]
         self.first_rows: dict[Hashable, int] = {}
         self._cells: list[tuple[Hashable, int]] = []
         row_of: dict[tuple[Hashable, int], int] = {}
-        self._sizes: list[int] = np.bincount(layout.rows, minlength=count)[self._on].tolist()
-        for row, name, size in zip(self._on, self._names, self._sizes, strict=True):
+        self._sizes: list[int] = np.bincount(layout.rows, minlength=count)[self._rows].tolist()
+        for row, name, size in zip(self._rows, self._names, self._sizes, strict=True):
             self.first_rows.setdefault(name, row)
             indices = _indices(listed[row], row)
             if len(indices) != size:
@@ -154,7 +154,7 @@ class _Join:
             ConfigError: The number of entries is wrong, or two rows of an episode have different ones.
         """
         listed = entries(name, data, self._count, "row")
-        for row, episode in zip(self._on, self._names, strict=True):
+        for row, episode in zip(self._rows, self._names, strict=True):
             place, first = f"row {row}", self.first_rows[episode]
             value = plain_id(name, listed[row], place) if name in IDS else plain(listed[row])
             if row == first:
@@ -174,7 +174,7 @@ class _Join:
         """
         listed = entries(name, data, self._count, "row")
         keys: list[Any] = []
-        for row, size in zip(self._on, self._sizes, strict=True):
+        for row, size in zip(self._rows, self._sizes, strict=True):
             keys += entries(f"{name}: row {row}", listed[row], size, "turn")
         by_cell = dict(zip(self._cells, keys, strict=True))
         by_episode_name: dict[Hashable, list[Any]] = {name: [] for name in self.first_rows}

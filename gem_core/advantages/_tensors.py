@@ -101,7 +101,7 @@ def compute(
             part = pack(layout, arguments, with_lengths="lengths" in estimator.needs)
             turns, given, sizes = unpack(ranks.gather(part))
             parts = _call(estimator, turns, {**arguments, **given})
-            per_turn = _of_rank(parts, sizes, dist.get_rank(process_group))
+            per_turn = _rank_part(parts, sizes, dist.get_rank(process_group))
             stats = ReturnStats.from_returns(turns.returns(arguments.get("gamma", 1.0)))
         else:
             if process_group is not None or stats_argument is not None:
@@ -130,7 +130,7 @@ def _call(estimator: Declaration[..., Any], turns: Turns, arguments: dict[str, A
     return turns.call(estimator, arguments)
 
 
-def _of_rank(parts: Sequence[FloatArray], sizes: Sequence[int], rank: int) -> FloatArray:
+def _rank_part(parts: Sequence[FloatArray], sizes: Sequence[int], rank: int) -> FloatArray:
     """Return the advantages of the turns of a rank, given the number of episodes of each rank."""
     first = sum(sizes[:rank])
     own = parts[first : first + sizes[rank]]

@@ -174,9 +174,9 @@ def _wrong_mask(value: object, row: int) -> str:
     return f"row {row}: response_mask holds {value}: expected 1 on response tokens and 0 elsewhere"
 
 
-def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:
+def _opens_turn(ids: NDArray[Any], mask: NDArray[np.bool_], rows: IntArray) -> NDArray[np.bool_]:
     """Return which segments begin a turn: those whose id is one more than the previous id in the row."""
-    ids_on, rows_on = ids[on].astype(np.int64), rows[on]
+    ids_on, rows_on = ids[mask].astype(np.int64), rows[mask]
     previous = np.full(len(ids_on), -1, dtype=np.int64)
     same_row = rows_on[1:] == rows_on[:-1]
     previous[1:][same_row] = ids_on[:-1][same_row]
@@ -189,7 +189,7 @@ def _opens_turn(ids: NDArray[Any], on: NDArray[np.bool_], rows: IntArray) -> NDA
             "and are -1 elsewhere"
         )
     opens = np.zeros(len(ids), dtype=np.bool_)
-    opens[on] = step == 1
+    opens[mask] = step == 1
     return opens
 
 

@@ -134,10 +134,10 @@ async def run_agents(
         if any(episode.stop_reason == "env_error" for episode in episodes.values()):
             await closing.close()
         for agent, episode in episodes.items():
-            late = table.ledger.owed.get(agent, 0.0)
-            if late and episode.turns:
-                episode.turns[-1].reward += late
-                episode.turns[-1].info["late_reward"] = late
+            owed = table.ledger.owed.get(agent, 0.0)
+            if owed and episode.turns:
+                episode.turns[-1].reward += owed
+                episode.turns[-1].info["late_reward"] = owed
         return episodes
 
 

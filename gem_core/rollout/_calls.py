@@ -22,6 +22,7 @@ from gem_core._core import Env, Observation, ResetOptions
 from gem_core._images import check_parts
 from gem_core._observations import encodable, encodable_observation, render_observation
 from gem_core._util import threads
+from gem_core._util.checks import expected
 from gem_core._util.closing import run_aside
 from gem_core._util.messages import error_line, error_place
 from gem_core._util.owners import after_calls, calls_of, running_call
@@ -143,9 +144,14 @@ class ClosedOnError:
 
     Attributes:
         timeout: Maximum number of seconds to wait for the close; None means `CLOSE_TIMEOUT`.
+
+    Raises:
+        ConfigError: `env` is not an environment.
     """
 
     def __init__(self, env: Env) -> None:
+        if not isinstance(env, Env):
+            raise expected("env", env, "an environment, as from gem_core.make")
         self._env = env
         self._closed = False
         self.timeout: float | None = None

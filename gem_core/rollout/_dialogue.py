@@ -31,15 +31,15 @@ class TokenLimits(NamedTuple):
         if self.response is None:
             return self
         if mode == "rebuild":
-            return self._replace(per_turn=_least(self.per_turn, self.response))
-        return self._replace(total=_least(self.total, prompt_length + self.response))
+            return self._replace(per_turn=_smallest(self.per_turn, self.response))
+        return self._replace(total=_smallest(self.total, prompt_length + self.response))
 
     def room(self, prompt_ids: list[int]) -> int:
         """Return the maximum number of tokens in the response to this prompt; below 1 if none fits."""
-        return _least(self.per_turn, None if self.total is None else self.total - len(prompt_ids))
+        return _smallest(self.per_turn, None if self.total is None else self.total - len(prompt_ids))
 
 
-def _least(*limits: int | None) -> int:
+def _smallest(*limits: int | None) -> int:
     return min(limit for limit in limits if limit is not None)
 
 

@@ -21,14 +21,6 @@ class Generation(NamedTuple):
     """"stop" for an end-of-turn token or stop string, "length" for the token limit."""
 
 
-def reported_finish(reason: str | None) -> FinishReason:
-    """Translate the finish reason of an engine that reports it reliably, such as vLLM.
-
-    Only "stop" means that the response is complete. An aborted response counts as cut.
-    """
-    return "stop" if reason == "stop" else "length"
-
-
 def inferred_finish(token_ids: Sequence[int], max_tokens: int, stop_ids: Collection[int]) -> FinishReason:
     """Infer from the tokens why a response ended, for an engine that does not report it.
 

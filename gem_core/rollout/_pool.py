@@ -108,10 +108,10 @@ class EnvPool:
         missing = []
         if self._max_envs is not None:
             sources = sources[: self._max_envs]
-        there = {kind: len(envs) for kind, envs in self._idle.items()}
+        idle = {kind: len(envs) for kind, envs in self._idle.items()}
         for source in sources:
-            there[source.call] = there.get(source.call, 0) - 1
-            if there[source.call] < 0:
+            idle[source.call] = idle.get(source.call, 0) - 1
+            if idle[source.call] < 0:
                 missing.append(source)
 
         async def build(source: EnvChoice) -> None:

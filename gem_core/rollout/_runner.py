@@ -25,7 +25,7 @@ from gem_core.rollout._limits import MAX_TURNS, EpisodeLimits
 from gem_core.rollout._messages import ChatPolicy
 from gem_core.rollout._policy import EnvPolicy, Policy
 from gem_core.rollout._telemetry import Stepping, start_spans
-from gem_core.rollout._trajectory import Episode, StopReason
+from gem_core.rollout._trajectory import ContextMode, Episode, StopReason
 from gem_core.rollout._turn import Thread, Turn
 
 logger = logging.getLogger(__name__)
@@ -107,13 +107,9 @@ async def run_episode(
     """
     async with ClosedOnError(env) as closing:
         require_one_agent(env, "run_episode")
-        limits.check_limits()
         closing.timeout = limits.step_timeout
-        if limits.max_tokens_per_turn is None and max_total_tokens is None and max_response_tokens is None:
-            raise ConfigError(
-                "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the "
-                "three"
-            )
+        token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
+        episode = start_episode(env, limits, token_limits, context.mode, seed, metadata)
         check_int("max_response_tokens", max_response_tokens, 1, optional=True)
         if context.mode == "messages" and (max_total_tokens is not None or max_response_tokens is not None):
             raise ConfigError(
@@ -121,23 +117,10 @@ async def run_episode(
                 "not have; omit them, because the endpoint has its own limit"
             )
         context.require_images(env, policy)
-        spec = env.spec
-        episode = Episode(
-            env_id=spec.id if spec else "",
-            seed=seed,
-            turns=[],
-            terminated=False,
-            truncated=False,
-            stop_reason="truncated",
-            context_mode=context.mode,
-            env_kwargs=jsonable(spec.kwargs) if spec else {},
-            metadata=jsonable(metadata or {}),
-        )
         named = request_id is not None
         request_id = request_id or uuid.uuid4().hex
         bound: Any = policy.bind(env, request_id, named=named) if hasattr(policy, "bind") else policy
         calls = EnvCalls(env, executor, limits.step_timeout)
-        token_limits = TokenLimits(limits.max_tokens_per_turn, max_total_tokens, max_response_tokens)
         spans = start_spans(episode, request_id)
         failure: BaseException | None = None
         try:
@@ -150,7 +133,7 @@ async def run_episode(
             most_turns = limits.max_turns or (None if grows else MAX_TURNS)
             await _play(episode, observation, steps, dialogue, limits, most_turns, on_turn)
         except (EnvError, DataError) as error:  # DataError: an image that cannot be read
-            _end(episode, "env_error", error=str(error))
+            end_episode(episode, "env_error", error=str(error))
             await closing.close()
         except BaseException as error:
             failure = error
@@ -162,10 +145,40 @@ async def run_episode(
             episode.trainable = episode.error is None and bool(episode.turns)
             if spans is not None:
                 spans.end(failure)
-        if episode.error is not None and log_errors:
-            name = episode.env_id or type(env).__name__
-            logger.warning("episode of %s, seed %s: %s", name, seed, episode.error)
+        if log_errors:
+            log_failure(episode, env)
         return episode
+
+
+def start_episode(
+    env: Env, limits: EpisodeLimits, tokens: TokenLimits, mode: ContextMode, seed: int | None,
+    metadata: Mapping[str, Any] | None,
+) -> Episode:  # fmt: skip
+    """Check the limits, and return an episode without turns; see `run_episode`."""
+    limits.check_limits()
+    if all(limit is None for limit in tokens):
+        raise ConfigError(
+            "max_tokens_per_turn=None requires max_total_tokens or max_response_tokens; set one of the three"
+        )
+    spec = env.spec
+    return Episode(
+        env_id=spec.id if spec else "",
+        seed=seed,
+        turns=[],
+        terminated=False,
+        truncated=False,
+        stop_reason="truncated",
+        context_mode=mode,
+        env_kwargs=jsonable(spec.kwargs) if spec else {},
+        metadata=jsonable(metadata or {}),
+    )
+
+
+def log_failure(episode: Episode, env: Env) -> None:
+    """Log the error of an episode, if it has one."""
+    if episode.error is not None:
+        name = episode.env_id or type(env).__name__
+        logger.warning("episode of %s, seed %s: %s", name, episode.seed, episode.error)
 
 
 async def _play(
@@ -180,21 +193,21 @@ async def _play(
     """Play from the first observation on and fill `episode`; turns before an `EnvError` are kept."""
     error = dialogue.begin(observation)
     if error is not None:
-        _end(episode, "token_budget", error=error)
+        end_episode(episode, "token_budget", error=error)
         return
     while True:
         try:
             answer = await dialogue.answer()
         except ContextFull as full:
-            _end(episode, "token_budget", error=None if episode.turns else str(full))
+            end_episode(episode, "token_budget", error=None if episode.turns else str(full))
             if episode.turns:
                 episode.turns[-1].info["final_obs"] = jsonable(observation)
             return
         except RequestRejected as error:
-            _end(episode, "policy_error", error=str(error))
+            end_episode(episode, "policy_error", error=str(error))
             return
         if answer is None:
-            _end(episode, "empty_response")
+            end_episode(episode, "empty_response")
             return
         cut = answer.finish_reason == "length" and limits.on_length_cut == "invalid"
         said = answer.text if limits.thoughts == "keep" else without_thoughts(answer.text)
@@ -225,11 +238,11 @@ async def _play(
             on_turn(episode.turns[-1])
         observation = result.observation
         if result.terminated:
-            _end(episode, "terminated")
+            end_episode(episode, "terminated")
         elif result.truncated:
-            _end(episode, "truncated")
+            end_episode(episode, "truncated")
         elif len(episode.turns) == most_turns:
-            _end(episode, "max_turns")
+            end_episode(episode, "max_turns")
             if limits.max_turns is None:
                 name = episode.env_id or "an environment without an id"
                 logger.warning("%s did not end within %d turns; set max_turns", name, most_turns)
@@ -238,7 +251,7 @@ async def _play(
                 await asyncio.sleep(0)
             continue
         else:
-            _end(episode, "token_budget")
+            end_episode(episode, "token_budget")
         info["final_obs"] = jsonable(observation)
         return
 
@@ -261,7 +274,8 @@ def _set_thread(episode: Episode) -> None:
         threads[turn.thread] = threads[turn.thread]._replace(returns_to=index)
 
 
-def _end(episode: Episode, reason: StopReason, *, error: str | None = None) -> None:
+def end_episode(episode: Episode, reason: StopReason, error: str | None = None) -> None:
+    """Set why an episode ended, and what that says about its task."""
     episode.stop_reason = reason
     episode.error = error
     episode.terminated = reason == "terminated"

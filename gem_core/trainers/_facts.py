@@ -133,26 +133,6 @@ def unpack_outlines(facts: Iterable[Mapping[str, Any] | None]) -> list[Episode]:
         ]
 
 
-def unpack_played(
-    facts: Sequence[Mapping[str, Any] | None],
-    keys: Sequence[Hashable],
-    episodes: Sequence[Episode],
-    needs: Collection[Need],
-) -> list[EpisodeTurns | None]:
-    """Return the data about the episode of each row that an estimator needs; None for other rows.
-
-    Args:
-        facts: As in `unpack_facts`.
-        keys: Key of the episode of each row.
-        episodes: Result of `unpack_outlines`.
-        needs: What the estimator needs.
-    """
-    first = [key for key, entry in zip(keys, facts, strict=True) if entry and "episode" in entry]
-    turns = [EpisodeTurns.of(episode, needs) for episode in episodes]
-    by_key = dict(zip(first, turns, strict=True))
-    return [by_key[key] if entry else None for key, entry in zip(keys, facts, strict=True)]
-
-
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Pause the garbage collector.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from gem_core.advantages._declaration import Need
 from gem_core.advantages._stats import ReturnStats
 from gem_core.rollout import Episode, episode_metrics
-from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._metrics import evaluation_metrics, without_tokens
 
 
@@ -26,27 +25,6 @@ def pack_outline(episode: Episode, needs: Collection[Need] = ()) -> str:
 def unpack_outline(text: str) -> Episode:
     """Return the episode from the output of `pack_outline`."""
     return Episode.from_dict(json.loads(text))
-
-
-def played_rows(
-    outlines: Iterable[str], keys: Sequence[Hashable], needs: Collection[Need]
-) -> list[EpisodeTurns | None]:
-    """Return the data about the episode of each row that an estimator needs.
-
-    Args:
-        outlines: Result of `pack_outline` in the first row of an episode, and an empty text in others.
-        keys: Key of the episode of each row.
-        needs: What the estimator needs.
-
-    Returns:
-        One entry per row; None for a row of an episode without an outline.
-    """
-    by_key = {
-        key: EpisodeTurns.of(unpack_outline(text), needs)
-        for key, text in zip(keys, outlines, strict=True)
-        if text
-    }
-    return [by_key.get(key) for key in keys]
 
 
 def evaluation_logs(played: Iterable[tuple[str, Episode]], pattern: str) -> dict[str, float]:

@@ -87,6 +87,7 @@ def _specs(
     vec_kwargs: Sequence[Mapping[str, Any]] | None,
 ) -> list[EnvSpec]:
     if isinstance(id_or_ids, (str, EnvSpec)):
+        check_int("num_envs", num_envs, 1, optional=True)
         count = num_envs if num_envs is not None else len(vec_kwargs) if vec_kwargs else 1
         ids: Sequence[str | EnvSpec] = [id_or_ids] * count
     else:

@@ -25,7 +25,6 @@ __all__ = [
     "Retry",
     "Summarize",
     "TimeLimit",
-    "register",
 ]
 
 _WRAPPERS = {

@@ -135,11 +135,11 @@ def at_distance(random: Random, k: int, m: int) -> Sequence[Input]:
 
 def lengths_around(random: Random, k: int, m: int) -> Sequence[Input]:
     """Return lines of words with k letters, one less, and more; some lines without a longer word."""
-    at, above, below, far = (_of_length(random, length) for length in (k, k + 1, k - 1, k + 2))
+    at, above, below, far = (_word(random, length) for length in (k, k + 1, k - 1, k + 2))
     return at, above, f"{below} {at}", f"{at} {far} {below} {above} {at}", f"{above} {far}"
 
 
-def _of_length(random: Random, length: int) -> str:
+def _word(random: Random, length: int) -> str:
     return random.choice(_BY_LENGTH[length])
 
 

@@ -13,9 +13,10 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from gem_core._util.checks import check_bool, check_int
+from gem_core._util.checks import check_int
 from gem_core._util.seeds import derive_rng
 from gem_core.errors import ConfigError
+from gem_envs._base import check_bool
 from gem_envs._generated.program_inputs import text_of
 from gem_envs._generated.program_tasks import TASKS, ProgramTask
 from gem_envs.data import GeneratedRows

@@ -20,8 +20,9 @@ from reasoning_gym.composite import DatasetSpec
 
 from gem_core import Info
 from gem_core._core import ResetOptions, ResetResult, StepResult
-from gem_core._util.checks import check_bool, check_int
+from gem_core._util.checks import check_int
 from gem_core.errors import ConfigError, EnvError
+from gem_envs._base import check_bool
 from gem_envs._rg import trusted
 from gem_envs._rg.generators import own_generators, uses_global_generators
 from gem_envs._rg.labels import corrected, label

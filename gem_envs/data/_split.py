@@ -12,9 +12,10 @@ import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, get_args, overload
 
 from gem_core._core import Split
+from gem_core._util.checks import check_choice
 
 EVAL_SHARE = 8
 """One in this many items is for evaluation."""
@@ -28,7 +29,7 @@ class ItemSplit(NamedTuple):
 
     def of(self, split: Split) -> Sequence[int]:
         """Return the items of a split."""
-        return self.train if split == "train" else self.eval
+        return self.train if check_choice("split", split, get_args(Split)) == "train" else self.eval
 
 
 def is_eval_item(text: str) -> bool:
@@ -80,6 +81,7 @@ def undivided(size: int, eval_only: bool, split: Split) -> range:
         eval_only: Whether all items are for evaluation only; otherwise all are for training.
         split: The requested split.
     """
+    check_choice("split", split, get_args(Split))
     return range(size if eval_only == (split == "eval") else 0)
 
 

@@ -75,7 +75,7 @@ def _same_values(answer: Tree, reference: Tree) -> bool | None:
         if a is None or b is None:
             continue
         if same_number(a, b) is False:  # a difference at mixed signs only may come from branch cuts
-            if _of_whole_numbers(answer) or _of_whole_numbers(reference):
+            if _takes_whole_numbers(answer) or _takes_whole_numbers(reference):
                 return _same_for_whole_numbers(answer, reference)
             return False if point < 2 and not (_doubtful(answer) or _doubtful(reference)) else None
         settled += 1
@@ -85,7 +85,7 @@ def _same_values(answer: Tree, reference: Tree) -> bool | None:
                 return equal
         if point == 1 and settled == 2 and not (_branching(answer) or _branching(reference)):
             return True
-    if not settled and (_of_whole_numbers(answer) or _of_whole_numbers(reference)):
+    if not settled and (_takes_whole_numbers(answer) or _takes_whole_numbers(reference)):
         return _same_for_whole_numbers(answer, reference)
     if valued and not settled and not has_variable(answer):  # 1/0, or a number too large to be the reference
         return False
@@ -246,7 +246,7 @@ _WHOLE = frozenset("nkmN")
 """Variables that usually stand for whole numbers."""
 
 
-def _of_whole_numbers(tree: Tree) -> bool:
+def _takes_whole_numbers(tree: Tree) -> bool:
     r"""Return whether an expression treats a variable as a whole number: ``n!``, ``(-1)^n``."""
     kind = tree[0]
     if kind == "f" and tree[1] in ("!", "!!", "binom"):
@@ -256,7 +256,7 @@ def _of_whole_numbers(tree: Tree) -> bool:
     if kind == "^" and names(tree[2]) and names(tree[2]) <= _WHOLE and not has_variable(tree[1]):
         base = evaluate(tree[1], 0)
         return not isinstance(base, Fraction) or base < 0
-    return any(map(_of_whole_numbers, children(tree)))
+    return any(map(_takes_whole_numbers, children(tree)))
 
 
 def _same_for_whole_numbers(answer: Tree, reference: Tree) -> bool | None:

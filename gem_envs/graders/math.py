@@ -22,6 +22,7 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from gem_core._util.checks import expected
 from gem_envs._text import undecorated
 from gem_envs.graders._choices import ChosenOption, choice
 from gem_envs.graders._equality import marked_as_rounded
@@ -73,8 +74,12 @@ def judge(answer: str, reference: str, *, symbolic: bool = True, rounded: bool =
             reference after rounding to its decimals, so that 3.14159 and ``\\pi`` match 3.14.
 
     Raises:
+        ConfigError: `answer` or `reference` is not a text.
         MissingDependency: `symbolic` is set, and math-verify is needed but not installed.
     """
+    for name, text in (("answer", answer), ("reference", reference)):
+        if not isinstance(text, str):
+            raise expected(name, text, "a text in LaTeX or plain")
     answer, reference = answer.strip(), reference.strip()
     if answer == reference:
         return MathVerdict(bool(answer), "text" if answer else "undecided")

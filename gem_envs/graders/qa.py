@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
+from gem_core._util.checks import expected
+
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _KEPT_FORMS = ("<super>", "<sub>", "<fraction>")
@@ -44,7 +46,14 @@ def exact_match(answer: str, references: Iterable[str]) -> bool:
     """Return whether the answer equals one of the references after normalization.
 
     A text that normalization would empty ("A", "?") is compared literally, in any case and form of Unicode.
+
+    Raises:
+        ConfigError: `answer` is not a text, or `references` is one text instead of a list.
     """
+    if not isinstance(answer, str):
+        raise expected("answer", answer, "a text")
+    if isinstance(references, str):
+        raise expected("references", references, "a list of texts")
     short = _normalize(answer)
     plain = _folded(answer).strip()
     return any(

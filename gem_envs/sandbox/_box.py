@@ -75,7 +75,7 @@ class BoxLimits:
     processes: int = 512
     open_files: int = 4096
 
-    def of_process(self) -> dict[str, int]:
+    def process_limits(self) -> dict[str, int]:
         """Return the limits that the kernel knows, by name."""
         return {
             "RLIMIT_CORE": 0,
@@ -155,7 +155,7 @@ class Box:
             "disk_bytes": size.disk_bytes,
             "files": size.files,
             "result_bytes": size.result_bytes,
-            "limits": size.of_process(),
+            "limits": size.process_limits(),
         }
         self._given, self._stdin = dict(files or {}), stdin
         self._open: list[IO[bytes]] = []

@@ -113,7 +113,7 @@ class ContainerBox:
 
     async def _start(self) -> None:
         processes = self._container.inside(_program_limits(self._limits)).processes
-        request = {**self._request, "limits": replace(self._limits, processes=processes).of_process()}
+        request = {**self._request, "limits": replace(self._limits, processes=processes).process_limits()}
         code = "\n".join((_GUEST / name).read_text("utf-8") for name in ("foreign.py", "agent.py"))
         pipe = asyncio.subprocess.PIPE
         try:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gem_core._util.checks import expected
 from gem_core._util.places import Places
 from gem_core.errors import SandboxError
 from gem_envs.sandbox._limits import ISOLATED, ProgramLimits
@@ -54,6 +55,11 @@ class Program:
     files: Mapping[str, bytes]
     fetch: Sequence[str]
     limits: ProgramLimits
+
+    def __post_init__(self) -> None:
+        for name in ("code", "stdin"):
+            if not isinstance(getattr(self, name), str):
+                raise expected(name, getattr(self, name), "a text")
 
     def encoded(self) -> tuple[bytes, bytes]:
         """Return the code and the standard input in UTF-8, lone surrogates included."""

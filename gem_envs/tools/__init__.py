@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Tools",
-    "register_tools",
 ]
 
 # name, entry point, required extra of gem-core

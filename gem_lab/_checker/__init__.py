@@ -31,6 +31,7 @@ import gem_lab._checker.trust_rules
 import gem_lab._checker.truth_rules  # noqa: F401
 from gem_core import Env, EnvSpec, make
 from gem_core._core import require_one_agent
+from gem_core._util.checks import check_names, expected
 from gem_core._util.entry_points import is_file
 from gem_core._util.messages import error_line
 from gem_core.errors import CheckFailed, ConfigError, DataError, MissingDependency, SandboxError, ServiceError
@@ -112,11 +113,10 @@ def check_env(
         OSError: This machine has no space, memory, or process left for the check.
         FileNotFoundError: A rule is broken, and the working directory or the environment's file is gone.
     """
-    unknown = set(rules or ()) - {rule.name for rule in RULES}
-    if unknown:
-        raise ConfigError(
-            f"unknown rules {sorted(unknown)}. Available: {', '.join(rule.name for rule in RULES)}"
-        )
+    names = [rule.name for rule in RULES]
+    check_names(rules or (), names, kind="rule")
+    if rules is not None and not rules:
+        raise expected("rules", rules, f"one or more of {', '.join(names)}", optional=True)
     subject = _subject(env, seeds, max_turns, patience, kwargs)
     _require_surroundings(subject)
     if actions is not None:

@@ -25,10 +25,10 @@ def fingerprint(env: Env, seeds: Iterable[int] = range(SEEDS)) -> str:
         env: Environment, which is reset and left in an arbitrary state.
         seeds: Random seeds of the episodes.
     """
-    return "".join(_of_seed(env, seed) for seed in seeds)
+    return "".join(_digest(env, seed) for seed in seeds)
 
 
-def _of_seed(env: Env, seed: int) -> str:
+def _digest(env: Env, seed: int) -> str:
     import hashlib  # loads OpenSSL
 
     players: tuple[Callable[[], str | None], ...] = (env.oracle_action, env.sample_random_action)

@@ -6,6 +6,7 @@ import errno
 import itertools
 import json
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from gem_core import Env, EnvSpec, Wrapper
 from gem_core._util.messages import error_line
-from gem_core._util.threads import is_thread_limit
 from gem_core.errors import SandboxError
 
 _ROOT = Path(__file__).parents[2]
@@ -303,3 +303,11 @@ def place(error: BaseException) -> str:
         return ""
     frame = (own or frames)[-1]
     return f" ({Path(frame.filename).name}:{frame.lineno} in {frame.name})"
+
+
+def is_thread_limit(error: BaseException) -> bool:
+    """Return whether the system refused to start a thread, which Python reports as no OSError."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code is threading.Thread.start.__code__

@@ -87,7 +87,7 @@ def _report(argv: Sequence[str] | None, signals: list[int]) -> int:
         _console.note(f"error: {error_text(error)}{_hint(error)}")
         return MISTAKE
     except RuntimeError as error:
-        from gem_core._util.threads import is_thread_limit
+        from gem_lab._checker.subject import is_thread_limit
 
         if not is_thread_limit(error):
             raise

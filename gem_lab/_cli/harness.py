@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def report_lines(report: HarnessReport) -> list[str]:
     """Return the report as lines of at most 80 columns."""
-    of = report.recognized + report.spliced + sum(report.foreign.values())
+    answers = report.recognized + report.spliced + sum(report.foreign.values())
     spliced = f", {report.spliced} of them in a rewritten history" if report.spliced else ""
     facts = [
         ("harness", report.name),
@@ -66,7 +66,7 @@ def report_lines(report: HarnessReport) -> list[str]:
         ("tools", f"{len(report.tools)}: {', '.join(report.tools)}" if report.tools else "none"),
         ("no effect", ", ".join(report.unserved) or "none of its parameters"),
         ("changes", _counted(report.changes) or "nothing in what the model said"),
-        ("recognized", f"{report.recognized + report.spliced} of {of} answers{spliced}"),
+        ("recognized", f"{report.recognized + report.spliced} of {answers} answers{spliced}"),
         *(("", f"not sampled: {text!r}") for text in [*report.foreign][:_MOST]),
         ("rows of tokens", f"{len(report.rows)}, {'exact' if report.exact else 'NOT what was sampled'}"),
         *(("", why) for why in report.rows[1 : _MOST + 1]),

@@ -69,10 +69,9 @@ class {name}(TurnBasedEnv[int]):
 
 _TOOL_ENV = r'''"""{name}: add up prices that only a tool knows; looking up a needed price earns a reward."""
 
-from gem_core import Env
-from gem_envs._text import boxes
-from gem_envs.text import integer
 from gem_chat.tools import Tool, ToolResult
+from gem_core import Env
+from gem_envs.text import integer, last_boxed
 from gem_envs.tools import Tools
 
 ITEMS = ("apples", "bread", "cheese", "dates", "eggs")
@@ -120,7 +119,7 @@ class {name}Task(Env):
         """Take a response without a tool call, which is the answer and ends the episode."""
         self.require_reset()
         self.end_episode()
-        answer = next((number for box in boxes(action) if (number := integer(box)) is not None), None)
+        answer = integer(last_boxed(action) or "")
         success = answer == sum(self.prices[item] for item in self.wanted)
         info = {{"invalid": "format" if answer is None else None, "success": success}}
         reward = self.format_error_reward if answer is None else 0.8 * success

@@ -49,7 +49,7 @@ def _grade(batch: dict[str, Any], estimator: GradedEstimator) -> ExactGrade:
     except Exception:  # whatever it raises, it does not train on wrong numbers
         return "refused"
     live = [n for n, episode in enumerate(batch["episodes"]) if not episode["failed"]]
-    exact = [[float(Fraction(value)) for value in of] for of in batch["advantages"][estimator.kind]]
+    exact = [[float(Fraction(value)) for value in turns] for turns in batch["advantages"][estimator.kind]]
     scale = float(np.std(np.concatenate(exact))) or 1.0 if estimator.scaled else 1.0
     wanted = torch.zeros(rows.mask.shape, dtype=torch.float64)
     for row, (episode, turns) in enumerate(zip(rows.episodes, rows.turns, strict=True)):

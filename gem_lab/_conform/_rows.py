@@ -97,10 +97,13 @@ class ExactRows:
         Args:
             values: For each episode, the values of its turns; unused if it failed.
         """
-        of = dict(zip(dict.fromkeys(self.episodes), values, strict=True))
+        known = dict(zip(dict.fromkeys(self.episodes), values, strict=True))
         rows = zip(self.episodes, self.turns, self.turn_ids, strict=True)
         return torch.stack(
-            [torch.tensor([*(of[episode][turn] for turn in turns), 0.0])[ids] for episode, turns, ids in rows]
+            [
+                torch.tensor([*(known[episode][turn] for turn in turns), 0.0])[ids]
+                for episode, turns, ids in rows
+            ]
         )
 
 

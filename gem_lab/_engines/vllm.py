@@ -10,18 +10,20 @@ from typing import Any
 from gem_core._util.seeds import derive_int
 from gem_core.errors import ModelError
 from gem_core.rollout import Generation
-from gem_core.rollout._policy import reported_finish
 from gem_lab._engines.draws import Draws
 
 
 def vllm_generation(output: Any) -> Generation:
-    """Convert a vLLM `RequestOutput`, which must hold one sample, to a generation."""
+    """Convert a vLLM `RequestOutput`, which must hold one sample, to a generation.
+
+    Only "stop" means that the response is complete. An aborted response counts as cut.
+    """
     (sample,) = output.outputs
     ids = list(sample.token_ids)
     logprobs = None
     if sample.logprobs is not None:
         logprobs = [float(step[token].logprob) for token, step in zip(ids, sample.logprobs, strict=True)]
-    return Generation(ids, logprobs, reported_finish(sample.finish_reason))
+    return Generation(ids, logprobs, "stop" if sample.finish_reason == "stop" else "length")
 
 
 class VllmPolicy:

@@ -105,13 +105,13 @@ class Adjustment:
         _, rows, actions = raw.shape
         half = len(raw) // 2
         parts = [part.transpose(1, 0, 2) for part in (raw[:half], raw[half:])]
-        coefficients = [of.coefficients(part) for of, part in zip(self._halves, parts, strict=True)]
+        coefficients = [fit.coefficients(part) for fit, part in zip(self._halves, parts, strict=True)]
         blocks, own = [], []
-        for of, part, mine, other in zip(self._halves, parts, coefficients, coefficients[::-1], strict=True):
-            adjusted = part - (of.controls @ other[..., None]).reshape(part.shape)
+        for fit, part, mine, other in zip(self._halves, parts, coefficients, coefficients[::-1], strict=True):
+            adjusted = part - (fit.controls @ other[..., None]).reshape(part.shape)
             flat = adjusted.transpose(1, 0, 2).reshape(-1, rows * actions)
             blocks += [block.mean(0) for block in np.array_split(flat, min(BLOCKS // 2, len(flat)))]
-            own.append((part.mean(1) - (of.means @ mine[..., None])[..., 0]).ravel())
+            own.append((part.mean(1) - (fit.means @ mine[..., None])[..., 0]).ravel())
         flat = raw.reshape(len(raw), -1)
         sizes = np.linalg.norm(flat, axis=1)
         scale = sizes * np.linalg.norm(exact)

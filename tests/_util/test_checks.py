@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gem_core._util.checks import check_bool, check_choice, check_int, check_names, check_number
+from gem_core._util.checks import check_choice, check_int, check_names, check_number
 from gem_core.errors import ConfigError
+from gem_envs._base import check_bool
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def defined(name: str, data: dict[str, Any], gamma: float, **options: Any) -> li
     if name == "gdpo":
         sums = [0.0] * len(rewards)
         for index in range(2):
-            of = [returns(episode[:, index], gamma)[0] for episode in data["reward_components"]]
+            parts = [returns(episode[:, index], gamma)[0] for episode in data["reward_components"]]
             weight = options.get("component_weights", [1, 1])[index]
-            sums = [sums[row] + weight * scaled(of[row], group_of(row, of)) for row in rows]
+            sums = [sums[row] + weight * scaled(parts[row], group_of(row, parts)) for row in rows]
         return repeated([scaled(sums[row], sums) for row in rows])
     if name == "mt_grpo":
         result = []
@@ -303,8 +303,8 @@ def test_advantages_do_not_depend_on_the_rows(name: str, options: dict[str, Any]
             components[at, end - 1] = torch.from_numpy(data["reward_components"][episode][turn])
             start = end + int(random.integers(0, 2))  # 0: the next turn is adjacent
         for need, entries in per_row.items():
-            of_episode = data[need][episode]
-            entries.append([of_episode[turn] for turn in turns] if need == "state_keys" else of_episode)
+            value = data[need][episode]
+            entries.append([value[turn] for turn in turns] if need == "state_keys" else value)
     given = {**per_row, "values": values, "reward_components": components}
     needs = [need for need in get_estimator(name).needs_with(options) if need != "lengths"]
     result = by_episode(
@@ -390,7 +390,7 @@ def test_the_options_of_the_standard_deviation_have_an_effect(name: str, options
 
     def largest(**further: Any) -> float:
         result = numpy_form(name, data, 0.9, **options, **further)
-        return float(max(np.abs(of_episode).max() for of_episode in result))
+        return float(max(np.abs(episode).max() for episode in result))
 
     assert largest(min_std=1e6) == 0.0
     assert 0.0 < largest(eps=10.0, min_std=0.0) < largest(eps=1.0, min_std=0.0) < largest()

@@ -53,13 +53,13 @@ def test_returns_by_hand(threads: Threads, rewards: list[int], returns: list[flo
 @pytest.mark.parametrize("threads", [SUB_AGENT, COMPACTION, REJECTED, BACKGROUND, PARALLEL, APART])
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
 def test_every_reward_counts_once_in_the_score(threads: Threads, gamma: float) -> None:
-    of_turns, of_score = threads.coefficients(gamma)
-    assert (of_score <= 1).all()
-    assert (of_score > 0).all() or gamma == 0.0
+    turn_weights, score_weights = threads.coefficients(gamma)
+    assert (score_weights <= 1).all()
+    assert (score_weights > 0).all() or gamma == 0.0
     if gamma == 1.0:
-        assert of_score.tolist() == [1.0] * len(threads.of)
-    assert (np.diag(of_turns) == 1).all()
-    assert (of_turns <= 1).all()
+        assert score_weights.tolist() == [1.0] * len(threads.of)
+    assert (np.diag(turn_weights) == 1).all()
+    assert (turn_weights <= 1).all()
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_an_episode_counts_once_whatever_its_threads(name: str) -> None:
     found = estimator(with_threads(REWARDS, [SUB_AGENT, None, None]), **GROUPS)
     wanted = estimator([[15.0], [4.0], [2.0]], **GROUPS)
     assert [one.tolist() for one in found] == [
-        pytest.approx([float(of_episode[0])] * len(turns))
-        for of_episode, turns in zip(wanted, REWARDS, strict=True)
+        pytest.approx([float(episode[0])] * len(turns))
+        for episode, turns in zip(wanted, REWARDS, strict=True)
     ]
 
 

@@ -305,7 +305,7 @@ def test_forms_of_the_argument() -> None:
         check_env(Sound(), limit=2)
     with pytest.raises(ConfigError, match="env=3: expected an id"):
         check_env(3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown rules"):
+    with pytest.raises(ConfigError, match="unknown rule "):
         check_env(Sound, rules=["tidiness"])
     with pytest.raises(ConfigError, match=r"seeds=\(\): expected at least one seed"):
         check_env(Sound, seeds=())

@@ -14,6 +14,8 @@ from gem_core import EnvSpec, make_vec
 from gem_core.errors import ConfigError
 from gem_core.tasks import EnvChoice, make_tasks
 from gem_lab import check_env, main
+from gem_lab._cli.new import _KINDS
+from tests.test_public import PRIVATE
 
 
 @pytest.fixture
@@ -75,6 +77,12 @@ def test_a_package_registers_its_environment(tmp_path, monkeypatch, capsys):
     compile((folder / "test_warm_cold.py").read_text(), "test_warm_cold.py", "exec")
     for name in ("warm_cold", "warm_cold.env"):
         monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_new_environment_imports_public_names_only(kind):
+    assert "import" in _KINDS[kind][0]
+    assert not PRIVATE.search(_KINDS[kind][0])
 
 
 def test_nothing_is_overwritten(file_id, capsys):

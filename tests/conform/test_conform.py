@@ -71,7 +71,7 @@ def test_gem_cores_estimators_are_right() -> None:
     grades = grade_estimators(own_estimators())
     assert len(grades) == 4
     assert len(read_batches()) == 17
-    assert {found for of_batch in grades.values() for found in of_batch.values()} == {"right"}
+    assert {found for batches in grades.values() for found in batches.values()} == {"right"}
 
 
 def by_row(rows: ExactRows) -> torch.Tensor:

@@ -230,7 +230,7 @@ def task_seed(token_ids: Sequence[int], tokenizer: Any) -> int:
 
 
 def gradient_difference(
-    update: Update, core: Record, model: Any, factor: float = 1.0, *, of_means: bool = False
+    update: Update, core: Record, model: Any, factor: float = 1.0, *, episode_means: bool = False
 ) -> float:
     """Return |gradient - reference| / |reference|, with the reference trainer's gradient on `core`.
 
@@ -239,11 +239,11 @@ def gradient_difference(
         core: Expected inputs of the step.
         model: Model of the same architecture, in float32.
         factor: Known factor of the trainer's objective relative to the mean over tokens.
-        of_means: Whether it is a mean over episodes of the means over their tokens.
+        episode_means: Whether it is a mean over episodes of the means over their tokens.
     """
     load_weights(model, update.weights)
     episodes = [episode_of(played) for played in core.episodes if played.trainable]
-    if of_means:
+    if episode_means:
         tokens = sum(episode.num_response_tokens for episode in episodes)
         for episode in episodes:
             for turn in episode.turns:

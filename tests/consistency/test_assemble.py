@@ -64,7 +64,7 @@ def test_a_mean_over_rows_equals_a_mean_over_episodes_with_factors_only(weighted
     rows = [row for _, row in pairs]
     weights = [parameter.detach().clone() for parameter in model.parameters()]
     gradient = assemble.gradient_difference(
-        Update(rows, weights, mean_of_row_means(model, rows)), core, model, of_means=True
+        Update(rows, weights, mean_of_row_means(model, rows)), core, model, episode_means=True
     )
     carried = [
         (rows_of(played)[0].prompt + rows_of(played)[0].response if played.trainable else [], outline(played))

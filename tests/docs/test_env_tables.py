@@ -137,16 +137,16 @@ def test_recorded_results_describe_the_current_environments(kind: str) -> None:
 
 
 def test_a_fingerprint_depends_on_the_items_and_the_rewards(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(seeds: range = range(2), **kwargs: Any) -> str:
+    def found(seeds: range = range(2), **kwargs: Any) -> str:
         return fingerprint(gem_core.make("math:Arithmetic-v0-easy", **kwargs), seeds)
 
-    assert of() == of()
-    assert len(of()) == 2 * WIDTH
-    assert of(range(1)) == of()[:WIDTH]
-    assert of(split="test") != of()
+    assert found() == found()
+    assert len(found()) == 2 * WIDTH
+    assert found(range(1)) == found()[:WIDTH]
+    assert found(split="test") != found()
     env = gem_core.make("math:Arithmetic-v0-easy")
     monkeypatch.setattr(env.unwrapped, "grade", lambda answer, row: Graded(0.5, ""))
-    assert fingerprint(env, range(2)) != of()
+    assert fingerprint(env, range(2)) != found()
 
 
 def test_measured_floors_come_from_the_best_player(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gem_core.advantages import get_estimator
+from gem_core.advantages._declaration import NEEDS
 from gem_core.errors import ConfigError
 from gem_core.trainers import read_estimator
 from gem_lab import load_trainer
@@ -34,6 +35,13 @@ def test_every_estimator_has_a_row_of_its_definition() -> None:
             f"write a row for `{name}` in the table of docs/concepts/rebn.md, section 'Other estimators': "
             "its advantage of a turn, needs, source, and when to use it"
         )
+
+
+def test_every_need_is_described() -> None:
+    lines = PAGE.read_text("utf-8").splitlines()
+    for need, meaning in NEEDS.items():
+        row = f"| `{need}` | {meaning} |"
+        assert row in lines, f"write `{row}` in {PAGE.relative_to(ROOT)}, section 'Your own estimator'"
 
 
 def test_a_cell_is_what_the_plugin_accepts() -> None:

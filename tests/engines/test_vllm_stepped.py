@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gem_core._util.waiting import within
-from gem_lab._engines.vllm import SteppedVllmPolicy
+from gem_lab._engines.vllm import SteppedVllmPolicy, vllm_generation
 
 
 class StubEngine:
@@ -184,3 +184,9 @@ def test_all_episodes_that_are_canceled_leave_an_empty_engine() -> None:
     asyncio.run(main())
     assert engine.steps >= 1
     assert not engine.open
+
+
+@pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("abort", "length")])
+def test_only_stop_is_a_response_that_ended(reason: str, finish: str) -> None:
+    sample = SimpleNamespace(token_ids=[1], logprobs=None, finish_reason=reason)
+    assert vllm_generation(SimpleNamespace(outputs=[sample])).finish_reason == finish

@@ -11,7 +11,7 @@ import pytest
 from gem_core.errors import ConfigError, TraceError
 from gem_core.images import image_part, text_part
 from gem_core.rollout import Episode, Turn
-from gem_core.rollout._policy import inferred_finish, reported_finish
+from gem_core.rollout._policy import inferred_finish
 from gem_core.rollout._rows import RowSplit, masked_row, turn_ids_of
 from gem_core.rollout._turn import Prompts
 
@@ -242,12 +242,6 @@ def test_turn_ids_take_the_smallest_type(turns: int, dtype: type) -> None:
     ids = turn_ids_of([([(n, n + 1) for n in range(turns)], 0), ((), 0)], turns)
     assert ids.dtype == dtype
     assert ids.tolist() == [[*range(turns)], [-1] * turns]
-
-
-@pytest.mark.parametrize(("reason", "finish"), [("stop", "stop"), ("length", "length"), ("abort", "length")])
-def test_only_stop_is_a_response_that_ended(reason: str, finish: str) -> None:
-    assert reported_finish(reason) == finish
-    assert reported_finish(None) == "length"
 
 
 @pytest.mark.parametrize(

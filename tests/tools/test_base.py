@@ -84,7 +84,7 @@ def test_mistakes_are_reported_in_one_line():
         make_tools(Named(""))
     with pytest.raises(ConfigError, match="already registered"):
         register_tool("counter", two)
-    with pytest.raises(ConfigError, match="not of the form"):
+    with pytest.raises(ConfigError, match="entry point 'no_colon': expected 'module:attribute'"):
         register_tool("other", "no_colon")
     register_tool("needy", "package_that_is_not_there:Tool", extra="search")
     with pytest.raises(MissingDependency, match=r"pip install 'gem-core\[search\]'"):

@@ -292,7 +292,8 @@ def test_one_id_is_one_env_and_a_str_is_one_id() -> None:
     ("given", "message"),
     [
         ({"num_envs": 3, "id_or_ids": [SCRIPTED]}, "num_envs=3: expected None or 1"),
-        ({"num_envs": 0}, "at least one"),
+        ({"num_envs": 0}, "num_envs=0: expected a whole number of at least 1"),
+        ({"id_or_ids": []}, "at least one"),
         ({"num_envs": 2, "vec_kwargs": [{}]}, "vec_kwargs of length 1: expected 2"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": 1.0, "backend": "inline"}, "inline"),

@@ -140,8 +140,8 @@ def test_a_summary_is_a_thread_between_two_turns() -> None:
     assert [turn.thread for turn in episode.turns] == [0, 1, 0, 2, 0]
     assert episode.threads == {1: Thread(0, 2), 2: Thread(2, 4)}
     threads = Threads(tuple(turn.thread for turn in episode.turns), episode.threads)
-    (of_turns,) = returns(with_threads([[0.0, 0.0, 0.0, 0.0, 1.0]], [threads]), gamma=0.5)
-    assert list(of_turns) == [0.25, 0.5, 0.5, 1.0, 1.0]
+    (gs,) = returns(with_threads([[0.0, 0.0, 0.0, 0.0, 1.0]], [threads]), gamma=0.5)
+    assert list(gs) == [0.25, 0.5, 0.5, 1.0, 1.0]
     assert len(episode.rows()) == 5
 
 

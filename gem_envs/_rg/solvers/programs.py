@@ -118,11 +118,11 @@ def solve_caesar_cipher(prompt: str) -> str:
     cipher = find(r"cipher text: (.*?)\. Provide only", prompt)[1]
     if len(cipher.split()) < 3:
         raise UnknownPrompt(f"too short: {cipher!r}")
-    return max((_shifted(cipher, by) for by in range(26)), key=_likelihood)
+    return max((_shifted(cipher, shift) for shift in range(26)), key=_likelihood)
 
 
-def _shifted(text: str, by: int) -> str:
-    return "".join(chr((ord(c) - ord("A") + by) % 26 + ord("A")) if "A" <= c <= "Z" else c for c in text)
+def _shifted(text: str, shift: int) -> str:
+    return "".join(chr((ord(c) - ord("A") + shift) % 26 + ord("A")) if "A" <= c <= "Z" else c for c in text)
 
 
 def _likelihood(text: str) -> float:

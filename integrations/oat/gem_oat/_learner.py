@@ -149,8 +149,8 @@ class Learner(PPOLearner):  # type: ignore[misc]
         if not self._choice.estimator.uses_stats:
             stats = ReturnStats().merge(*(ReturnStats.from_wire(wire) for _, wire, _ in ranks))
         everything = [episode for episodes, _, _ in ranks for episode in episodes]
-        of_sources = self._ledger.close_step(f"step {self.steps}", *split_by_source(everything))
-        return batch_metrics(everything, stats) | of_sources
+        source_metrics = self._ledger.close_step(f"step {self.steps}", *split_by_source(everything))
+        return batch_metrics(everything, stats) | source_metrics
 
     def eval_and_log(self, train_info: dict[str, float], eval: bool = False, save: bool = False) -> None:
         """Evaluate, save, and log as Oat does, and add the progress to a checkpoint."""

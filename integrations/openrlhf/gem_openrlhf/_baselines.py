@@ -55,14 +55,14 @@ def failures_left_out(args: Any, experiences: list[Any], valid: torch.Tensor) ->
     def penalize_and_subtract(experiences: list[Any], args: Any) -> None:
         penalize(experiences, args)
         rewards.extend(experience.rewards.float() for experience in experiences)
-        of_prompts, counted = (part[order].view(-1, samples) for part in (torch.cat(rewards), valid))
-        values, std = subtract_baselines(of_prompts, counted, leave_one_out=name == "rloo")
+        scores, counted = (part[order].view(-1, samples) for part in (torch.cat(rewards), valid))
+        values, std = subtract_baselines(scores, counted, leave_one_out=name == "rloo")
         if name == "reinforce":
-            values = of_prompts * counted
+            values = scores * counted
         elif name == "group_norm":
             values = values / (std + 1e-9)
         elif name == "flash_reinforce":
-            values, _ = subtract_baselines(of_prompts.view(1, -1), counted.view(1, -1))
+            values, _ = subtract_baselines(scores.view(1, -1), counted.view(1, -1))
         for experience, part in zip(experiences, in_rows(values), strict=True):
             experience.rewards = part
         spreads.extend(in_rows(std.expand(-1, samples)))

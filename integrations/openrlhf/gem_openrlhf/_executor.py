@@ -82,9 +82,9 @@ class GemExecutor(AgentExecutorBase):  # type: ignore[misc]
         self, options: Mapping[str, Any] | None = None, others: AgentExecutorBase | None = None
     ) -> None:
         self.options = GemOptions.from_environment() if options is None else GemOptions.load(options)
-        of_trainer = GemOptions.from_environment()  # whatever `options` is
-        self._needs = of_trainer.needs
-        self._several_rows = of_trainer.takes_rows and _hooks.is_set_up()
+        trainer_options = GemOptions.from_environment()  # whatever `options` is
+        self._needs = trainer_options.needs
+        self._several_rows = trainer_options.takes_rows and _hooks.is_set_up()
         if not self._several_rows:
             self.options.reject_rows(f"{ONE_ROW}, and pass this option to gem_openrlhf.train_ppo_ray")
         self._player: EpisodePlayer | None = None

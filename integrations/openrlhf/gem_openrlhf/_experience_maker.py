@@ -90,7 +90,7 @@ class GemExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for experience in experiences:
             _clear_means(experience)
         name, stats = self.advantage_estimator, None
-        kinds = {row is not None for row, on in zip(rows, trained, strict=True) if on}
+        kinds = {row is not None for row, used in zip(rows, trained, strict=True) if used}
         if name == "gae" and len(kinds) > 1:
             raise ConfigError(GAE_OF_BOTH)
         if name in estimator_names() or (name == "gae" and True in kinds):
@@ -226,8 +226,8 @@ def _clear_means(experience: Any) -> None:
 
 def _whiten(advantages: torch.Tensor, mask: torch.Tensor, *, scale: bool) -> torch.Tensor:
     """Return advantages with mean 0 and, if `scale`, variance 1 over action tokens, like OpenRLHF's GAE."""
-    values, on = advantages.double().flatten(), (mask != 0).flatten()
-    centered = masked_normalize(values, on, dim=0) if scale else (values - masked_mean(values, on)) * on
+    values, kept = advantages.double().flatten(), (mask != 0).flatten()
+    centered = masked_normalize(values, kept, dim=0) if scale else (values - masked_mean(values, kept)) * kept
     whitened: torch.Tensor = centered.view_as(advantages).float()
     return whitened
 
@@ -241,10 +241,10 @@ def _count_sources(
 ) -> dict[str, float]:
     """Return the metrics of a ledger for the rows of a batch; `trained`: which rows have an action token."""
     played, lost = [], []
-    for label, row, on in zip(labels, rows, trained, strict=True):
+    for label, row, sampled in zip(labels, rows, trained, strict=True):
         if row is not None and row.episode is None:
             continue  # not the first row of its episode
-        if on:
+        if sampled:
             played.append(source_of(label))
         else:
             episode = row and row.episode

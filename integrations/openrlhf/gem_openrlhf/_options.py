@@ -24,7 +24,7 @@ from gem_core.trainers._options import RowOptions, option_at, reject_changed, re
 from gem_core.trainers._weights import RowAverage
 from gem_openrlhf import _SUPPORTED
 
-OF_OPENRLHF = ("estimator", "remote_url")
+OPENRLHF_FLAGS = ("estimator", "remote_url")
 """Options that have flags in OpenRLHF."""
 GAMMA = "--algo.advantage.gamma"
 VARIABLE = "GEM_OPENRLHF"

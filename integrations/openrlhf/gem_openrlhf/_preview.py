@@ -68,16 +68,16 @@ def _sources(split: Split, text: str | None, args: Any, options: GemOptions) -> 
     limit = args.data.max_samples
     rows = [row for file in files if file not in unread for row in _rows(file, split, args)[:limit]]
     tasks = tasks_beside(envs, split, len(rows) if files else None, args.train.seed) if envs else []
-    of_envs = [_Row("", EnvChoice.of(task).label, task) for task in tasks]
+    env_rows = [_Row("", EnvChoice.of(task).label, task) for task in tasks]
     check_tasks(
-        ((row.place, row.task) for row in [*rows, *of_envs] if row.task is not None),
+        ((row.place, row.task) for row in [*rows, *env_rows] if row.task is not None),
         options.wrappers,
         no_images=lambda: images_unsupported(args),
         for_training=split == "train",
     )
-    used = spread(rows, of_envs)[:limit]
+    used = spread(rows, env_rows)[:limit]
     kept = {row.source for row in used}
-    sources = dict.fromkeys(row.source for row in [*rows, *of_envs])
+    sources = dict.fromkeys(row.source for row in [*rows, *env_rows])
     if lost := " and ".join(source for source in sources if source not in kept):
         raise ConfigError(
             f"--data.max_samples {limit} leaves no row of {lost}: OpenRLHF uses the first {limit} rows of "
@@ -118,15 +118,15 @@ def _row(place: str, row: Any, args: Any) -> _Row:
             f"{place}: no column {args.data.input_key!r}, only {found}; set --data.input_key to the column "
             "of the prompts"
         )
-    of_task = [name for name, value in row.items() if isinstance(value, str) and names_task(value)]
-    if of_task and not agent:
-        raise ConfigError(f"{place}: nothing plays this task; add {OUR_AGENT} --data.label_key {of_task[0]}")
-    if of_task and key not in of_task:
+    columns = [name for name, value in row.items() if isinstance(value, str) and names_task(value)]
+    if columns and not agent:
+        raise ConfigError(f"{place}: nothing plays this task; add {OUR_AGENT} --data.label_key {columns[0]}")
+    if columns and key not in columns:
         raise ConfigError(
-            f"{place}: the task is in the column {of_task[0]!r}, but --data.label_key is {key!r}; set it to "
-            f"{of_task[0]!r}, or name the environment itself in --data.prompt_dataset instead of this file"
+            f"{place}: the task is in the column {columns[0]!r}, but --data.label_key is {key!r}; set it to "
+            f"{columns[0]!r}, or name the environment itself in --data.prompt_dataset instead of this file"
         )
-    if of_task:
+    if columns:
         try:
             task = task_of(row[key])
         except ConfigError as error:

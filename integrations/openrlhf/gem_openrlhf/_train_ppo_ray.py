@@ -29,7 +29,7 @@ from gem_core.trainers._plugin import errors_in_one_line
 from gem_openrlhf import _SUPPORTED, TRAINER
 from gem_openrlhf._dataset import NO_LABEL_KEY, join_words, split_words
 from gem_openrlhf._hooks import check_interface
-from gem_openrlhf._options import OF_OPENRLHF, VARIABLE, GemOptions, check_args, estimator_names
+from gem_openrlhf._options import OPENRLHF_FLAGS, VARIABLE, GemOptions, check_args, estimator_names
 from gem_openrlhf._preview import preview
 
 COMMAND = "openrlhf.cli.train_ppo_ray"
@@ -129,7 +129,7 @@ def add_flags(parser: argparse.ArgumentParser, estimator: argparse.Action) -> No
     estimator.choices = [*estimator.choices, *estimator_names()]
     group = parser.add_argument_group("gem-core", "see the documentation of gem_openrlhf")
     for flag in flag_fields(GemOptions):
-        if flag.name in OF_OPENRLHF:
+        if flag.name in OPENRLHF_FLAGS:
             continue
         name, kind, values = f"--gem.{flag.name}", flag.kind, get_args(flag.kind)
         if NoneType in values:  # int | None
@@ -161,8 +161,8 @@ def prepare(parsed: argparse.Namespace) -> Plan:
     add_environments(parsed)
     args = hierarchize(parsed)
     name = args.algo.advantage.estimator
-    of_openrlhf = (name if name in estimator_names() else None, args.reward.remote_url)
-    options = GemOptions.load({**vars(args.gem), **dict(zip(OF_OPENRLHF, of_openrlhf, strict=True))})
+    openrlhf_values = (name if name in estimator_names() else None, args.reward.remote_url)
+    options = GemOptions.load({**vars(args.gem), **dict(zip(OPENRLHF_FLAGS, openrlhf_values, strict=True))})
     check_args(args, options)
     plan = preview(args, options)
     os.environ[RAY_JOB] = json.dumps(with_runtime_env(json.loads(os.environ.get(RAY_JOB) or "{}"), options))

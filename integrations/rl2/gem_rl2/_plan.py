@@ -24,8 +24,8 @@ def plan_of(config: Any, upstream: Upstream) -> Plan:
     """
     sources, notes = [], []
     for split in SPLITS:
-        of_split, problem = _sources(config, upstream, split)
-        sources += of_split
+        found, problem = _sources(config, upstream, split)
+        sources += found
         notes += problem
     limit = config.actor.max_length_per_device
     params = upstream.sampling_params(config, "train")
@@ -51,17 +51,17 @@ def plan_of(config: Any, upstream: Upstream) -> Plan:
 
 def _sources(config: Any, upstream: Upstream, split: str) -> tuple[list[SourceRows], list[str]]:
     """Return the rows of a file of the dataset, and notes about it."""
-    of: Split = "train" if split == "train" else "eval"
+    label: Split = "train" if split == "train" else "eval"
     option = f"{upstream.data_section(split)}.path"
     path = option_at(config, option)
     if path is None:
-        return [], [f"{option} is not set: no evaluation takes place"] if of == "eval" else []
+        return [], [f"{option} is not set: no evaluation takes place"] if label == "eval" else []
     ours = plays_gem(config)
     played = ("gem_rl2", "the environment") if ours else (str(config.rollout.env_path),) * 2
     tasks = list(tasks_of(str(path))) if ours else []
     notes = []
-    if of == "eval" and config.trainer.test_freq is None and not option_at(config, "trainer.eval_only"):
+    if label == "eval" and config.trainer.test_freq is None and not option_at(config, "trainer.eval_only"):
         notes = ["trainer.test_freq is not set: no evaluation takes place"]
     if tasks:
-        return count_rows((of, EnvChoice.of(task).label, *played) for _, task in tasks), notes
-    return [SourceRows(of, str(path), *played, None)], notes
+        return count_rows((label, EnvChoice.of(task).label, *played) for _, task in tasks), notes
+    return [SourceRows(label, str(path), *played, None)], notes

@@ -7,15 +7,18 @@ each token. With other managers a turn is a run of response tokens, and its rewa
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from gem_core.advantages._declaration import Need
 from gem_core.advantages._tensors import Advantages, turn_ids_from_mask
 from gem_core.errors import ConfigError
+from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.trainers import EstimatorChoice
-from gem_core.trainers._failures import played_rows
+from gem_core.trainers._failures import unpack_outline
 from gem_roll._rows import EPISODE_JSON, TURN_IDS, TURNS
 
 
@@ -69,3 +72,24 @@ def _turns(data: Any, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             )
         rewards[row, begins[row]] = torch.from_numpy(turn_rewards)
     return turn_ids_from_mask(mask), rewards
+
+
+def played_rows(
+    outlines: Iterable[str], keys: Sequence[Hashable], needs: Collection[Need]
+) -> list[EpisodeTurns | None]:
+    """Return the data about the episode of each row that an estimator needs.
+
+    Args:
+        outlines: Result of `pack_outline` in the first row of an episode, and an empty text in others.
+        keys: Key of the episode of each row.
+        needs: What the estimator needs.
+
+    Returns:
+        One entry per row; None for a row of an episode without an outline.
+    """
+    by_key = {
+        key: EpisodeTurns.of(unpack_outline(text), needs)
+        for key, text in zip(keys, outlines, strict=True)
+        if text
+    }
+    return [by_key.get(key) for key in keys]

@@ -17,11 +17,11 @@ from verl import DataProto
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories as UPSTREAM
 
 from gem_core.trainers import unpack_facts
-from gem_core.trainers._facts import pack_facts, unpack_outlines, unpack_played
+from gem_core.trainers._facts import pack_facts, unpack_outlines
 from gem_core.trainers._imports import replaced
 from gem_lab._conform import ExactRows, GradedEstimator, estimators_of_plugin
 from gem_verl import _estimators
-from gem_verl._sessions import join_sessions
+from gem_verl._sessions import join_sessions, unpack_played
 
 
 def estimators() -> dict[str, GradedEstimator]:

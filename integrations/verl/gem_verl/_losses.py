@@ -92,15 +92,15 @@ def row_average(config: Any, *, ratios: bool) -> RowAverage:
     actor = _actor_config(config)
 
     def gradient(factors: Sequence[float] | None, ratios: bool) -> torch.Tensor:
-        _, of_tokens, mask = _probe(config, actor, _DIFFERENT, factors, ratios=ratios)
-        return of_tokens[mask > 0]
+        _, gradients, mask = _probe(config, actor, _DIFFERENT, factors, ratios=ratios)
+        return gradients[mask > 0]
 
     lengths = [length for pair in _LENGTHS for length in pair]
-    of_tokens, ones = torch.tensor(lengths), [1.0] * len(lengths)
+    sizes, ones = torch.tensor(lengths), [1.0] * len(lengths)
     averages: tuple[RowAverage, ...] = get_args(RowAverage)
     for average in averages:
         factors = row_factors(average, lengths, [turn // 2 for turn in range(len(lengths))])
-        scaled = gradient(ones, True) * torch.tensor(factors).repeat_interleave(of_tokens)
+        scaled = gradient(ones, True) * torch.tensor(factors).repeat_interleave(sizes)
         pairs = [(gradient(factors, ratios), gradient(None, ratios)), (gradient(factors, True), scaled)]
         if all(torch.allclose(*pair, rtol=1e-4, atol=1e-7) for pair in pairs):
             reject_listed(_SUPPORTED, config, {"mean over rows": average != "tokens"})

@@ -9,9 +9,12 @@ whose score is the reward of its last turn.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+from gem_core.advantages._declaration import Need
+from gem_core.rollout import Episode
+from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.trainers import BatchFacts, unpack_facts
 from gem_core.trainers._imports import replaced
 from gem_verl import _estimators
@@ -26,6 +29,26 @@ def session_of(key: str) -> str:
 def index_of(key: str) -> int:
     """Return the part of a row's key that counts the rows of its episode."""
     return int(key.rsplit("_", 1)[1])
+
+
+def unpack_played(
+    facts: Sequence[Mapping[str, Any] | None],
+    keys: Sequence[Hashable],
+    episodes: Sequence[Episode],
+    needs: Collection[Need],
+) -> list[EpisodeTurns | None]:
+    """Return the data about the episode of each row that an estimator needs; None for other rows.
+
+    Args:
+        facts: As in `unpack_facts`.
+        keys: Key of the episode of each row.
+        episodes: Result of `unpack_outlines`.
+        needs: What the estimator needs.
+    """
+    first = [key for key, entry in zip(keys, facts, strict=True) if entry and "episode" in entry]
+    turns = [EpisodeTurns.of(episode, needs) for episode in episodes]
+    by_key = dict(zip(first, turns, strict=True))
+    return [by_key[key] if entry else None for key, entry in zip(keys, facts, strict=True)]
 
 
 def copied_scores(sessions: Sequence[str], facts: BatchFacts) -> list[int]:

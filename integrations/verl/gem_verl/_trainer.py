@@ -30,7 +30,7 @@ from gem_core.errors import EnvError, UnsupportedTrainer
 from gem_core.rollout import Episode
 from gem_core.rollout._sources import SourceLedger
 from gem_core.trainers import batch_metrics, unpack_facts
-from gem_core.trainers._facts import unpack_outlines, unpack_played
+from gem_core.trainers._facts import unpack_outlines
 from gem_core.trainers._imports import replaced
 from gem_core.trainers._interface import expect_listed
 from gem_core.trainers._weights import row_factors
@@ -40,7 +40,7 @@ from gem_verl._losses import row_average
 from gem_verl._options import TRAINER_MODES, check_chat, check_config, chosen_estimator
 from gem_verl._plan import make_plan
 from gem_verl._rows import AGENT_NAME
-from gem_verl._sessions import copied_scores, index_of, join_sessions, session_of
+from gem_verl._sessions import copied_scores, index_of, join_sessions, session_of, unpack_played
 
 logger = logging.getLogger("verl.gem")
 

@@ -1,4 +1,4 @@
-"""Sizes that are drawn at each reset are None together: each argument of each game, alone, is rejected."""
+"""Sizes that are drawn at each reset are None together: no argument of a game is None, or given, alone."""
 
 from __future__ import annotations
 
@@ -23,5 +23,8 @@ def test_every_game_draws_two_sizes_or_more() -> None:
 
 @pytest.mark.parametrize(("id", "name"), DRAWN)
 def test_one_size_alone_is_not_drawn(id: str, name: str) -> None:
+    fixed = id.removesuffix("-random")
     with pytest.raises(ConfigError, match=rf"{name}=None.*: expected values for all, or None for all"):
-        gem_core.make(id.removesuffix("-random"), **{name: None})
+        gem_core.make(fixed, **{name: None})
+    with pytest.raises(ConfigError, match="expected values for all, or None for all"):
+        gem_core.make(id, **{name: gem_core.spec(fixed).kwargs[name]})

@@ -11,10 +11,9 @@ torch = pytest.importorskip("torch")
 
 from gem_core.errors import TraceError  # noqa: E402
 from gem_core.rollout import Episode, Turn  # noqa: E402
-from gem_core.rollout._estimator_inputs import EpisodeTurns  # noqa: E402
 from gem_core.rollout._metrics import without_tokens  # noqa: E402
 from gem_core.trainers import pack_facts, unpack_facts  # noqa: E402
-from gem_core.trainers._facts import batch_turn_ids, unpack_outlines, unpack_played  # noqa: E402
+from gem_core.trainers._facts import batch_turn_ids, unpack_outlines  # noqa: E402
 
 
 def episode(*contexts: list[int]) -> Episode:
@@ -87,26 +86,6 @@ def test_a_failed_episode_has_an_outline_but_no_turns() -> None:
     (row_facts,) = pack_facts(failed, failed.rows(pad_id=0))
     assert row_facts["episode"]["env_id"] == "test:Env"
     assert "spans" not in row_facts
-
-
-def test_every_row_gets_the_inputs_of_its_own_episode() -> None:
-    first, second = episode([1], [], [2]), episode([1])
-    second.env_id = "test:Other"
-    packed = [
-        *pack_facts(first, first.rows("turn")),
-        *pack_facts(second, second.rows("turn")),
-    ]
-    received = [packed[3], packed[1], None, packed[0], packed[2]]
-    keys = ["b", "a", "pad", "a", "a"]
-    outlines = unpack_outlines(received)
-    inputs = unpack_played(received, keys, outlines, ["agent_ids"])
-    mine, other = (EpisodeTurns.of(without_tokens(one), ["agent_ids"]) for one in (first, second))
-    assert inputs == [other, mine, None, mine, mine]
-    assert (mine.rewards, mine.env_id, other.rewards, other.env_id) == (
-        [1.0] * 3, "test:Env", [1.0], "test:Other",
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="zip"):
-        unpack_played(received, keys, outlines[:1], [])
 
 
 def test_ids_of_turns_when_no_row_has_a_mask_of_its_own_turns() -> None:

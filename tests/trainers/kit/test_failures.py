@@ -6,10 +6,9 @@ import pytest
 
 from gem_core.advantages import ReturnStats
 from gem_core.rollout import Episode, Turn, episode_metrics
-from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.rollout._metrics import evaluation_metrics
 from gem_core.trainers import batch_metrics
-from gem_core.trainers._failures import evaluation_logs, pack_outline, played_rows, unpack_outline
+from gem_core.trainers._failures import evaluation_logs, pack_outline, unpack_outline
 
 EPISODE = Episode(
     "env", 3, [Turn([1, 2], [3], [-0.5], 1.5, "question", "answer", "stop")], True, False, "terminated"
@@ -39,16 +38,3 @@ def test_an_evaluation_has_metrics_for_each_environment() -> None:
         for name, value in evaluation_metrics(episodes).items():
             assert logs.pop(f"eval/{env}/{name}") == pytest.approx(value, nan_ok=True)
     assert not logs
-
-
-def test_every_row_of_an_episode_gets_what_its_outline_says() -> None:
-    played = pack_outline(EPISODE, ["agent_ids"])
-    rows = played_rows(["", played, pack_outline(FAILED), ""], ["e", "e", "f", "other"], ["agent_ids"])
-    assert rows[0] == rows[1] == EpisodeTurns.of(unpack_outline(played), ["agent_ids"])
-    assert rows[0] is not None
-    assert rows[0].rewards == [1.5]
-    assert rows[0].agent_id
-    assert rows[2] == EpisodeTurns.of(FAILED, ["agent_ids"])
-    assert rows[3] is None
-    with pytest.raises(ValueError, match="zip"):
-        played_rows([played], ["e", "e"], [])

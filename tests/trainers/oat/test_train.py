@@ -31,6 +31,7 @@ from tests.trainers.evidence import (
     load_weights,
     name_in,
     played,
+    tasks_of,
 )
 from tests.trainers.oat import harness, spied
 from tests.trainers.oat.measure import gem_seconds
@@ -43,6 +44,8 @@ MARKED = {
     "max_turns": str(marks.MAX_TURNS),
     "generate_max_length": str(marks.MAX_TOKENS),
 }
+
+ENDLESS = "test:Endless"
 
 pytestmark = [
     pytest.mark.skipif(not os.environ.get("GEM_CORE_OAT"), reason="runs the trainer: `nox -s oat` does"),
@@ -125,9 +128,10 @@ def test_three_steps_on_a_mix(
 ) -> None:
     """Train with Oat's fused head, one row at a time, with an evaluation before and after.
 
-    One of the environments fails in every way; the others are new ones, a class in a file and an installed
-    package.
+    One of the environments fails in every way, and one ends at the limit of tokens only; the others are new
+    ones, a class in a file and an installed package.
     """
+    envs = [f"{chaos.CHAOS}=2", *own_ids, f"{ENDLESS}(told=24)"]
     run = harness.run_oat(
         tmp_path,
         warm,
@@ -135,7 +139,7 @@ def test_three_steps_on_a_mix(
         train_batch_size_per_device="1",
         eval_steps="100",
         max_eval="4",
-        env_id=" ".join([f"{chaos.CHAOS}=2", *own_ids]),
+        env_id=" ".join(envs),
         eval_env_id=" ".join(harness.MIX),
         on_env_error="retry",
         max_env_retries="1",
@@ -143,8 +147,11 @@ def test_three_steps_on_a_mix(
         traces=str(tmp_path / "traces"),
     ).check()
     traces = list(read_traces(tmp_path / "traces" / "train.jsonl"))
-    assert {episode.env_id for episode in traces} == env_ids(*own_ids, chaos.CHAOS)
+    assert {episode.env_id for episode in traces} == env_ids(*envs)
     assert not any(episode.seed in EVAL_SEEDS for episode in traces)
+    assert {(episode.env_id, episode.seed) for episode in traces} <= tasks_of(envs, 48, 42)
+    assert {episode.stop_reason for episode in traces if episode.env_id == ENDLESS} == {"token_budget"}
+    assert max(len(episode.rows()[0]) for episode in traces if episode.trainable) <= 512
     trainable = chaos.names_of(traces)
     collected = assert_updates_are_right(run, tokenizer, model, rows=16, trainable=trainable)
     assert len(collected) == 3

@@ -87,7 +87,7 @@ def test_the_shared_step(several: bool, ranks: int, tmp_path: Path) -> None:
     else:
         episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared.core(reference), model, of_means=several)
+    gradient = assemble.gradient_difference(update, shared.core(reference), model, episode_means=several)
     words = " ".join(harness.words(flags))
     comparison = assemble.judge(
         shared, name, ["openrlhf", "torch"], words, episodes, gradient, reference=reference

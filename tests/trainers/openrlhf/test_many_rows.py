@@ -61,10 +61,10 @@ def test_a_loss_that_averages_over_rows(tmp_path: Path, base: Path, tokenizer: A
     assert sum(metrics["gem/error_rate"] for metrics in steps) / 2 == pytest.approx(failed / 16)
     trained: list[str] = []
     for step, metrics in enumerate(steps):
-        of_step = updates[2 * step : 2 * step + 2]
+        step_updates = updates[2 * step : 2 * step + 2]
         names = [
             [evidence.name_in(row.prompt, tokenizer) for row in update.rows if not row.is_pad]
-            for update in of_step
+            for update in step_updates
         ]
         mine = [name for update in names for name in dict.fromkeys(update)]
         assert len(set(mine)) == len(mine)  # all rows of an episode are in one update
@@ -74,8 +74,8 @@ def test_a_loss_that_averages_over_rows(tmp_path: Path, base: Path, tokenizer: A
             assert metrics[name] == pytest.approx(mean, abs=1e-6)
         assert metrics["gem/updates"] == 2
         assert metrics["rebn/turns"] == sum(len(made[name].rewards) for name in mine)
-        for index, (update, of_update) in enumerate(zip(of_step, names, strict=True)):
-            episodes = assert_weighted(update, of_update, made, advantages)
+        for index, (update, update_names) in enumerate(zip(step_updates, names, strict=True)):
+            episodes = assert_weighted(update, update_names, made, advantages)
             if index == 0:  # later, the policy is not the one that sampled
                 assert_gradient_is_right(update, episodes, model)
         trained += mine

@@ -13,7 +13,7 @@ from unittest import mock
 import gem_openrlhf.agent
 import pytest
 from gem_openrlhf import _SUPPORTED, _train_ppo_ray
-from gem_openrlhf._options import OF_OPENRLHF, VARIABLE, GemOptions, estimator_names
+from gem_openrlhf._options import OPENRLHF_FLAGS, VARIABLE, GemOptions, estimator_names
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
 
 from gem_core import register
@@ -36,7 +36,7 @@ def test_flags_become_options_of_ours_and_stay_flags_of_theirs() -> None:
 
 
 def test_every_option_is_a_flag() -> None:
-    names = {field.name for field in dataclasses.fields(GemOptions)} - {*OF_OPENRLHF}
+    names = {field.name for field in dataclasses.fields(GemOptions)} - {*OPENRLHF_FLAGS}
     assert set(vars(parse(*REBN).gem)) == names
 
 

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_roll._advantages import compute_advantages
+from gem_roll._advantages import compute_advantages, played_rows
 from gem_roll._rows import object_array
 from roll.distributed.scheduler.protocol import DataProto
 from tensordict import TensorDict
 
 from gem_core.errors import ConfigError
+from gem_core.rollout._estimator_inputs import EpisodeTurns
 from gem_core.trainers import read_estimator
+from gem_core.trainers._failures import pack_outline, unpack_outline
 from tests.trainers.evidence import oracle
+from tests.trainers.kit.test_failures import EPISODE, FAILED
 
 
 def batch(rewards: list[list[float]], *, rows: str, own: bool) -> Any:
@@ -152,3 +155,16 @@ def test_the_advantages_replace_rolls_own_and_are_clipped() -> None:
 def test_an_array_of_objects_keeps_lists() -> None:
     kept = object_array([[1.0, 2.0], [3.0, 4.0]])
     assert (kept.shape, kept.dtype, kept[1]) == ((2,), np.dtype(object), [3.0, 4.0])
+
+
+def test_every_row_of_an_episode_gets_what_its_outline_says() -> None:
+    played = pack_outline(EPISODE, ["agent_ids"])
+    rows = played_rows(["", played, pack_outline(FAILED), ""], ["e", "e", "f", "other"], ["agent_ids"])
+    assert rows[0] == rows[1] == EpisodeTurns.of(unpack_outline(played), ["agent_ids"])
+    assert rows[0] is not None
+    assert rows[0].rewards == [1.5]
+    assert rows[0].agent_id
+    assert rows[2] == EpisodeTurns.of(FAILED, ["agent_ids"])
+    assert rows[3] is None
+    with pytest.raises(ValueError, match="zip"):
+        played_rows([played], ["e", "e"], [])

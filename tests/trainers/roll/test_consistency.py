@@ -114,7 +114,7 @@ def test_the_shared_step(several: bool, tmp_path: Path, monkeypatch: pytest.Monk
     else:
         episodes = assemble.from_rows(update.rows, carried)
     model = AutoModelForCausalLM.from_pretrained(shared.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared.core(reference), model, of_means=several)
+    gradient = assemble.gradient_difference(update, shared.core(reference), model, episode_means=several)
     gem["tasks"] = "tasks.jsonl"
     comparison = assemble.judge(
         shared, name, ["torch"], json.dumps(config), episodes, gradient,

@@ -50,7 +50,7 @@ def test_the_step_with_several_rows_per_episode(
     tokenizer = AutoTokenizer.from_pretrained(shared_step.model)
     episodes = assemble.from_row_means(update.rows, shared.carried(rollout), tokenizer)
     model = AutoModelForCausalLM.from_pretrained(shared_step.model, attn_implementation="eager").float()
-    gradient = assemble.gradient_difference(update, shared_step.core("core-rows"), model, of_means=True)
+    gradient = assemble.gradient_difference(update, shared_step.core("core-rows"), model, episode_means=True)
     command = json.dumps({"GRPOConfig": shared.settings(**shared.ROWS), "GemConfig": asdict(options)})
     comparison = assemble.judge(
         shared_step, "trl-rows", ["trl", "torch"], command, episodes, gradient, reference="core-rows"

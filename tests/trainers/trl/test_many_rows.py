@@ -116,8 +116,8 @@ def test_a_step_has_the_gradient_of_one_row_per_turn(
     assert len(wanted) > len(episodes)
     if context == "template":
         require_prompts(episodes)
-    for episode, of_turns in zip(episodes, oracle([e.rewards for e in episodes], harness.GAMMA), strict=True):
-        for turn, advantage in zip(episode.turns, of_turns, strict=True):
+    for episode, values in zip(episodes, oracle([e.rewards for e in episodes], harness.GAMMA), strict=True):
+        for turn, advantage in zip(episode.turns, values, strict=True):
             turn.advantage = float(advantage)
 
     # Each row once, token by token, and rows that fill the batch without a loss.
@@ -132,10 +132,10 @@ def test_a_step_has_the_gradient_of_one_row_per_turn(
     for episode, row in wanted:
         found = trained[tuple(row.token_ids)]
         length = sum(row.response_mask)
-        of_row = {"dapo": tokens, "grpo": rows * length, "dr_grpo": rows * config.max_completion_length}[
+        row_tokens = {"dapo": tokens, "grpo": rows * length, "dr_grpo": rows * config.max_completion_length}[
             loss_type
         ]
-        factor = shares[id(episode)] * of_row
+        factor = shares[id(episode)] * row_tokens
         advantages = [0.0 if t < 0 else episode.turns[row.turns[t]].advantage or 0.0 for t in row.turn_ids]
         assert found.advantages == pytest.approx(
             [value * factor for value in advantages[row.prompt_length :]], abs=1e-5

@@ -121,14 +121,14 @@ def test_ranks_with_unequal_numbers_of_rows(ranks: list[dict[str, Any]], model: 
     for part, mine in zip(parts, played, strict=True):
         trained = {(*row.prompt, *row.response): row for row in part["update"].rows if any(row.mask)}
         assert len(trained) == sum(len(episode.rows()) for episode in mine)
-        for episode, of_turns in zip(mine, advantages[start : start + len(mine)], strict=True):
+        for episode, turn_advantages in zip(mine, advantages[start : start + len(mine)], strict=True):
             for row in episode.rows():
                 share = sum(row.response_mask) / episode.num_response_tokens
                 factor = share * sum(counts) / len(episodes)
-                wanted = [0.0 if t < 0 else of_turns[row.turns[t]] * factor for t in row.turn_ids]
+                wanted = [0.0 if t < 0 else turn_advantages[row.turns[t]] * factor for t in row.turn_ids]
                 found = trained[tuple(row.token_ids)].advantages
                 assert found == pytest.approx(wanted[row.prompt_length :], abs=1e-5)
-            for turn, advantage in zip(episode.turns, of_turns, strict=True):
+            for turn, advantage in zip(episode.turns, turn_advantages, strict=True):
                 turn.advantage = float(advantage) * tokens / (len(episodes) * episode.num_response_tokens)
         start += len(mine)
     reference = policy_gradient(model, episodes, rows="turn")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gem_verl._sessions import join_sessions
+from gem_verl._sessions import join_sessions, unpack_played
 from gem_verl._trainer import GemTrainer
 from verl import DataProto
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
@@ -16,7 +16,12 @@ from verl.trainer.ppo.v1 import trainer_base
 
 from gem_core.advantages import get_estimator
 from gem_core.errors import ConfigError
+from gem_core.rollout import Episode, Turn
+from gem_core.rollout._estimator_inputs import EpisodeTurns
+from gem_core.rollout._metrics import without_tokens
 from gem_core.tasks import TaskRow
+from gem_core.trainers import pack_facts
+from gem_core.trainers._facts import unpack_outlines
 from tests.advantages.oracle import standardized, turn_returns
 from tests.trainers.verl.configs import verl_config
 from tests.trainers.verl.memory import MemoryQueue, make_trainer, play, play_tasks, update, use_memory_queue
@@ -258,3 +263,21 @@ def test_verls_own_estimators_see_the_rows_as_always() -> None:
         (("data", ["u_0_0", "u_0_1"], "rloo"), {"gamma": 1.0}),
         (("data", ["u_0_0", "u_1_0"], "gem_rloo"), {}),
     ]
+
+
+def test_every_row_gets_the_inputs_of_its_own_episode() -> None:
+    def play_turns(env: str, *contexts: list[int]) -> Episode:
+        turns = [Turn(context, [7, 8], None, 1.0, "", "", "stop") for context in contexts]
+        return Episode(env, 1, turns, True, False, "terminated")
+
+    first, second = play_turns("test:Env", [1], [], [2]), play_turns("test:Other", [1])
+    packed = [facts for one in (first, second) for facts in pack_facts(one, one.rows("turn"))]
+    received = [packed[3], packed[1], None, packed[0], packed[2]]
+    keys = ["b", "a", "pad", "a", "a"]
+    outlines = unpack_outlines(received)
+    mine, other = (EpisodeTurns.of(without_tokens(one), ["agent_ids"]) for one in (first, second))
+    assert unpack_played(received, keys, outlines, ["agent_ids"]) == [other, mine, None, mine, mine]
+    assert (mine.rewards, mine.env_id) == ([1.0] * 3, "test:Env")
+    assert (other.rewards, other.env_id) == ([1.0], "test:Other")
+    with pytest.raises(ValueError, match="zip"):
+        unpack_played(received, keys, outlines[:1], [])
